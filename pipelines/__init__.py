@@ -1,0 +1,12 @@
+"""Lockstep: raw tables to a tracked model, as a pure function of (dataset digest, config).
+
+1. `config`    reads one YAML file, the pipeline, and the command line's overrides.
+2. `etl`       Spark reads the sources, refuses bad rows, fits `features`, shuffles, and writes
+3. `dataset`   an immutable version: Parquet parts, a row-group index, a manifest with a digest of the rows.
+4. `loader`    turns a version into batches, in an order that depends on nothing but its arguments.
+5. `tasks`     say what is learned: model, loss, metrics.
+6. `train`     runs a loop on every Ray Train worker, and meets their gradients.
+7. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows.
+
+A module imports only from layers below its own; `tests/unit/test_layers.py` holds the list.
+"""

@@ -1,0 +1,14 @@
+"""One YAML file is one pipeline. It is read here, and nowhere else.
+
+1. `load`      merges a YAML file with the command line, checks it, and words every fault on one line.
+2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
+3. `section`   what they have in common.
+
+Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
+"""
+
+from pipelines.config.load import from_command_line, load, parse
+from pipelines.config.pipeline import Config
+from pipelines.config.task import TaskSettings
+
+__all__ = ["Config", "TaskSettings", "from_command_line", "load", "parse"]

@@ -1,0 +1,89 @@
+"""`dataset`: where versions go, how rows are split, and how columns are encoded."""
+
+from typing import Annotated, Any
+
+import tyro
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from pipelines.config.features import Feature
+from pipelines.config.section import Section
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class ByFraction(Section):
+    """Rows are dealt by a hash of their content, or of a group's name so that a group stays together."""
+
+    train: Fraction = 0.8
+    validation: Fraction = 0.1
+    test: Fraction = 0.1
+    group: str = ""
+    """Column whose equal values stay in one split."""
+
+    @model_validator(mode="after")
+    def _fractions_make_a_whole(self) -> "ByFraction":
+        total = self.train + self.validation + self.test
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"train + validation + test is {total:g}; it must be 1")
+        return self
+
+
+class ByColumn(Section):
+    """A column of the query says train, validation or test: for published splits."""
+
+    by: str
+    validation: Fraction = 0.0
+    """Share of the rows marked `train` that a hash of their content moves to validation."""
+
+
+class ByTime(Section):
+    """Rows before `validation` train, rows before `test` validate, later ones test."""
+
+    time: str
+    """Column that is compared, in its own type."""
+    validation: str
+    """First value of the validation split, as a SQL literal is written: 2017-01-01."""
+    test: str
+    """First value of the test split."""
+
+
+def _kind_of_split(value: Any) -> str:
+    keys = value if isinstance(value, dict) else vars(value)
+    return "column" if "by" in keys else "time" if "time" in keys else "fraction"
+
+
+Split = Annotated[
+    Annotated[ByFraction, Tag("fraction")] | Annotated[ByColumn, Tag("column")] | Annotated[ByTime, Tag("time")],
+    Discriminator(_kind_of_split),
+]
+
+
+class Dataset(Section):
+    """The result of ETL: a folder of immutable versions."""
+
+    path: str
+    """Folder of the versions, or a URI of any file system pyarrow knows."""
+    key: tuple[str, ...] = ()
+    """Columns that identify a row: a repeated key is quarantined. Without one, equal rows are kept."""
+    split: tyro.conf.Suppress[Split] = ByFraction()
+    features: tyro.conf.Suppress[dict[str, Feature]]
+    """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""
+    target: tyro.conf.Suppress[dict[str, Feature]]
+    """The one tensor column the model predicts."""
+    part_bytes: Annotated[int, Field(gt=0)] = 256 * 2**20
+    """Encoded size of a part file, about."""
+    row_group_bytes: Annotated[int, Field(gt=0)] = 16 * 2**20
+    """Decoded size of a row group, about; it has 1,024 to 262,144 rows."""
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> "Dataset":
+        if not self.features or len(self.target) != 1:
+            raise ValueError(f"one target and at least one feature are needed (got {len(self.target)} and {len(self.features)})")
+        if both := self.features.keys() & self.target.keys():
+            raise ValueError(f"{', '.join(sorted(both))}: both feature and target; rename one and give its `column`")
+        return self
+
+    @property
+    def encoders(self) -> dict[str, Feature]:
+        """Features and target by name, in the order of the tensor columns."""
+        return {**self.features, **self.target}

@@ -1,0 +1,125 @@
+"""Encoders' settings: how columns of the query become tensor columns. `pipelines.features` does the work."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pipelines.config.section import Section
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class EncoderSettings(Section):
+    column: str = ""
+    """Column of the query to encode; by default the one of the feature's own name."""
+
+    def inputs(self, feature: str) -> tuple[str, ...]:
+        """The query's columns that this encoder reads, for the feature of that name."""
+        return (self.column or feature,)
+
+
+class Numeric(EncoderSettings):
+    impute: Literal["mean", "median", "none"] | float = "none"
+    """What takes the place of NULL and NaN: a statistic of the training split, or a number. `none` quarantines."""
+
+
+class Standardize(Numeric):
+    """(x − mean) / standard deviation, float32."""
+
+    encoder: Literal["standardize"] = "standardize"
+
+
+class MinMax(Numeric):
+    """(x − min) / (max − min), float32."""
+
+    encoder: Literal["minmax"] = "minmax"
+
+
+class Log1p(Numeric):
+    """sign(x) · log(1 + |x|), float32."""
+
+    encoder: Literal["log1p"] = "log1p"
+
+
+class Quantile(Numeric):
+    """The number of the quantile bin x falls in, an int32 to embed. NULL has a bin of its own unless imputed."""
+
+    encoder: Literal["quantile"] = "quantile"
+    bins: Annotated[int, Field(ge=2, le=65_536)] = 32
+    """At most so many; equal edges make one."""
+
+
+class NormalQuantile(Numeric):
+    """The normal deviate at x's quantile, float32: any distribution becomes a bell."""
+
+    encoder: Literal["normal_quantile"] = "normal_quantile"
+    quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
+    """Points of the distribution kept; between them x is interpolated."""
+
+
+class Fourier(EncoderSettings):
+    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector."""
+
+    encoder: Literal["fourier"] = "fourier"
+    columns: tuple[str, ...] = ()
+    """Columns encoded together, such as longitude and latitude."""
+    frequencies: Positive = 16
+    """The vector has twice as many entries."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """Standard deviation of the frequencies, in cycles per standard deviation of the column."""
+    seed: int = 0
+
+    def inputs(self, feature: str) -> tuple[str, ...]:
+        return self.columns or super().inputs(feature)
+
+
+class Identity(Numeric):
+    """The number or array of numbers as it is. Floats become float32, whole numbers keep their type."""
+
+    encoder: Literal["identity"] = "identity"
+    shape: tuple[Positive, ...] = ()
+    """Of an array column; every row must have it."""
+
+
+class Vocabulary(EncoderSettings):
+    """The value's number, most frequent first, int32; 0 is NULL, rare and unseen values."""
+
+    encoder: Literal["vocabulary"] = "vocabulary"
+    min_count: Positive = 1
+    """Values rarer than this in the training split are 0."""
+    max_size: Positive = 1_000_000
+    """Only so many of the most frequent values are kept."""
+
+
+class Hash(EncoderSettings):
+    """The value's hash modulo `buckets`, int32; NULL is a value too. For columns too large for a vocabulary."""
+
+    encoder: Literal["hash"] = "hash"
+    buckets: Annotated[int, Field(ge=2, le=2**31 - 1)]
+
+
+class Binary(EncoderSettings):
+    """true and false, 1 and 0, as uint8."""
+
+    encoder: Literal["binary"] = "binary"
+
+
+class Label(EncoderSettings):
+    """A class's number in the sorted list of the training split's classes, int64; an unseen class is quarantined."""
+
+    encoder: Literal["label"] = "label"
+
+
+class Image(EncoderSettings):
+    """Pixels, uint8, channels first: from raw bytes or arrays of that shape, or from PNG and JPEG bytes."""
+
+    encoder: Literal["image"] = "image"
+    shape: Annotated[tuple[Positive, Positive, Positive], Field()]
+    """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
+
+
+Feature = Annotated[
+    Standardize | MinMax | Log1p | Quantile | NormalQuantile | Fourier | Identity | Vocabulary | Hash | Binary | Label | Image,
+    Field(discriminator="encoder"),
+    BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value),
+]

@@ -1,0 +1,47 @@
+"""The whole pipeline's config, and which part of it decides the model."""
+
+import json
+from hashlib import sha256
+
+from pydantic import Field
+
+from pipelines.config.dataset import Dataset
+from pipelines.config.section import Section
+from pipelines.config.source import Source
+from pipelines.config.task import TaskSettings
+from pipelines.config.tracking import Tracking
+from pipelines.config.train import Train
+
+# Settings of `train` that decide where and how it runs, never what comes out.
+PLACEMENT = frozenset(
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "timeout_seconds", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+)
+
+
+class Config(Section):
+    """One YAML file: raw tables to a tracked model."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Of the pipeline, its MLflow experiment and its runs."""
+    source: Source
+    dataset: Dataset
+    task: TaskSettings
+    train: Train = Train()
+    tracking: Tracking = Tracking()
+
+
+    @property
+    def experiment(self) -> str:
+        return self.tracking.experiment or self.name
+
+    @property
+    def data_identity(self) -> dict:
+        """What of the config decides a dataset version: all of `source` and `dataset` but paths, for which checksums stand."""
+        paths = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
+        return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
+
+    @property
+    def model_identity(self) -> str:
+        """Hex digest of what decides the model, the dataset's digest apart: `task`, and `train` without placement."""
+        decisive = self.model_dump(mode="json", include={"task": True, "train": True}, exclude={"train": PLACEMENT})
+        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,53 @@
+"""`source`: the raw tables, the query over them, and what its rows must satisfy."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.section import Section
+
+Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package"]
+
+
+class Table(Section):
+    """One raw table, as Spark reads it."""
+
+    format: Format
+    """Spark's own formats; `idx` reads MNIST's files, `package` a file inside an installed Python package."""
+    path: str | tuple[str, ...]
+    """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
+    ddl: str = Field("", alias="schema")
+    """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
+    options: dict[str, str | bool | int | float] = {}
+    """Passed to Spark's reader."""
+    checksum: Literal["sha256", "stat"] = "sha256"
+    """`stat` takes size and modification time in place of a hash of the bytes; for very large inputs."""
+
+    @model_validator(mode="after")
+    def _text_formats_name_their_columns(self) -> "Table":
+        if self.format in ("csv", "json") and not self.ddl:
+            raise ValueError(f"{self.format} needs a schema, such as `schema: age int, name string`")
+        return self
+
+
+class Source(Section):
+    """Raw tables and the Spark SQL that turns them into rows."""
+
+    tables: dict[str, Table] = {}
+    """By the name the query uses."""
+    query: str = ""
+    """Spark SQL over the tables: joins and cleaning live here. Empty with a single table: all of its columns."""
+    expect: dict[str, str] = {}
+    """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
+    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Share of the rows parsed that may be refused before the whole version is."""
+
+    @model_validator(mode="after")
+    def _query_is_known(self) -> "Source":
+        if not self.query and len(self.tables) != 1:
+            raise ValueError(f"a query is needed with {len(self.tables)} tables; it may be left out with one")
+        return self
+
+    @property
+    def sql(self) -> str:
+        return self.query or f"SELECT * FROM {next(iter(self.tables))}"

@@ -1,0 +1,67 @@
+"""`task`: what is learned. Built-in kinds by name, others by import path."""
+
+from importlib import import_module
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from pipelines.config.section import Section
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Width = Annotated[int, Field(gt=0)]
+
+
+class TaskSettings(Section):
+    """Base of every task's settings. A task of your own derives from it, in a module that imports no torch."""
+
+    implementation: ClassVar[str]
+    """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported by the workers only."""
+    kind: str
+    """`tabular`, `vision`, or `module:Class` of your own settings."""
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    """For a class target: `balanced` weighs a class by the inverse of its share in the training split."""
+
+
+class Tabular(TaskSettings):
+    """A multi-layer perceptron; vocabulary, hash and quantile columns are embedded, the others taken as they are."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
+    kind: Literal["tabular"] = "tabular"
+    hidden: tuple[Width, ...] = (256, 128)
+    """Widths of the hidden layers; none at all is linear or logistic regression."""
+    dropout: Probability = 0.0
+    embedding: Width | None = None
+    """Width of every embedding; by default it grows with the fourth root of the number of values."""
+    batch_norm: bool = False
+
+
+class Vision(TaskSettings):
+    """A convolutional network over one image column."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
+    kind: Literal["vision"] = "vision"
+    network: Literal["small", "resnet18", "resnet50"] = "small"
+    """`small`: two 3x3 convolutions of 32 and 64 channels, 128 hidden units."""
+    dropout: Probability = 0.0
+
+
+KINDS: dict[str, type[TaskSettings]] = {"tabular": Tabular, "vision": Vision}
+
+
+def settings_class(kind: str) -> type[TaskSettings]:
+    """The settings class that `kind` names.
+
+    Raises ValueError if no built-in kind has that name and it is not the import path of a TaskSettings class.
+    """
+    if kind in KINDS:
+        return KINDS[kind]
+    module, _, name = kind.partition(":")
+    if not name:
+        raise ValueError(f"task.kind is {kind!r}; it must be one of {', '.join(KINDS)}, or module:Class of your own settings")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"task.kind is {kind!r}, which cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, TaskSettings)):
+        raise ValueError(f"task.kind is {kind!r}; it must name a class derived from pipelines.config.TaskSettings")
+    return found

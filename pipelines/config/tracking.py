@@ -1,0 +1,15 @@
+"""`tracking`: where MLflow keeps the results."""
+
+from pipelines.config.section import Section
+
+
+class Tracking(Section):
+    """MLflow's address and how the run is filed there."""
+
+    uri: str = "sqlite:///mlflow.db"
+    """A server's address, or an SQLite file for a single machine."""
+    experiment: str = ""
+    """By default the pipeline's name."""
+    tags: dict[str, str] = {}
+    log_every_seconds: float = 5.0
+    """Training metrics are sent in batches, this often."""

@@ -1,0 +1,101 @@
+"""`train`: how the model is fitted, on how many workers, and how a run survives."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.section import Section
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Checkpoint(Section):
+    """When the run's state is saved and how much of it is kept."""
+
+    every_steps: Positive | None = None
+    """By default at the end of every epoch."""
+    every_seconds: Annotated[float, Field(gt=0)] | None = None
+    """The first of the two that is due."""
+    keep: Positive = 2
+    """The newest so many are kept, and the best."""
+
+
+class Train(Section):
+    # Where it runs: none of these changes which rows make up a step.
+    workers: Positive = 1
+    """Ray Train workers, one per GPU."""
+    use_gpu: Literal["auto"] | bool = "auto"
+    """`auto` takes GPUs when the Ray cluster has one for each worker."""
+    cpus_per_worker: Positive = 1
+    """Also the number of threads torch computes with."""
+    max_failures: Count = 3
+    """So many times a group of workers that lost one is started again from the last checkpoint."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """A collective operation that takes longer ends the attempt with an error."""
+    storage: str = "runs"
+    """Folder or URI of checkpoints."""
+    checkpoint: Checkpoint = Checkpoint()
+
+    # The order of rows.
+    seed: int = 0
+    shards: Positive = 8
+    """Logical workers: fixed for a run, while `workers` may be anything up to it."""
+    global_batch: Positive = 512
+    """Rows of one optimizer step, over all workers and accumulated passes."""
+    window: Positive = 4
+    """Row groups that are shuffled together within a shard: more is a better shuffle and more memory."""
+    shuffle: bool = True
+    remainder: Literal["drop", "keep"] = "drop"
+    """What becomes of the rows of an epoch that do not fill a global batch; `keep` makes them one smaller step."""
+    cache_bytes: Count = 1 * 2**30
+    """A worker whose shards' decoded rows fit keeps them in memory after the first epoch."""
+    prefetch_bytes: Positive = 256 * 2**20
+    """Decoded rows read ahead of the step, per worker."""
+
+    # How the model is fitted.
+    strategy: Literal["ddp"] = "ddp"
+    epochs: Positive = 5
+    max_steps: Positive | None = None
+    """Ends the run early, after so many steps in all."""
+    accumulate: Positive = 1
+    """Passes that one step is split into, to save memory; the step's rows stay `global_batch`."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    """The schedule's peak."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of sgd."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of all steps over which the learning rate rises; `one_cycle` takes 0.3 when it is 0."""
+    step_epochs: Positive = 10
+    """Of the `step` schedule: the learning rate is multiplied by `step_factor` after so many epochs."""
+    step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Gradients are scaled down to this norm."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """`auto` is bf16 on a GPU that has it, else fp32; `fp16` scales the loss."""
+    compile: bool = False
+    """Compiles the model with torch.compile."""
+    sync_batch_norm: bool = False
+    """Batch norm over the rows of all workers, not of each."""
+    early_stopping: Positive | None = None
+    """Epochs without a better validation metric after which training ends."""
+    init_from: str = ""
+    """Id of an MLflow run whose weights the model starts from."""
+
+    @model_validator(mode="after")
+    def _shards_fit(self) -> "Train":
+        if self.global_batch % self.shards:
+            below = self.global_batch // self.shards * self.shards
+            raise ValueError(
+                f"global_batch is {self.global_batch}, which {self.shards} shards do not divide; "
+                f"take {below or self.shards} or {below + self.shards}"
+            )
+        if self.workers > self.shards:
+            raise ValueError(f"workers is {self.workers}, more than the {self.shards} shards; a worker plays at least one")
+        microbatch = self.global_batch // self.shards
+        if self.accumulate > microbatch:
+            raise ValueError(f"accumulate is {self.accumulate}, more than the {microbatch} rows a shard gives to a step")
+        return self

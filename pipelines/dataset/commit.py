@@ -1,0 +1,82 @@
+"""Makes an attempt's parts a version: whole, or not at all, whoever else is writing the same one.
+
+Every attempt writes in folders of its own, data-<attempt>/ and quarantine-<attempt>/, beside its own
+row_groups-<attempt>.parquet. Creating manifest.json, which names the attempt, is the one moment at which the version
+comes to be. Whoever comes second finds it there, and removes what is its own.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, FileType
+
+from pipelines.dataset import storage
+from pipelines.dataset.manifest import Manifest, parse_manifest
+from pipelines.dataset.parts import RowGroup
+from pipelines.errors import DatasetError
+
+DEBRIS_AGE_SECONDS = 24 * 3600
+
+
+def commit(filesystem: FileSystem, root: str, manifest: Manifest, row_groups: Sequence[RowGroup]) -> Manifest:
+    """Publish `manifest` in the folder `root` and return the manifest that is now there: ours, or an equal earlier one.
+
+    Raises DatasetError if an earlier one has the same inputs and another content.
+    """
+    _remove_unnamed(filesystem, root, manifest.attempt, {group.file for group in row_groups})
+    with storage.naming(root), filesystem.open_output_stream(row_groups_path(root, manifest.attempt)) as stream:
+        pq.write_table(pa.Table.from_pylist([asdict(group) for group in row_groups]), stream)
+    if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
+        return manifest
+    remove_attempt(filesystem, root, manifest.attempt)
+    earlier = read_manifest(filesystem, root)
+    assert earlier is not None
+    if earlier.digest != manifest.digest:
+        raise DatasetError(
+            f"{root} holds digest {earlier.digest[:12]}, and the same inputs now gave {manifest.digest[:12]}: "
+            f"the query is not deterministic, or a source changed while it was read. Warnings: {manifest.warnings or 'none'}"
+        )
+    return earlier
+
+
+def read_manifest(filesystem: FileSystem, root: str) -> Manifest | None:
+    """The manifest of the version in the folder `root`; None if there is no version."""
+    text = storage.read(filesystem, f"{root}/manifest.json")
+    return None if text is None else parse_manifest(text, f"{root}/manifest.json")
+
+
+def row_groups_path(root: str, attempt: str) -> str:
+    return f"{root}/row_groups-{attempt}.parquet"
+
+
+def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
+    """Remove everything that an attempt has written."""
+    for kind in ("data", "quarantine"):
+        storage.remove_folder(filesystem, f"{root}/{kind}-{attempt}")
+    if filesystem.get_file_info(row_groups_path(root, attempt)).type != FileType.NotFound:
+        filesystem.delete_file(row_groups_path(root, attempt))
+
+
+def remove_debris(filesystem: FileSystem, root: str, older_than_seconds: float = DEBRIS_AGE_SECONDS) -> None:
+    """Remove what attempts that died left behind: those that no manifest names and that nothing wrote to for a day."""
+    manifest = read_manifest(filesystem, root)
+    newest: dict[str, float] = {}
+    for entry in storage.entries(filesystem, root, recursive=True):
+        top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
+        kind, _, attempt = top.removesuffix(".parquet").partition("-")
+        if kind in ("data", "quarantine", "row_groups") and attempt:
+            written = entry.mtime.timestamp() if entry.mtime else time.time()
+            newest[attempt] = max(newest.get(attempt, 0.0), written)
+    for attempt, written in newest.items():
+        if (manifest is None or attempt != manifest.attempt) and time.time() - written > older_than_seconds:
+            remove_attempt(filesystem, root, attempt)
+
+
+def _remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
+    """Remove this attempt's files that no collected task named: a task that was retried leaves one."""
+    for entry in storage.entries(filesystem, f"{root}/data-{attempt}", recursive=True):
+        if entry.type == FileType.File and entry.path.removeprefix(root).lstrip("/") not in named:
+            filesystem.delete_file(entry.path)

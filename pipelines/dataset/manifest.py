@@ -1,0 +1,120 @@
+"""What a version contains, and the digest that names its content."""
+
+import json
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.config.section import Section
+from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import CorruptError, DatasetError
+
+FORMAT = 1
+SPLITS = ("train", "validation", "test")
+
+
+class SourceFile(Section):
+    """One file of a raw table when it was read."""
+
+    path: str
+    bytes: int
+    checksum: str
+    """`sha256:…` of its bytes, or `stat:…` of size and modification time."""
+
+
+class Encoded(Section):
+    """An encoder with what it learned from the training split: enough to encode raw rows anywhere."""
+
+    feature: dict[str, Any]
+    """Its settings, as `pipelines.config.features` has them."""
+    inputs: tuple[str, ...]
+    """The query's columns it reads."""
+    state: dict[str, Any]
+    column: TensorColumn
+    """What it makes."""
+
+
+class Split(Section):
+    rows: int
+    parts: int
+    row_groups: int
+    bytes: int
+    """Of the part files."""
+    decoded_bytes: int
+
+
+class Manifest(Section):
+    format: int = FORMAT
+    name: str
+    """Of the pipeline."""
+    version: str
+    """First 12 hex digits of the digest of the inputs."""
+    digest: str
+    """Hex SHA-256 of the content; see `content_digest`."""
+    attempt: str
+    """Names the folder of the parts: data-<attempt>/."""
+    created: str
+    """When, UTC, ISO 8601."""
+    identity: dict[str, Any]
+    """The part of the config that decided the rows."""
+    sources: dict[str, tuple[SourceFile, ...]]
+    """The raw tables' files, by table."""
+    raw_schema: str
+    """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
+    encoders: dict[str, Encoded]
+    splits: dict[str, Split]
+    rows_parsed: int
+    quarantined: dict[str, int] = {}
+    """Refused rows by reason."""
+    profile: dict[str, Any] = {}
+    """Statistics of the training split, by raw column."""
+    warnings: tuple[str, ...] = ()
+    """What in the query or the sources may make the next run of the same config differ."""
+    versions: dict[str, str] = {}
+    """Of the software that wrote it."""
+    run_id: str = ""
+    """MLflow run of the ETL."""
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        return tuple(encoded.column for encoded in self.encoders.values())
+
+    @property
+    def target(self) -> TensorColumn:
+        return next(column for column in self.columns if column.role == "target")
+
+    def to_json(self) -> bytes:
+        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True).encode()
+
+
+def parse_manifest(text: bytes, path: str) -> Manifest:
+    """Raises CorruptError if the file is not a manifest, DatasetError if it is of a newer format than ours."""
+    try:
+        values = json.loads(text)
+        found = values["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"{path} is not a manifest: {error}; run jobs/etl.py again") from error
+    if not isinstance(found, int) or found > FORMAT:
+        raise DatasetError(f"{path} has format {found}; this version of Lockstep reads up to {FORMAT}: upgrade it")
+    try:
+        return Manifest.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+
+
+def content_digest(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> str:
+    """Hex SHA-256 of what a model can see: columns, encoders' states, and every row group's rows and digest.
+
+    Row groups count in the order of splits, then (part, index). File names, compression and creation do not count.
+    """
+    digest = sha256()
+    for name, encoded in encoders.items():
+        content = [name, encoded.column.model_dump(mode="json"), list(encoded.inputs), encoded.feature, encoded.state]
+        digest.update(json.dumps(content, sort_keys=True).encode())
+    for group in sorted(row_groups, key=lambda group: (SPLITS.index(group.split), group.part, group.index)):
+        digest.update(f"{group.split} {group.part} {group.index} {group.rows} {group.digest}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""Tensor columns: a fixed dtype and shape per row, as Arrow fields and as NumPy arrays.
+
+Scalars are plain Parquet columns that every tool reads. Anything larger is a fixed-size binary column, little-endian
+and in C order, with dtype and shape in the field's metadata: it decodes five times as fast as a Parquet list.
+"""
+
+from base64 import b64decode, b64encode
+from math import prod
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config.section import Section
+from pipelines.errors import DatasetError
+
+DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
+
+
+class TensorColumn(Section):
+    """One column of every batch."""
+
+    name: str
+    dtype: Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+    shape: tuple[int, ...] = ()
+    """Per row."""
+    role: Literal["feature", "target"] = "feature"
+    cardinality: int | None = None
+    """Of a column of indices: they are below it. None for quantities."""
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * prod(self.shape)
+
+    @property
+    def field(self) -> pa.Field:
+        """The Arrow field, not nullable."""
+        if not self.shape:
+            return pa.field(self.name, pa.from_numpy_dtype(np.dtype(self.dtype)), nullable=False)
+        metadata = {"dtype": self.dtype, "shape": ",".join(map(str, self.shape))}
+        return pa.field(self.name, pa.binary(self.row_bytes), nullable=False, metadata=metadata)
+
+
+def arrow_schema(columns: tuple[TensorColumn, ...]) -> pa.Schema:
+    return pa.schema([column.field for column in columns])
+
+
+def to_numpy(column: TensorColumn, values: pa.Array) -> np.ndarray:
+    """The values as an array of shape (rows, *column.shape), without a copy where Arrow's layout allows it.
+
+    Raises DatasetError if the values have another type than the column, or NULLs.
+    """
+    if values.type != column.field.type:
+        raise DatasetError(f"column {column.name} is {values.type}; the manifest says {column.field.type}")
+    if values.null_count:
+        raise DatasetError(f"column {column.name} has {values.null_count} NULLs; a tensor column has none")
+    if not column.shape:
+        return values.to_numpy(zero_copy_only=False)
+    data = values.buffers()[1]
+    flat = np.frombuffer(data, dtype=np.dtype(column.dtype), count=len(values) * prod(column.shape), offset=values.offset * column.row_bytes)
+    return flat.reshape(len(values), *column.shape)
+
+
+def from_numpy(column: TensorColumn, values: np.ndarray) -> pa.Array:
+    """An array of shape (rows, *column.shape) as the column's Arrow array."""
+    values = np.ascontiguousarray(values, dtype=column.dtype)
+    if values.shape[1:] != column.shape:
+        raise DatasetError(f"column {column.name} has shape {values.shape[1:]} per row; it must be {column.shape}")
+    if not column.shape:
+        return pa.array(values)
+    return pa.FixedSizeBinaryArray.from_buffers(column.field.type, len(values), [None, pa.py_buffer(values)])
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """An Arrow schema as base64 of its IPC message: exact for every type, and fit for JSON."""
+    return b64encode(schema.remove_metadata().serialize()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))

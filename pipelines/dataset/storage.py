@@ -1,0 +1,86 @@
+"""The few file operations that versions are made of, on local disks and on any store pyarrow knows."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from uuid import uuid4
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
+
+from pipelines.errors import DatasetError
+
+
+def locate(uri: str) -> tuple[FileSystem, str]:
+    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it."""
+    if "://" not in uri:
+        return LocalFileSystem(), os.path.abspath(uri)
+    try:
+        return FileSystem.from_uri(uri)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{uri}: {error}; give a local path or a URI such as s3://bucket/path") from error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A failing store's OSError as a DatasetError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(f"{path}: {error}") from error
+
+
+def read(filesystem: FileSystem, path: str) -> bytes | None:
+    """A small file's bytes, or None where there is no such file."""
+    try:
+        with naming(path), filesystem.open_input_file(path) as file:
+            return file.read()
+    except DatasetError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
+    """Make a file appear whole or not at all. Returns False, and changes nothing, if it is there already.
+
+    A hard link decides between racing writers on a local disk. Elsewhere the last of them wins, which is harmless as
+    long as equal inputs make equal content.
+    """
+    with naming(path):
+        if not isinstance(filesystem, LocalFileSystem):
+            if filesystem.get_file_info(path).type != FileType.NotFound:
+                return False
+            with filesystem.open_output_stream(path) as stream:
+                stream.write(content)
+            return True
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        draft = f"{path}.{uuid4().hex}"
+        try:
+            with open(draft, "xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+        return True
+
+
+def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
+    """What lies in a folder, by path; nothing where there is no such folder."""
+    with naming(folder):
+        found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def remove_folder(filesystem: FileSystem, folder: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.delete_dir(folder)
+
+
+def make_folder(filesystem: FileSystem, folder: str) -> None:
+    with naming(folder):
+        filesystem.create_dir(folder, recursive=True)

@@ -1,0 +1,96 @@
+"""Finds and opens dataset versions."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from pipelines.dataset import storage
+from pipelines.dataset.commit import read_manifest, row_groups_path
+from pipelines.dataset.manifest import Manifest, content_digest
+from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import CorruptError, DatasetError
+
+
+@dataclass(frozen=True)
+class Version:
+    """An immutable dataset version, open for reading. It pickles, so workers get it as it is."""
+
+    filesystem: FileSystem
+    root: str
+    """Folder of the version on that file system."""
+    manifest: Manifest
+    row_groups: tuple[RowGroup, ...]
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        return self.manifest.columns
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    def of_split(self, split: str) -> tuple[RowGroup, ...]:
+        """The split's row groups in (part, index) order, the order in which positions count."""
+        found = [group for group in self.row_groups if group.split == split]
+        return tuple(sorted(found, key=lambda group: (group.part, group.index)))
+
+    def rows(self, split: str) -> int:
+        return sum(group.rows for group in self.row_groups if group.split == split)
+
+
+def versions(path: str) -> Iterable[tuple[str, Manifest]]:
+    """Root and manifest of every version in a dataset's folder, newest first."""
+    filesystem, folder = storage.locate(path)
+    found = [(entry.path, read_manifest(filesystem, entry.path)) for entry in storage.entries(filesystem, folder) if not entry.is_file]
+    whole = [(root, manifest) for root, manifest in found if manifest]
+    return sorted(whole, key=lambda pair: pair[1].created, reverse=True)
+
+
+def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
+    """Open a version by its own folder, or the newest one in a dataset's folder.
+
+    With `identity` (`Config.data_identity`), the newest one that was made from that very config: edited features never
+    train on stale data. Raises DatasetError if there is none, CorruptError if its files contradict each other.
+    """
+    filesystem, root = storage.locate(path)
+    manifest = read_manifest(filesystem, root)
+    if manifest is None:
+        found = list(versions(path))
+        if not found:
+            raise DatasetError(f"{path} holds no dataset version; run jobs/etl.py with the same config first")
+        matching = [pair for pair in found if identity is None or pair[1].identity == identity]
+        if not matching:
+            raise DatasetError(
+                f"{path} holds {len(found)} version(s), none made from this config's `source` and `dataset`; run jobs/etl.py first"
+            )
+        root, manifest = matching[0]
+    version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
+    _check(version)
+    return version
+
+
+def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
+    path = row_groups_path(root, manifest.attempt)
+    try:
+        with filesystem.open_input_file(path) as file:
+            table = pq.read_table(file)
+        values = [table.column(field.name).to_pylist() for field in fields(RowGroup)]
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise CorruptError(f"{path}: {error}; the version is damaged, run jobs/etl.py into another dataset.path") from error
+    return tuple(map(RowGroup, *values))
+
+
+def _check(version: Version) -> None:
+    """The row-group index must be the one that the manifest's digest was taken over."""
+    path = row_groups_path(version.root, version.manifest.attempt)
+    digest = content_digest(version.manifest.encoders, version.row_groups)
+    if digest != version.manifest.digest:
+        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}: one of them was altered")
+    for split, summary in version.manifest.splits.items():
+        if version.rows(split) != summary.rows:
+            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}")

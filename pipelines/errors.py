@@ -1,0 +1,63 @@
+"""Every error Lockstep raises on purpose.
+
+    LockstepError
+    ├── ConfigError          a YAML file or a flag says what cannot be            exit code 2
+    ├── SourceError          raw data are missing, unreadable or empty            exit code 3
+    ├── QualityError         more rows were refused than the config allows        exit code 3
+    ├── DatasetError         a dataset version is missing or cannot be used       exit code 4
+    │   └── CorruptError     a file of a version is truncated, altered or gone    exit code 4
+    ├── TrainingError        training cannot start or go on                       exit code 5
+    │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
+    └── TrackingError        MLflow cannot hold what it was given                 exit code 6
+
+A message states the value, the rule and the remedy. Anything else that is raised is a defect or belongs to a library,
+and passes through with its traceback.
+"""
+
+import sys
+from collections.abc import Callable
+
+
+class LockstepError(Exception):
+    exit_code = 1
+
+
+class ConfigError(LockstepError):
+    exit_code = 2
+
+
+class SourceError(LockstepError):
+    exit_code = 3
+
+
+class QualityError(LockstepError):
+    exit_code = 3
+
+
+class DatasetError(LockstepError):
+    exit_code = 4
+
+
+class CorruptError(DatasetError):
+    pass
+
+
+class TrainingError(LockstepError):
+    exit_code = 5
+
+
+class NonFiniteError(TrainingError):
+    pass
+
+
+class TrackingError(LockstepError):
+    exit_code = 6
+
+
+def exit_on_error(main: Callable[[], None]) -> None:
+    """Run a job's `main`; a LockstepError becomes its message on stderr and its exit code, without a traceback."""
+    try:
+        main()
+    except LockstepError as error:
+        print(f"error: {error}" if error.exit_code != ConfigError.exit_code else error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,74 @@
+"""What a task is: a model, a loss that adds up, and metrics.
+
+A batch is a `dict[str, Tensor]`, one entry per tensor column, rows first. A task never divides by the number of rows:
+`loss` gives a sum and a weight, and the strategy divides by the weight of the whole global batch, so that unequal
+shares, padding and class weights come out right for any number of workers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.dataset.schema import TensorColumn
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a task may know of its dataset before it sees a row."""
+
+    columns: tuple[TensorColumn, ...]
+    classes: tuple[str, ...] = ()
+    """Names of the target's classes, in the order of their numbers; empty for a quantity."""
+    class_counts: tuple[int, ...] = ()
+    """Rows of each class in the training split."""
+    decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
+    """Turns target values, shape (rows,), back into the query's units."""
+
+    @property
+    def features(self) -> tuple[TensorColumn, ...]:
+        return tuple(column for column in self.columns if column.role == "feature")
+
+    @property
+    def target(self) -> TensorColumn:
+        return next(column for column in self.columns if column.role == "target")
+
+
+class Task(ABC):
+    """What is learned. Stateless: the model is passed in."""
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        self.settings = settings
+        self.data = data
+
+    @property
+    @abstractmethod
+    def monitor(self) -> tuple[str, Literal["min", "max"]]:
+        """The metric that picks the best epoch, and which way is better."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A new model, initialised from torch's current random state; `forward` takes a batch."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum of the rows' losses and the weight to divide it by, both scalars."""
+
+    @abstractmethod
+    def metrics(self) -> MetricCollection:
+        """Metrics of a split, accumulating on the CPU; they need not agree between splits."""
+
+    @abstractmethod
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        """Add a batch's rows to the metrics, given the model's output for them."""
+
+    @abstractmethod
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """The model's output as columns for people, one value per row: labels by name, quantities in raw units."""
