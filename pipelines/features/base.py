@@ -1,0 +1,85 @@
+"""What an encoder is: one or more raw columns in, one tensor column out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config.features import EncoderSettings
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.features.statistics import Statistics
+
+Settings = TypeVar("Settings", bound=EncoderSettings)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A raw column that an encoder reads, as the training split had it."""
+
+    name: str
+    type: pa.DataType
+    statistics: Statistics
+
+    @property
+    def numbers(self) -> Statistics:
+        """The statistics, once there is a number to take them from; else ConfigError."""
+        if not self.statistics.values:
+            raise ConfigError(f"column {self.name} has no number in the training split, only NULL, NaN or ±∞; leave it out")
+        return self.statistics
+
+
+class Encoder(ABC, Generic[Settings]):
+    """Settings, and the state that `fit` learned: plain JSON, all that is needed to encode a row anywhere."""
+
+    VERSION: ClassVar[int] = 1
+    """Rises whenever equal settings and statistics come to encode differently."""
+
+    def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
+        self.settings = settings
+        self.state = state
+
+    @classmethod
+    def needs(cls, settings: Settings) -> frozenset[str]:
+        """The statistics of each input that `fit` wants: of "moments", "counts", "sample"."""
+        return frozenset()
+
+    @classmethod
+    @abstractmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        """Why raw columns of this type cannot be encoded, and the remedy; empty if they can."""
+
+    @classmethod
+    def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
+        """What is to be remembered of the training split. Raises ConfigError if nothing can be learned from it."""
+        return {}
+
+    @abstractmethod
+    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+        """The tensor column that `encode` makes."""
+
+    @abstractmethod
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        """The rows as `column(…).field.type`; NULL where the encoder refuses the row. Row by row: slices encode alike."""
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """Encoded values, shape (rows, …), back in the query's units, as far as encoding kept them."""
+        return values
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the encoded numbers, where those are classes."""
+        return ()
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """Rows of each class in the training split."""
+        return ()
+
+
+def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+    """An Arrow array of `values`, shape (rows,), with NULL in the refused rows."""
+    return pa.array(values, mask=refused if refused.any() else None)
