@@ -1,0 +1,47 @@
+# Every target installs what it needs into .venv, once: setup.cfg gives the ranges, constraints.txt the versions.
+PYTHON ?= python3
+VENV ?= .venv
+PORT ?= 5000
+ARGS ?=
+
+installed := $(VENV)/installed
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export LOCKSTEP_HOME ?= $(CURDIR)
+
+.PHONY: help demo test ui lint bench clean java
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "with PYTHON=python3.12, PORT=5000, ARGS='…' for pytest or a benchmark, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
+
+demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
+	@python cluster/local/demo.py $(ARGS)
+
+test: java $(installed) ## all tests: unit, then integration; ARGS="tests/unit -k order" for some
+	@python -m pytest $(ARGS)
+
+ui: $(installed) ## browse the runs in MLflow's UI
+	@cluster/local/ui.sh $(PORT)
+
+lint: $(installed) ## ruff and mypy
+	@ruff check .
+	@ruff format --check .
+	@mypy
+
+bench: java $(installed) ## the benchmarks, each beside its peers; ARGS="etl" for one
+	@cluster/local/bench.sh $(ARGS)
+
+clean: ## remove .venv and caches; data, runs and mlflow.db stay
+	@rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@cluster/local/java.sh
+
+$(installed): setup.cfg constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@echo "installing into $(VENV), once: some minutes" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@pip install -qq --constraint constraints.txt torch  # first, before anything else may ask for a newer one
+	@pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@touch $@

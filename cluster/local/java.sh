@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Spark needs Java 17 or newer: says how to get it, or gets it where this user may install packages.
+set -euo pipefail
+
+java_major() { # of the Java that Spark would take, 0 without one
+    local java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
+    "$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | grep . || echo 0
+}
+
+[ "$(java_major)" -ge 17 ] && exit
+
+if [ -z "${JAVA_HOME:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing openjdk-17-jre-headless, which Spark runs on" >&2
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openjdk-17-jre-headless >/dev/null
+    [ "$(java_major)" -ge 17 ] && exit
+fi
+
+cat >&2 <<MESSAGE
+Spark needs Java 17 or newer, and ${JAVA_HOME:-this machine} has $(java_major | sed 's/^0$/none/').
+  Debian, Ubuntu   sudo apt-get install openjdk-17-jre-headless
+  Fedora           sudo dnf install java-21-openjdk-headless
+  macOS            brew install openjdk@17
+  conda            conda install -c conda-forge openjdk=17
+or point JAVA_HOME to one that is installed.
+MESSAGE
+exit 1
