@@ -87,7 +87,7 @@ class Manifest(Section):
         return next(column for column in self.columns if column.role == "target")
 
     def to_json(self) -> bytes:
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True).encode()
+        return json.dumps(self.model_dump(mode="json"), indent=1).encode()
 
 
 def parse_manifest(text: bytes, path: str) -> Manifest:

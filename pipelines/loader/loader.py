@@ -1,0 +1,170 @@
+"""A split as an endless sequence of epochs of batches: joins the order and the reader, and reads ahead.
+
+A producer thread puts the next steps together while the caller computes; `Windows` decodes in threads of its own. Both
+hold a bounded number of bytes, and both end when the iterator does, however it ends.
+"""
+
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Event, Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipelines.dataset.versions import Version
+from pipelines.errors import DatasetError
+from pipelines.loader.chunks import Chunk, chunks
+from pipelines.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.loader.reader import Reader
+from pipelines.loader.transfer import Transfer
+from pipelines.loader.windows import Cache, Windows
+
+Batch = dict[str, Tensor]
+CHUNK_BYTES = 16 * 2**20
+"""Steps are put together several at a time, up to this: a gather per step and column would be mostly overhead."""
+
+
+class Loader:
+    """Batches of the shards that one worker plays.
+
+    Usable by itself, under Ray or under torchrun:
+
+        loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), plays=shards_of(0, 2, 8))
+        for batch in loader: ...   # one epoch; the next `for` is the next epoch
+
+    A batch holds the rows of every shard played, shard after shard: `microbatch` rows each, fewer in the last step with
+    remainder "keep". Its tensors share memory with each other; copy before writing into them.
+
+    Raises ConfigError if the split has fewer rows than one global batch, CorruptError from the iterator.
+    """
+
+    def __init__(
+        self,
+        version: Version,
+        split: str,
+        order: Order,
+        plays: range | None = None,
+        *,
+        row_numbers: bool = False,
+        device: torch.device | str = "cpu",
+        cache_bytes: int = 2**30,
+        prefetch_bytes: int = 256 * 2**20,
+        threads: int = 1,
+    ) -> None:
+        self.order = order
+        self.plays = range(order.shards) if plays is None else plays
+        self._reader = Reader(version, split)
+        self._row_numbers, self._device, self._threads = row_numbers, torch.device(device), threads
+        self._prefetch_bytes = prefetch_bytes
+        self.rows = int(self._reader.group_rows.sum())
+        self.steps_per_epoch = order.steps(self.rows)
+        self.remainder_rows = order.remainder_rows(self.rows) if order.remainder == "drop" else 0
+        """Rows that an epoch leaves out, other ones in every epoch."""
+        self.wait_seconds = 0.0
+        """How long the caller has waited for batches, in all."""
+        self._epoch, self._step = 0, 0
+        self._to_device = Transfer(self._device)
+        fits = self._reader.decoded_bytes <= cache_bytes
+        self._cache = Cache(self._reader, _cache_device(self._device, self._reader.decoded_bytes)) if fits else None
+
+    @property
+    def memory_bound_bytes(self) -> int:
+        """Decoded rows held at most: the cache, or a window per shard; and what is read ahead. Not the dataset's size."""
+        largest = int(self._reader.group_rows.max()) * self._reader.row_bytes
+        window = (self.order.window + 1) * largest
+        held = self._reader.decoded_bytes if self._cache is not None else len(self.plays) * window
+        return held + self._prefetch_bytes + window + (self._threads + 1) * largest + 2 * max(CHUNK_BYTES, self._batch_bytes)
+
+    def state_dict(self) -> dict[str, int]:
+        """The position of the next batch."""
+        ended = self._step >= self.steps_per_epoch
+        return {"epoch": self._epoch + ended, "step": 0 if ended else self._step, "order_version": ORDER_VERSION}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there at once: the first batch costs the same anywhere in an epoch.
+
+        Raises DatasetError if the position was counted in another version of the order.
+        """
+        if state["order_version"] != ORDER_VERSION:
+            raise DatasetError(f"the position is of order version {state['order_version']}, ours is {ORDER_VERSION}; start the run anew")
+        self._epoch, self._step = int(state["epoch"]), int(state["step"])
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the current epoch. Leaving early keeps the position."""
+        if self._step >= self.steps_per_epoch:
+            self._epoch, self._step = self._epoch + 1, 0
+        for batch in self._batches(self.plays, self._epoch, self._step):
+            self._step += 1
+            yield batch
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def stream(self, shard: int) -> Iterator[Batch]:
+        """One shard's microbatches, from the current position to the end of the epoch; the position stays."""
+        return self._batches(range(shard, shard + 1), self._epoch, self._step)
+
+    @property
+    def _batch_bytes(self) -> int:
+        return len(self.plays) * self.order.microbatch * self._reader.row_bytes
+
+    def _batches(self, plays: range, epoch: int, step: int) -> Iterator[Batch]:
+        ready: queue.Queue[Chunk | BaseException | None] = queue.Queue(maxsize=max(1, self._prefetch_bytes // 4 // CHUNK_BYTES))
+        stop = Event()
+        producer = Thread(target=self._produce, args=(plays, epoch, step, ready, stop), name="loader", daemon=True)
+        producer.start()
+        try:
+            while (chunk := self._next(ready)) is not None:
+                yield from chunk.batches()
+        finally:
+            stop.set()
+            while producer.is_alive():  # it may be waiting for room
+                _drain(ready)
+                producer.join(timeout=0.01)
+
+    def _next(self, ready: "queue.Queue[Chunk | BaseException | None]") -> Chunk | None:
+        started = time.perf_counter()
+        chunk = ready.get()
+        self.wait_seconds += time.perf_counter() - started
+        if isinstance(chunk, BaseException):
+            raise chunk
+        return chunk
+
+    def _produce(self, plays: range, number: int, step: int, ready: "queue.Queue[Any]", stop: Event) -> None:
+        """Put chunks, then None or the exception that ended them, until told to stop."""
+        try:
+            epoch = Epoch(self.order, self._reader.group_rows, number)
+            shards = {shard: epoch.shard(shard) for shard in plays}
+            windows = Windows(
+                self._reader,
+                self._cache,
+                shards,
+                step * self.order.microbatch,
+                ahead_bytes=self._prefetch_bytes // 2,
+                threads=self._threads,
+                pin=self._device.type == "cuda",
+            )
+            with closing(windows):
+                for chunk in chunks(epoch, shards, windows, step, CHUNK_BYTES, self._row_numbers):
+                    if stop.is_set():
+                        return
+                    ready.put(self._to_device(chunk))
+            ready.put(None)
+        except BaseException as error:  # raised again where the batches are awaited
+            ready.put(error)
+
+
+def _drain(ready: "queue.Queue[Any]") -> None:
+    while not ready.empty():
+        ready.get_nowait()
+
+
+def _cache_device(device: torch.device, decoded_bytes: int) -> torch.device:
+    """On the GPU if the split takes at most half of what is free there; the model needs the rest."""
+    if device.type == "cuda" and decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2:
+        return device
+    return torch.device("cpu")

@@ -1,0 +1,217 @@
+"""Which rows make up which step: a pure function of plain numbers. NumPy only, no I/O, no state.
+
+An epoch's order depends on the row groups' sizes, `Order` and the epoch's number, and on nothing else: not on workers,
+threads, prefetch or what happened before. The construction, in five steps:
+
+1. Blocks are the split's row groups, or equal slices of them where there are few. They are permuted, by (seed, epoch).
+2. Their rows, end to end, make a circle, which is rotated by an offset, by (seed, epoch): otherwise a split of one row
+   group would leave out the same rows in every epoch.
+3. Shard v of V owns an equal arc of the circle. Rows after the last arc are the epoch's remainder.
+4. Within a shard every `window` consecutive pieces of blocks are permuted row by row, by (seed, epoch, v, window).
+5. Global step s takes rows [s·m, (s+1)·m) of every shard, m = global batch / V.
+
+Positions are therefore found from prefix sums: no step before s is computed to start at s.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from pipelines.errors import ConfigError
+
+ORDER_VERSION = 1
+"""Changes whenever the same arguments would give another order; checkpoints carry it."""
+
+BLOCKS_PER_SHARD = 16
+"""With fewer row groups than this, row groups are sliced: an arc of very few blocks would be a poor sample."""
+
+_BLOCKS, _OFFSET, _WINDOW = range(3)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything that decides the order of a split's rows, beside the split itself."""
+
+    shards: int = 8
+    global_batch: int = 512
+    """Rows per step, over all shards."""
+    seed: int = 0
+    window: int = 4
+    """Pieces of blocks that are shuffled together."""
+    remainder: Literal["drop", "keep"] = "drop"
+    """Rows that do not fill a global batch: left out of this epoch, or one last, smaller step."""
+    shuffle: bool = True
+    """False keeps the rows as they lie: shard v reads the v-th arc from front to back."""
+
+    def __post_init__(self) -> None:
+        if self.shards < 1 or self.window < 1 or self.global_batch < 1 or self.global_batch % self.shards:
+            raise ConfigError(
+                f"global_batch {self.global_batch} over {self.shards} shards with window {self.window}: "
+                "all are at least 1, and the shards divide the global batch"
+            )
+
+    @property
+    def microbatch(self) -> int:
+        """Rows that each shard gives to a step."""
+        return self.global_batch // self.shards
+
+    def full_steps(self, rows: int) -> int:
+        return rows // self.global_batch
+
+    def remainder_rows(self, rows: int) -> int:
+        """Rows of an epoch that do not fill a global batch."""
+        return rows % self.global_batch
+
+    def steps(self, rows: int) -> int:
+        """Steps of an epoch over `rows` rows: the same for every worker, whatever the number of workers.
+
+        Raises ConfigError if there is none.
+        """
+        steps = self.full_steps(rows) + (self.remainder == "keep" and self.remainder_rows(rows) > 0)
+        if not steps:
+            raise ConfigError(
+                f"{rows} rows do not fill one global batch of {self.global_batch}; "
+                "lower train.global_batch, or set train.remainder to keep"
+            )
+        return steps
+
+
+def shards_of(rank: int, world_size: int, shards: int) -> range:
+    """The contiguous block of shards that worker `rank` of `world_size` plays; blocks differ by one shard at most.
+
+    Raises ConfigError if there are more workers than shards.
+    """
+    if not 0 <= rank < world_size <= shards:
+        raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker plays at least one; lower train.workers")
+    return range(rank * shards // world_size, (rank + 1) * shards // world_size)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Consecutive runs of rows, in the order they are visited: three int64 arrays, each of shape (pieces,)."""
+
+    group: np.ndarray
+    """Row group."""
+    start: np.ndarray
+    """First row within the row group."""
+    rows: np.ndarray
+
+
+class Epoch:
+    """The order of one epoch over row groups of `group_rows` rows each, shape (row groups,)."""
+
+    def __init__(self, order: Order, group_rows: np.ndarray, epoch: int) -> None:
+        self.order, self.number = order, epoch
+        self.rows = int(group_rows.sum())
+        self.first_row = np.cumsum(group_rows) - group_rows
+        """Number of each row group's first row, shape (row groups,)."""
+        blocks = _blocks(np.asarray(group_rows, np.int64), order.shards)
+        if order.shuffle:
+            permutation = _permutation(len(blocks.rows), order.seed, _BLOCKS, epoch)
+            blocks = Pieces(blocks.group[permutation], blocks.start[permutation], blocks.rows[permutation])
+        self._blocks = blocks
+        self._ends = np.cumsum(blocks.rows)
+        self._offset = int(_words(1, order.seed, _OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
+
+    @cached_property
+    def steps(self) -> int:
+        return self.order.steps(self.rows)
+
+    def shard(self, number: int) -> "Shard":
+        """The sequence of rows that shard `number` visits in this epoch."""
+        order, steps = self.order, self.order.full_steps(self.rows)
+        arc = steps * order.microbatch
+        windows = _windows(self._arc(number * arc, arc), order.window)
+        if order.remainder == "keep":
+            rest = order.remainder_rows(self.rows)
+            start, stop = number * rest // order.shards, (number + 1) * rest // order.shards
+            windows += _windows(self._arc(order.shards * arc + start, stop - start), order.window)
+        return Shard(self, number, windows)
+
+    def _arc(self, start: int, rows: int) -> Pieces:
+        """The pieces that make up `rows` positions of the rotated circle from `start` on."""
+        first = (start + self._offset) % max(self.rows, 1)
+        runs = [(first, min(first + rows, self.rows)), (0, max(first + rows - self.rows, 0))]
+        cut = [self._run(begin, end) for begin, end in runs if end > begin]
+        empty = np.zeros(0, np.int64)
+        return Pieces(*(np.concatenate([empty, *(getattr(run, name) for run in cut)]) for name in ("group", "start", "rows")))
+
+    def _run(self, begin: int, end: int) -> Pieces:
+        """The pieces between two positions of the circle before its rotation, begin < end."""
+        first = int(np.searchsorted(self._ends, begin, side="right"))
+        last = int(np.searchsorted(self._ends, end, side="left")) + 1
+        group, start, rows = (values[first:last].copy() for values in (self._blocks.group, self._blocks.start, self._blocks.rows))
+        before = begin - (int(self._ends[first]) - int(rows[0]))
+        start[0] += before
+        rows[0] -= before
+        rows[-1] -= int(self._ends[last - 1]) - end
+        return Pieces(group, start, rows)
+
+
+class Shard:
+    """One shard's rows in one epoch, as windows: consecutive pieces that are permuted as a whole."""
+
+    def __init__(self, epoch: Epoch, number: int, windows: list[Pieces]) -> None:
+        self.windows = windows
+        self._epoch, self._number = epoch, number
+        self.window_rows = np.array([int(window.rows.sum()) for window in windows], np.int64)
+        self.window_ends = np.cumsum(self.window_rows)
+        self.rows = int(self.window_rows.sum())
+
+    def find(self, position: int) -> tuple[int, int]:
+        """The window that holds the shard's row `position`, and the row's place in it."""
+        window = int(np.searchsorted(self.window_ends, position, side="right"))
+        return window, position - int(self.window_ends[window] - self.window_rows[window])
+
+    def permutation(self, window: int) -> np.ndarray:
+        """In which order the window's rows are visited: indices into its pieces laid end to end, shape (rows,), int64."""
+        rows, order = int(self.window_rows[window]), self._epoch.order
+        if not order.shuffle:
+            return np.arange(rows)
+        return _permutation(rows, order.seed, _WINDOW, self._epoch.number, self._number, window)
+
+    def row_numbers(self, window: int) -> np.ndarray:
+        """Numbers of the window's rows within the split, its pieces laid end to end, before the permutation."""
+        pieces = self.windows[window]
+        first = self._epoch.first_row[pieces.group] + pieces.start
+        inside = np.arange(int(self.window_rows[window])) - np.repeat(np.cumsum(pieces.rows) - pieces.rows, pieces.rows)
+        return np.repeat(first, pieces.rows) + inside
+
+
+def _blocks(group_rows: np.ndarray, shards: int) -> Pieces:
+    """Row groups, each cut into equal slices where there are fewer than BLOCKS_PER_SHARD for a shard."""
+    groups = len(group_rows)
+    slices = -(-BLOCKS_PER_SHARD * shards // max(groups, 1)) if groups < BLOCKS_PER_SHARD * shards else 1
+    edges = group_rows[:, None] * np.arange(slices + 1) // slices
+    start, rows = edges[:, :-1].ravel(), np.diff(edges, axis=1).ravel()
+    group = np.repeat(np.arange(groups), slices)
+    return Pieces(group[rows > 0], start[rows > 0], rows[rows > 0])
+
+
+def _windows(pieces: Pieces, window: int) -> list[Pieces]:
+    starts = range(0, len(pieces.rows), window)
+    return [Pieces(*(values[at : at + window] for values in (pieces.group, pieces.start, pieces.rows))) for at in starts]
+
+
+def _words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
+    """Raw Philox4x64-10 words (Salmon et al. 2011) of a stream of their own.
+
+    The raw words and not NumPy's `Generator`: its streams may change between versions (NEP 19).
+    """
+    key = np.array([seed % 2**64, purpose], np.uint64)
+    counter = np.array([0, window, shard, epoch], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
+
+
+def _permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
+    """A permutation of range(count): the order that sorts random words.
+
+    Each word's low bits are replaced by its index, so that sorting the words themselves, three times as fast as
+    argsort, brings the indices along, and equal words cannot sort differently on another processor.
+    """
+    bits = np.uint64(max(count - 1, 1).bit_length())
+    words = _words(count, seed, purpose, epoch, shard, window) >> bits << bits | np.arange(count, dtype=np.uint64)
+    words.sort()
+    return (words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
