@@ -1,0 +1,9 @@
+"""What is learned: a model, a loss that adds up, and metrics. Torch alone, without a word about workers.
+
+1. `base`        what a task is, and what it may know of its dataset.
+2. `targets`     binary, classes or quantity: outputs, loss, metrics and predictions of each.
+3. `supervised`  the task over such a target, whatever the network.
+4. `tabular`     a perceptron over numbers and indices; `vision` a small network or a `resnet` over one image.
+
+`pipelines.config.task` has their settings and says how one's own are named.
+"""

@@ -1,0 +1,58 @@
+"""ResNet-18 and ResNet-50 (He et al. 2016), with the stride in a bottleneck's 3x3 convolution ("v1.5")."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+SMALL_SIDE = 64
+"""Images up to this size keep their resolution at first: a 3x3 convolution replaces the 7x7 one with its pooling."""
+
+
+class Residual(nn.Module):
+    """A basic or a bottleneck block: convolutions beside a shortcut."""
+
+    def __init__(self, channels: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        if bottleneck:
+            steps = [_normed(channels, width, 1), nn.ReLU(), _normed(width, width, 3, stride), nn.ReLU(), _normed(width, outputs, 1)]
+        else:
+            steps = [_normed(channels, width, 3, stride), nn.ReLU(), _normed(width, width, 3)]
+        self.branch = nn.Sequential(*steps)
+        self.shortcut = nn.Identity() if channels == outputs and stride == 1 else _normed(channels, outputs, 1, stride)
+        self.activation = nn.ReLU()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.activation(self.branch(inputs) + self.shortcut(inputs))
+
+
+def resnet18(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
+    """For images of (channels, height, width); 11,689,512 parameters at 3 x 224 x 224 and 1,000 outputs."""
+    return _resnet((2, 2, 2, 2), False, shape, outputs, dropout)
+
+
+def resnet50(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
+    """For images of (channels, height, width); 25,557,032 parameters at 3 x 224 x 224 and 1,000 outputs."""
+    return _resnet((3, 4, 6, 3), True, shape, outputs, dropout)
+
+
+def _resnet(depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
+    small = max(shape[1:]) <= SMALL_SIDE
+    stem = [_normed(shape[0], 64, 3)] if small else [_normed(shape[0], 64, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
+    stages, channels = [], 64
+    for stage, depth in enumerate(depths):
+        width = 64 * 2**stage
+        for block in range(depth):
+            stages.append(Residual(channels, width, 2 if stage and not block else 1, bottleneck))
+            channels = 4 * width if bottleneck else width
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(channels, outputs)]
+    network = nn.Sequential(stem[0], nn.ReLU(), *stem[1:], *stages, *head)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return network
+
+
+def _normed(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
+    """A convolution without bias, and batch norm."""
+    return nn.Sequential(nn.Conv2d(channels, filters, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(filters))

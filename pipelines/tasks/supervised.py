@@ -1,0 +1,73 @@
+"""The part of a task that does not depend on the network: a target to predict, its loss and its metrics."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.targets import target_kind
+
+
+class Supervised(Task):
+    """Predicts the target from a batch's features; a subclass gives the model, with an output of (rows, `outputs`)."""
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the settings do not fit the target."""
+        super().__init__(settings, data)
+        self.target = target_kind(data)
+        self.class_weights = class_weights(settings, data)
+
+    @property
+    def outputs(self) -> int:
+        return self.target.outputs
+
+    @property
+    def monitor(self) -> tuple[str, Literal["min", "max"]]:
+        return self.target.monitor
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        target = batch[self.data.target.name]
+        losses = self.target.losses(model(batch).float(), target)
+        weights = self._weights(losses, target)
+        return (losses * weights).sum(), weights.sum()
+
+    def metrics(self) -> MetricCollection:
+        return self.target.metrics()
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        output, target = output.detach().cpu().double(), batch[self.data.target.name].cpu()
+        self.target.update(metrics, output, target)
+        losses = self.target.losses(output, target)
+        metrics["loss"].update(losses, self._weights(losses, target))
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        return self.target.predict(output.detach().cpu().double())
+
+    def _weights(self, losses: Tensor, target: Tensor) -> Tensor:
+        """Each row's weight, of the losses' shape, dtype and device."""
+        return torch.ones_like(losses) if self.class_weights is None else self.class_weights.to(losses)[target.long()]
+
+
+def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:
+    """Weight of each class, shape (classes,), or None where all rows weigh the same.
+
+    Balanced classes weigh rows / (classes · rows of the class), which makes the mean weight 1. Raises ConfigError if
+    the target has no classes, or not as many as there are weights.
+    """
+    choice, classes = settings.class_weights, data.target.cardinality
+    if choice == "none":
+        return None
+    if classes is None:
+        raise ConfigError(f"task.class_weights is {choice}, but the target {data.target.name} is a quantity; it must be none")
+    if choice != "balanced":
+        if len(choice) != classes or min(choice) < 0 or not sum(choice):
+            raise ConfigError(f"task.class_weights is {list(choice)}; it must be {classes} weights, for {', '.join(data.classes)}")
+        return torch.tensor(choice)
+    if len(data.class_counts) != classes:
+        raise ConfigError(f"task.class_weights is balanced, but {data.target.name} has no counts by class; give {classes} weights")
+    return torch.tensor([sum(data.class_counts) / (classes * max(count, 1)) for count in data.class_counts])

@@ -1,0 +1,58 @@
+"""The task `tabular`: a multi-layer perceptron over any mix of numbers and indices."""
+
+from math import ceil, prod
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.task import Tabular as Settings
+from pipelines.dataset.schema import TensorColumn
+from pipelines.tasks.base import Batch
+from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.targets import is_binary
+
+
+class Tabular(Supervised):
+    settings: Settings
+
+    def model(self) -> nn.Module:
+        return Perceptron(self.data.features, self.outputs, self.settings)
+
+
+class Perceptron(nn.Module):
+    """Columns side by side, embedded where they are indices, through fully connected layers."""
+
+    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings) -> None:
+        super().__init__()
+        indexed = [column for column in features if _is_index(column)]
+        self.indices = tuple(column.name for column in indexed)
+        self.numbers = tuple(column.name for column in features if not _is_index(column))
+        # A list, since a ModuleDict refuses columns named like a method of its own, such as `type`.
+        self.embeddings = nn.ModuleList([nn.Embedding(column.cardinality or 0, _width(column, settings)) for column in indexed])
+        width = sum(_width(column, settings) * prod(column.shape) for column in features)
+        layers: list[nn.Module] = []
+        for hidden in settings.hidden:
+            layers += [nn.Linear(width, hidden), *([nn.BatchNorm1d(hidden)] if settings.batch_norm else []), nn.ReLU()]
+            layers += [nn.Dropout(settings.dropout)] if settings.dropout else []
+            width = hidden
+        self.layers = nn.Sequential(*layers, nn.Linear(width, outputs))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Output of shape (rows, outputs)."""
+        embedded = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
+        numbers = [batch[name].float() for name in self.numbers]
+        return self.layers(torch.cat([values.unsqueeze(-1).flatten(1) for values in (*embedded, *numbers)], dim=1))
+
+
+def _is_index(column: TensorColumn) -> bool:
+    return column.cardinality is not None and not is_binary(column)
+
+
+def _width(column: TensorColumn, settings: Settings) -> int:
+    """Inputs that one value of the column takes: 1 for a number, for an index its embedding's width.
+
+    Four times the fourth root of the number of values: 5 for 2, 10 for 32, 23 for 1,000, 127 for a million.
+    """
+    if column.cardinality is None or not _is_index(column):
+        return 1
+    return settings.embedding or ceil(4 * column.cardinality**0.25)

@@ -1,0 +1,212 @@
+"""Losses, metrics and predictions of each kind of target, against plain means, scikit-learn and two processes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from sklearn import metrics as sklearn_metrics
+from torch import nn
+from torch.nn import functional
+
+from pipelines.config.task import Tabular as Settings
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.tabular import Tabular
+
+ROWS = 257
+FEATURE = TensorColumn(name="x", dtype="float32", shape=(4,))
+KINDS = {
+    "binary": TensorColumn(name="y", dtype="uint8", role="target", cardinality=2),
+    "classes": TensorColumn(name="y", dtype="int64", role="target", cardinality=3),
+    "quantity": TensorColumn(name="y", dtype="float32", role="target"),
+}
+
+
+def decode(values: np.ndarray) -> np.ndarray:
+    """Standardised house values, back in dollars."""
+    return values * 115_000.0 + 207_000.0
+
+
+def task_of(kind: str, **settings: object) -> Tabular:
+    names = {"binary": ("no", "yes"), "classes": ("ant", "bee", "cat"), "quantity": ()}[kind]
+    data = Data((FEATURE, KINDS[kind]), names, tuple(range(10, 10 + 30 * len(names), 30)), decode if kind == "quantity" else lambda y: y)
+    return Tabular(Settings.model_validate({"kind": "tabular", "hidden": [], **settings}), data)
+
+
+def batch_of(kind: str, rows: int = ROWS, seed: int = 0) -> Batch:
+    random = torch.Generator().manual_seed(seed)
+    target = {
+        "binary": torch.randint(2, (rows,), generator=random, dtype=torch.uint8),
+        "classes": torch.randint(3, (rows,), generator=random),
+        "quantity": torch.randn(rows, generator=random),
+    }[kind]
+    return {"x": torch.randn(rows, 4, generator=random), "y": target}
+
+
+def measured(task: Tabular, *outputs_and_batches: tuple[torch.Tensor, Batch]) -> dict[str, float]:
+    metrics = task.metrics()
+    for output, batch in outputs_and_batches:
+        task.update(metrics, output, batch)
+    return {name: float(value) for name, value in metrics.compute().items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_of_sum_over_weight_is_that_of_a_plain_mean(kind: str) -> None:
+    torch.manual_seed(0)
+    task, batch = task_of(kind), batch_of(kind)
+    model = task.model()
+    total, weight = task.loss(model, batch)
+    summed = torch.autograd.grad(total / weight, model.parameters())
+    output, target = model(batch), batch["y"]
+    mean = {
+        "binary": lambda: functional.binary_cross_entropy_with_logits(output[:, 0], target.float()),
+        "classes": lambda: functional.cross_entropy(output, target),
+        "quantity": lambda: functional.mse_loss(output[:, 0], target),
+    }[kind]()
+    assert weight == ROWS
+    torch.testing.assert_close(summed, torch.autograd.grad(mean, model.parameters()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unequal_shares_add_up_to_the_whole(kind: str) -> None:
+    task, batch = task_of(kind), batch_of(kind)
+    model = task.model()
+    whole = task.loss(model, batch)
+    shares = [task.loss(model, {name: values[rows] for name, values in batch.items()}) for rows in (slice(0, 40), slice(40, None))]
+    torch.testing.assert_close(sum(total for total, _ in shares), whole[0])
+    torch.testing.assert_close(sum(weight for _, weight in shares), whole[1])
+
+
+@pytest.mark.parametrize("weights", ["balanced", (0.5, 2.0, 1.0)])
+def test_class_weights_enter_the_sum_and_the_weight(weights: object) -> None:
+    task, batch = task_of("classes", class_weights=weights), batch_of("classes")
+    model = task.model()
+    each = torch.tensor([120 / (3 * 10), 120 / (3 * 40), 120 / (3 * 70)] if weights == "balanced" else weights)
+    total, weight = task.loss(model, batch)
+    torch.testing.assert_close(total / weight, functional.cross_entropy(model(batch), batch["y"], each))
+    torch.testing.assert_close(weight, each[batch["y"]].sum())
+
+
+def test_class_weights_of_a_binary_target() -> None:
+    task, batch = task_of("binary", class_weights=(1.0, 3.0)), batch_of("binary")
+    total, weight = task.loss(task.model(), batch)
+    assert weight == ROWS + 2 * batch["y"].sum()
+    assert total > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "says"),
+    [
+        ("quantity", "balanced", "is balanced, but the target y is a quantity; it must be none"),
+        ("classes", (1.0, 2.0), "is [1.0, 2.0]; it must be 3 weights, for ant, bee, cat"),
+        ("binary", (1.0, -2.0), "is [1.0, -2.0]; it must be 2 weights"),
+    ],
+)
+def test_class_weights_that_do_not_fit(kind: str, weights: object, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        task_of(kind, class_weights=weights)
+    assert says in str(error.value)
+
+
+def test_a_target_of_several_values_is_refused() -> None:
+    target = TensorColumn(name="y", dtype="float32", shape=(2,), role="target")
+    with pytest.raises(ConfigError, match=r"the target y has shape \(2,\) per row; this task predicts one value"):
+        Tabular(Settings(kind="tabular"), Data((FEATURE, target)))
+
+
+def test_binary_metrics_are_sklearns() -> None:
+    task, batch = task_of("binary"), batch_of("binary")
+    output = torch.randn(ROWS, 1).round(decimals=1)
+    found = measured(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
+    probability, true = output[:, 0].double().sigmoid().numpy(), batch["y"].numpy()
+    assert found["auc"] == pytest.approx(sklearn_metrics.roc_auc_score(true, probability), abs=1e-6)
+    assert found["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(true, output[:, 0].numpy() > 0))
+    assert found["loss"] == pytest.approx(sklearn_metrics.log_loss(true, probability))
+    assert task.monitor == ("auc", "max")
+
+
+def test_class_metrics_are_sklearns() -> None:
+    task, batch = task_of("classes"), batch_of("classes")
+    output = torch.randn(ROWS, 3)
+    found = measured(task, (output, batch))
+    assert found["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(batch["y"], output.argmax(1)))
+    assert found["loss"] == pytest.approx(sklearn_metrics.log_loss(batch["y"], output.double().softmax(1)))
+    assert task.monitor == ("accuracy", "max")
+
+
+def test_metrics_of_a_quantity_are_in_raw_units() -> None:
+    task, batch = task_of("quantity"), batch_of("quantity")
+    output = batch["y"][:, None] + 0.3 * torch.randn(ROWS, 1)
+    found = measured(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
+    true, predicted = decode(batch["y"].double().numpy()), decode(output[:, 0].double().numpy())
+    assert found["rmse"] == pytest.approx(math.sqrt(sklearn_metrics.mean_squared_error(true, predicted)))
+    assert found["mse"] == pytest.approx(sklearn_metrics.mean_squared_error(true, predicted))
+    assert found["mae"] == pytest.approx(sklearn_metrics.mean_absolute_error(true, predicted))
+    assert found["r2"] == pytest.approx(sklearn_metrics.r2_score(true, predicted))
+    assert found["loss"] == pytest.approx(functional.mse_loss(output[:, 0], batch["y"]).item())
+    assert task.monitor == ("rmse", "min")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_without_rows_count_for_nothing(kind: str) -> None:
+    task, batch, empty = task_of(kind), batch_of(kind), batch_of(kind, rows=0)
+    model = task.model()
+    total, weight = task.loss(model, empty)
+    assert (total.item(), weight.item()) == (0, 0)
+    found = measured(task, (model(empty), empty), (model(batch), batch), (model(empty), empty))
+    assert found == measured(task, (model(batch), batch))
+    assert all(len(values) == 0 for values in task.predict(model(empty)).values())
+
+
+def test_r2_of_a_single_row_is_not_a_number() -> None:
+    batch = batch_of("quantity", rows=1)
+    assert math.isnan(measured(task_of("quantity"), (torch.zeros(1, 1), batch))["r2"])
+
+
+def test_a_nan_is_not_left_out_of_the_metrics() -> None:
+    batch = batch_of("classes", rows=2)
+    assert math.isnan(measured(task_of("classes"), (torch.tensor([[0.0, 1.0, 2.0], [math.nan, 0.0, 0.0]]), batch))["loss"])
+
+
+def test_predictions_are_for_people() -> None:
+    binary = task_of("binary").predict(torch.tensor([[0.0], [math.log(3)]]))
+    assert binary["prediction"] == ["no", "yes"]
+    assert binary["probability_yes"] == pytest.approx([0.5, 0.75])
+    assert binary["probability_no"] == pytest.approx([0.5, 0.25])
+    classes = task_of("classes").predict(torch.tensor([[0.0, math.log(2), 0.0]], dtype=torch.bfloat16))
+    assert classes["prediction"] == ["bee"]
+    assert list(classes) == ["prediction", "probability_ant", "probability_bee", "probability_cat"]
+    assert task_of("quantity").predict(torch.tensor([[0.0], [1.0]])) == {"prediction": [207_000.0, 322_000.0]}
+
+
+def _measure_a_share(rank: int, store: str, kind: str) -> None:
+    """One of two workers; the second has no rows at all."""
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    task = task_of(kind)
+    metrics = task.metrics()
+    batch = batch_of(kind, rows=0 if rank else ROWS)
+    task.update(metrics, torch.linspace(-1, 1, len(batch["y"]) * task.outputs).reshape(-1, task.outputs), batch)
+    found = {name: float(value) for name, value in metrics.compute().items()}
+    torch.save(found, f"{store}.{kind}.{rank}")
+    dist.destroy_process_group()
+
+
+def test_metrics_of_two_workers_are_those_of_one(tmp_path) -> None:
+    kind = "binary"  # its AUC is the one that gathers rows
+    torch.multiprocessing.spawn(_measure_a_share, (f"{tmp_path}/store", kind), nprocs=2)
+    batch = batch_of(kind)
+    expected = measured(task_of(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
+    for rank in range(2):
+        assert torch.load(f"{tmp_path}/store.{kind}.{rank}") == pytest.approx(expected)
+
+
+def test_models_are_initialised_from_torchs_random_state() -> None:
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return nn.utils.parameters_to_vector(task_of("classes", hidden=[8]).model().parameters())
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
