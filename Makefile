@@ -41,7 +41,8 @@ java:
 $(installed): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV), once: some minutes" >&2
-	@$(PYTHON) -m venv $(VENV)
-	@pip install -qq --constraint constraints.txt torch  # first, before anything else may ask for a newer one
-	@pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@# torch first, before anything else may ask for a newer one.
+	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
+	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
 	@touch $@

@@ -1,0 +1,66 @@
+"""The jobs' command lines as a user meets them: help and config errors answer at once, without a traceback."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JOBS = sorted(f"jobs/{file.name}" for file in ROOT.glob("jobs/*.py"))
+
+
+def answer(*command: str) -> subprocess.CompletedProcess[str]:
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    print(f"{' '.join(command)}: exit {done.returncode} in {time.perf_counter() - start:.2f} s")
+    return done
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_help_without_a_file_says_what_comes_first(job: str) -> None:
+    done = answer(job, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {job} CONF.yaml [--section.setting VALUE ...]")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_help_shows_every_setting_with_the_file_s_values(job: str) -> None:
+    done = answer(job, "conf/adult.yaml", "--help", "--train.lr", "0.0625")
+    assert (done.returncode, done.stderr) == (0, "")
+    for shown in ("--train.workers", "--train.lr", "0.0625", "--task.hidden", "--dataset.path", "Logical workers"):
+        assert shown in done.stdout
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--train.lr", "-1"], "--train.lr: Input should be greater than 0 (got -1)"),
+        (["--train.wrokers", "2"], "--train.wrokers: no such setting; workers is near (got 2)"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_exit_code_2(job: str, flags: list[str], line: str) -> None:
+    done = answer(job, "conf/adult.yaml", *flags)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_wrong_key_in_a_file_is_one_line_and_exit_code_2(job: str, tmp_path: Path) -> None:
+    file = tmp_path / "adult.yaml"
+    file.write_text((ROOT / "conf/adult.yaml").read_text().replace("\ntrain:", "\ntrian:", 1))
+    done = answer(job, str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{file}: trian: no such setting; train is near")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_without_a_file_it_says_so(job: str) -> None:
+    done = answer(job)
+    assert done.returncode == 2 and "(got nothing)" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_there_are_jobs() -> None:
+    assert {"jobs/etl.py", "jobs/train.py"} <= set(JOBS)

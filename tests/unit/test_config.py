@@ -1,0 +1,230 @@
+"""From a YAML file and flags to a Config, or to one line per fault."""
+
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.config import Config, TaskSettings, from_command_line, load, parse
+from pipelines.errors import ConfigError
+
+PIPELINE = """
+name: adult
+source:
+  tables:
+    people: {format: csv, path: "${LOCKSTEP_RAW:-data/raw}/adult/train.csv", schema: "age int, job string", options: {nullValue: "?"}}
+  query: SELECT *, income = '>50K' AS rich FROM people
+  expect: {plausible age: "age BETWEEN 0 AND 120"}
+dataset:
+  path: data/adult
+  features:
+    age: standardize
+    job: {encoder: vocabulary, min_count: 10}
+  target: {rich: binary}
+task: {kind: tabular, hidden: [256, 128]}
+train: {workers: 2, shards: 8, global_batch: 512, lr: 3e-4}
+"""
+
+
+@pytest.fixture
+def values() -> dict[str, Any]:
+    return yaml.safe_load(PIPELINE)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "adult.yaml"
+    path.write_text(PIPELINE)
+    return path
+
+
+def changed(values: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """The values with one of them set."""
+    section, *keys = dotted.split(".")
+    return {**values, section: changed(values.get(section, {}), ".".join(keys), value) if keys else value}
+
+
+def faults(values: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(values, "conf/x.yaml")
+    return str(caught.value).splitlines()
+
+
+def test_a_file_is_a_config(file: Path) -> None:
+    config = load(file)
+    assert (config.name, config.experiment, config.train.workers, config.task.kind) == ("adult", "adult", 2, "tabular")
+    assert config.dataset.encoders["job"].min_count == 10
+    assert config.dataset.encoders["age"].encoder == "standardize"
+
+
+def test_a_float_that_yaml_reads_as_text_is_a_float(file: Path) -> None:
+    assert load(file).train.lr == 3e-4
+
+
+def test_overrides_win_and_are_yaml(file: Path) -> None:
+    config = load(file, {"train.workers": 4, "task.hidden": [], "source.tables.people.path": "p.csv", "train.checkpoint.keep": 5})
+    assert (config.train.workers, config.task.hidden, config.train.checkpoint.keep) == (4, (), 5)
+    assert config.source.tables["people"].path == "p.csv"
+
+
+def test_flags_are_overrides(file: Path) -> None:
+    config = from_command_line("jobs/train.py", [str(file), "--train.workers", "4", "--train.lr=1e-2", "--task.hidden", "[8, 4]"])
+    assert (config.train.workers, config.train.lr, config.task.hidden) == (4, 1e-2, (8, 4))
+
+
+def test_the_environment_fills_in_a_default(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_RAW", raising=False)
+    assert load(file).source.tables["people"].path == "data/raw/adult/train.csv"
+    monkeypatch.setenv("LOCKSTEP_RAW", "/elsewhere")
+    assert load(file).source.tables["people"].path == "/elsewhere/adult/train.csv"
+
+
+def test_relative_paths_start_at_lockstep_home(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_RAW", raising=False)
+    monkeypatch.setenv("LOCKSTEP_HOME", "/home-of-runs")
+    config = from_command_line("jobs/train.py", [str(file)])
+    assert config.source.tables["people"].path == "/home-of-runs/data/raw/adult/train.csv"
+    assert (config.dataset.path, config.train.storage) == ("/home-of-runs/data/adult", "/home-of-runs/runs")
+    assert config.tracking.uri == "sqlite:////home-of-runs/mlflow.db"
+
+    monkeypatch.delenv("LOCKSTEP_HOME")
+    monkeypatch.chdir(tmp_path)
+    assert from_command_line("jobs/train.py", [str(file)]).dataset.path == str(tmp_path / "data/adult")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/adult", "/data/adult"])
+def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
+    flags = ["--dataset.path", uri, "--tracking.uri", "http://127.0.0.1:5000", "--source.tables.people.path", f"[{uri}/a, {uri}/b]"]
+    config = from_command_line("jobs/train.py", [str(file), *flags])
+    assert (config.dataset.path, config.tracking.uri) == (uri, "http://127.0.0.1:5000")
+    assert config.source.tables["people"].path == (f"{uri}/a", f"{uri}/b")
+
+
+@pytest.mark.parametrize(
+    ("dotted", "value", "message"),
+    [
+        ("train.lr", -1, "train.lr: Input should be greater than 0 (got -1)"),
+        ("train.max_steps", "many", "train.max_steps: Input should be a valid integer, unable to parse string as an integer (got many)"),
+        ("train.wrokers", 1, "train.wrokers: no such setting; workers is near (got 1)"),
+        ("tsak", 1, "tsak: no such setting; task is near (got 1)"),
+        ("train.checkpoint.kepe", 1, "train.checkpoint.kepe: no such setting; keep is near (got 1)"),
+        ("task.hidden", [10, -1], "task.hidden.1: Input should be greater than 0 (got -1)"),
+        ("dataset.features.job.min_count", 0, "dataset.features.job.min_count: Input should be greater than 0 (got 0)"),
+        ("train.global_batch", 500, "train: global_batch is 500, which 8 shards do not divide; take 496 or 504"),
+        ("train.workers", 9, "train: workers is 9, more than the 8 shards; a worker plays at least one"),
+        ("dataset.target", {}, "dataset: one target and at least one feature are needed (got 0 and 2)"),
+        ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
+        ("name", "a b", "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]*$' (got a b)"),
+    ],
+)
+def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
+    assert faults(changed(values, dotted, value)) == [f"conf/x.yaml: {message}"]
+
+
+def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> None:
+    (line,) = faults(changed(values, "dataset.features.age", "standardise"))
+    assert line.startswith("conf/x.yaml: dataset.features.age: ") and "'standardise'" in line and "'normal_quantile'" in line
+
+
+def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:
+    (line,) = faults(changed(values, "dataset.split", {"train": 0.5, "validation": 0.1, "test": 0.1}))
+    assert line.startswith("conf/x.yaml: dataset.split") and line.endswith("train + validation + test is 0.7; it must be 1")
+
+
+def test_every_fault_has_its_line(values: dict[str, Any]) -> None:
+    two = changed(changed(values, "train.lr", 0), "train.seeed", 1)
+    assert faults(two) == [
+        "conf/x.yaml: train.lr: Input should be greater than 0 (got 0)",
+        "conf/x.yaml: train.seeed: no such setting; seed is near (got 1)",
+    ]
+
+
+def test_a_flag_s_fault_names_the_flag(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--train\.lr: Input should be greater than 0 \(got -1\)$"):
+        from_command_line("jobs/train.py", [str(file), "--train.lr", "-1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the YAML file of a pipeline comes first (got nothing)"),
+        (["--train.lr", "1"], "the YAML file of a pipeline comes first (got --train.lr)"),
+        (["nowhere.yaml"], "nowhere.yaml: No such file or directory; give the path of a pipeline's YAML file"),
+        (["{file}", "workers"], "workers: an override is --section.setting VALUE"),
+        (["{file}", "--train.workers"], "--train.workers: a value must follow"),
+        (["{file}", "--train.workers", "[1"], "--train.workers: not a YAML value (got [1)"),
+        (["{file}", "--name.first", "x"], "--name.first: name is a value, not a section (got 'adult')"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read(file: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_command_line("jobs/train.py", [argument.format(file=file) for argument in arguments])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "message"), [("a: [", "not YAML: "), ("- a", "a pipeline is a mapping of sections (got list)")])
+def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.yaml: ") as caught:
+        load(tmp_path / "x.yaml")
+    assert message in str(caught.value)
+
+
+@pytest.fixture
+def my_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = """
+        from typing import ClassVar
+
+        from pipelines.config import TaskSettings
+
+
+        class Churn(TaskSettings):
+            implementation: ClassVar[str] = "churn_model:Churn"
+            horizon_days: int = 30
+    """
+    (tmp_path / "churn_settings.py").write_text(dedent(module))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "churn_settings", raising=False)
+
+
+@pytest.mark.usefixtures("my_tasks")
+def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None:
+    config = parse(changed(values, "task", {"kind": "churn_settings:Churn", "horizon_days": 7}), "conf/x.yaml")
+    assert isinstance(config.task, TaskSettings) and config.model_dump()["task"]["horizon_days"] == 7
+    assert faults(changed(values, "task", {"kind": "churn_settings:Churn", "horizon": 7})) == [
+        "conf/x.yaml: task.horizon: no such setting; horizon_days is near (got 7)"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["nope", "no.such:Thing", "churn_settings:Missing", "pathlib:Path"])
+@pytest.mark.usefixtures("my_tasks")
+def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
+    (line,) = faults(changed(values, "task.kind", kind))
+    assert line.startswith("conf/x.yaml: task.kind: ") and repr(kind) in line
+
+
+def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    config: Config = parse(values, "x")
+    return config.data_identity, config.model_identity
+
+
+@pytest.mark.parametrize(("dotted", "value"), [("train.workers", 4), ("train.storage", "s3://b/runs"), ("train.cache_bytes", 0)])
+def test_p3_where_it_runs_does_not_decide_the_model(values: dict[str, Any], dotted: str, value: Any) -> None:
+    assert identities(changed(values, dotted, value)) == identities(values)
+
+
+@pytest.mark.parametrize(("dotted", "value"), [("train.lr", 1e-2), ("train.seed", 1), ("train.shards", 4), ("task.hidden", [])])
+def test_what_decides_the_model_changes_its_identity(values: dict[str, Any], dotted: str, value: Any) -> None:
+    data, model = identities(changed(values, dotted, value))
+    assert data == identities(values)[0] and model != identities(values)[1]
+
+
+def test_p6_paths_are_no_part_of_the_data_s_identity_and_encoders_are(values: dict[str, Any]) -> None:
+    data, model = identities(values)
+    moved = changed(changed(values, "dataset.path", "elsewhere"), "source.tables.people.path", "p.csv")
+    assert identities(moved) == (data, model)
+    assert identities(changed(values, "dataset.features.age", "minmax")) != (data, model)
+    assert identities(changed(values, "source.tables.people.options", {"nullValue": ""}))[0] != data

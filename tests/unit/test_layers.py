@@ -1,0 +1,115 @@
+"""The layer rule: a room imports only from rooms below it, and knows only its own third parties."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
+LAYERS = (
+    ("errors",),
+    ("config",),
+    ("dataset",),
+    ("features", "loader", "tasks", "tracking"),
+    ("learning",),
+    ("etl", "serve"),
+    ("train",),
+    ("jobs",),
+)
+STRANGERS = {("etl", "loader"), ("train", "etl")}
+THIRD_PARTIES = {
+    "errors": set(),
+    "config": {"pydantic", "tyro", "yaml"},
+    "dataset": {"numpy", "pyarrow", "pydantic"},
+    "features": {"PIL", "numpy", "pyarrow", "pydantic"},
+    "loader": {"numpy", "pyarrow", "torch"},
+    "tasks": {"numpy", "torch", "torchmetrics"},
+    "tracking": {"mlflow", "numpy", "pandas"},
+    "learning": set(),
+    "etl": {"numpy", "pandas", "pyarrow", "pyspark"},
+    "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
+    "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
+    "jobs": set(),
+}
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+FILES = sorted([*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("jobs/*.py")])
+
+
+def room_of(file: Path) -> str:
+    """`pipelines/loader/order.py` is of `loader`, `pipelines/serve.py` of `serve`, `jobs/etl.py` of `jobs`."""
+    top, *rest = file.relative_to(ROOT).with_suffix("").parts
+    return top if top == "jobs" else rest[0]
+
+
+def imports_of(file: Path) -> set[str]:
+    """Dotted names of every import in a file, those inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file.relative_to(ROOT)}:{node.lineno}: imports are absolute"
+            found.update(f"{node.module}.{name.name}" for name in node.names)
+    return found
+
+
+def faults(room: str, imports: set[str]) -> list[str]:
+    """What of a room's imports the rule forbids."""
+    found = []
+    for name in sorted(imports):
+        top, _, rest = name.partition(".")
+        other = rest.split(".")[0]
+        if top == "pipelines":
+            if other not in LEVEL:
+                found.append(f"{name}: no layer has a room {other}")
+            elif other != room and (LEVEL[other] >= LEVEL[room] or (room, other) in STRANGERS):
+                found.append(f"{name}: {room} may not know {other}")
+        elif top not in sys.stdlib_module_names and top not in THIRD_PARTIES[room]:
+            found.append(f"{name}: {room} may import {', '.join(sorted(THIRD_PARTIES[room])) or 'no third party'}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file != ROOT / "pipelines/__init__.py"], ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_a_module_imports_only_from_layers_below(file: Path) -> None:
+    room = room_of(file)
+    assert room in LEVEL, f"{file.relative_to(ROOT)} has no layer; give its room one in LAYERS"
+    assert faults(room, imports_of(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "name"),
+    [
+        ("dataset", "pipelines.loader.Loader"),
+        ("loader", "pipelines.features.encoding"),
+        ("etl", "pipelines.loader.Loader"),
+        ("train", "pipelines.etl.run"),
+        ("train", "mlflow"),
+        ("jobs", "torch.nn"),
+        ("config", "pyarrow"),
+        ("tasks", "pipelines.nowhere"),
+    ],
+)
+def test_the_rule_forbids(room: str, name: str) -> None:
+    assert len(faults(room, {name})) == 1
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    assert imports_of(ROOT / "pipelines/__init__.py") == set()
+
+
+def test_a_config_loads_no_heavy_library() -> None:
+    heavy = {"pyspark", "torch", "ray", "mlflow", "pyarrow", "pandas"}
+    code = f"import sys, pipelines.config; print(*sorted({heavy!r} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == []
+
+
+@pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)
+def test_an_entry_point_only_parses_imports_and_calls(job: Path) -> None:
+    assert len(job.read_text().splitlines()) <= 30
