@@ -1,8 +1,13 @@
 """Encoders: one transform, two engines. Spark and the served model call the very same functions, on Arrow arrays.
 
-1. `statistics`  what a column of the training split looked like: exact, whatever the order of its rows.
-2. `base`        what an encoder is, and how it is fitted, kept and restored.
-3. `numbers`, `categories`, `arrays`   the encoders.
-
-`fit_encoders` turns settings and statistics into `Encoded` records for the manifest; `Encoders` applies them.
+1. `raw`         the query's columns as numbers and as text: the one place where they are converted.
+2. `statistics`  what a column of the training split looked like: `exact`, whatever the order of its rows.
+3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `arrays` are the encoders.
+4. `fitting`     settings and statistics become `Encoded` records for the manifest.
+5. `encoding`    `Encoded` records turn raw rows into tensor columns, and give a reason for each row they refuse.
 """
+
+from pipelines.features.encoding import ENCODERS_VERSION, Encoders, encode_table, restored
+from pipelines.features.fitting import check_columns, fit_encoders, needs
+
+__all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "encode_table", "fit_encoders", "needs", "restored"]

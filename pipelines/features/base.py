@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config.features import EncoderSettings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import TensorColumn, from_numpy
 from pipelines.errors import ConfigError
 from pipelines.features.statistics import Statistics
 
@@ -25,6 +25,11 @@ class Input:
     statistics: Statistics
 
     @property
+    def counts(self) -> pa.Table:
+        assert self.statistics.counts is not None, f"{self.name} was fitted without counts"
+        return self.statistics.counts
+
+    @property
     def numbers(self) -> Statistics:
         """The statistics, once there is a number to take them from; else ConfigError."""
         if not self.statistics.values:
@@ -34,9 +39,6 @@ class Input:
 
 class Encoder(ABC, Generic[Settings]):
     """Settings, and the state that `fit` learned: plain JSON, all that is needed to encode a row anywhere."""
-
-    VERSION: ClassVar[int] = 1
-    """Rises whenever equal settings and statistics come to encode differently."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -83,3 +85,11 @@ class Encoder(ABC, Generic[Settings]):
 def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     """An Arrow array of `values`, shape (rows,), with NULL in the refused rows."""
     return pa.array(values, mask=refused if refused.any() else None)
+
+
+def masked_tensor(column: TensorColumn, values: np.ndarray, refused: np.ndarray) -> pa.Array:
+    """An Arrow array of `values`, shape (rows, *column.shape), with NULL in the refused rows."""
+    tensors = from_numpy(column, values)
+    if not refused.any():
+        return tensors
+    return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])

@@ -19,6 +19,10 @@ def is_category(kind: pa.DataType) -> bool:
     return is_number(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_date(kind) or types.is_timestamp(kind)
 
 
+def is_list(kind: pa.DataType) -> bool:
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
 def numbers(values: pa.Array) -> np.ndarray:
     """float64, shape (rows,), NaN where a value is NULL or NaN.
 
@@ -37,10 +41,8 @@ def categories(values: pa.Array) -> pa.Array:
 
     Raises ConfigError if the values are neither.
     """
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
     if not is_category(values.type):
         raise ConfigError(f"{values.type} values are not categories; CAST them to STRING in the query")
     if types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        values = pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0, values.type))
     return values.cast(pa.string())

@@ -1,0 +1,105 @@
+"""Applies fitted encoders to raw rows: in Spark's tasks, and in the served model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
+
+from pipelines.config.features import EncoderSettings, Feature
+from pipelines.dataset.manifest import Encoded
+from pipelines.dataset.schema import arrow_schema
+from pipelines.errors import DatasetError
+from pipelines.features.arrays import Array, Image
+from pipelines.features.base import Encoder
+from pipelines.features.categories import Binary, Hash, Label, Vocabulary
+from pipelines.features.fourier import Fourier
+from pipelines.features.numbers import Identity, Log1p, MinMax, Standardize
+from pipelines.features.quantiles import NormalQuantile, Quantile
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "standardize": Standardize,
+    "minmax": MinMax,
+    "log1p": Log1p,
+    "quantile": Quantile,
+    "normal_quantile": NormalQuantile,
+    "fourier": Fourier,
+    "vocabulary": Vocabulary,
+    "hash": Hash,
+    "binary": Binary,
+    "label": Label,
+    "image": Image,
+}
+ENCODERS_VERSION = 1
+"""Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""
+
+_SHOWN = 40
+_FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
+
+
+def implementation(settings: EncoderSettings) -> type[Encoder]:
+    """The encoder that settings configure."""
+    name = getattr(settings, "encoder")  # noqa: B009
+    if name == "identity":
+        return Array if getattr(settings, "shape") else Identity  # noqa: B009
+    return ENCODERS[name]
+
+
+def restored(encoded: Encoded) -> Encoder:
+    """The encoder that a manifest holds the settings and the state of."""
+    settings = _FEATURE.validate_python(encoded.feature)
+    return implementation(settings)(settings, encoded.state)
+
+
+class Encoders:
+    """Fitted encoders, ready to encode any number of tables."""
+
+    def __init__(self, encoders: Mapping[str, Encoded]) -> None:
+        self._encoders = {name: (encoded, restored(encoded)) for name, encoded in encoders.items()}
+        self.schema = arrow_schema(tuple(encoded.column for encoded in encoders.values()))
+
+    def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """The tensor columns of the rows that every encoder accepts, and for each raw row the reason why it was
+        refused, NULL where it was not.
+
+        Raises DatasetError if a column is missing.
+        """
+        outputs: list[pa.Array] = []
+        reasons = pa.nulls(len(raw), pa.string())
+        for name, (encoded, encoder) in self._encoders.items():
+            if missing := [column for column in encoded.inputs if column not in raw.column_names]:
+                raise DatasetError(f"{name} is encoded from {', '.join(missing)}; the rows have only {', '.join(raw.column_names)}")
+            inputs = [_array(raw.column(column)) for column in encoded.inputs]
+            output = encoder.encode(*inputs)
+            if output.null_count:
+                reasons = _with_reasons(reasons, output, f"{name}: {encoded.feature['encoder']} cannot encode ", encoded.inputs, inputs)
+            outputs.append(output)
+        accepted = pc.is_null(reasons)
+        kept = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
+        return pa.Table.from_arrays(kept, schema=self.schema), reasons
+
+
+def encode_table(encoders: Mapping[str, Encoded], raw: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """`Encoders.encode` for a single table."""
+    return Encoders(encoders).encode(raw)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """A table's column as one array, without a copy where it is one."""
+    combined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return combined.dictionary_decode() if pa.types.is_dictionary(combined.type) else combined
+
+
+def _with_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:
+    """The reasons with one for each row that this output refuses and no earlier one did."""
+    words = reasons.to_pylist()
+    for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
+        values = {name: _short(column[int(row)].as_py()) for name, column in zip(names, inputs, strict=True)}
+        words[row] = prefix + (", ".join(f"{name} {value}" for name, value in values.items()) if len(values) > 1 else values[names[0]])
+    return pa.array(words, pa.string())
+
+
+def _short(value: object) -> str:
+    text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,68 @@
+"""From settings and the training split's statistics to fitted encoders."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from pipelines.config.dataset import Dataset
+from pipelines.dataset.manifest import Encoded
+from pipelines.errors import ConfigError
+from pipelines.features.base import Input
+from pipelines.features.encoding import implementation
+from pipelines.features.statistics import Statistics
+
+
+def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
+    """Which statistics ("moments", "counts", "sample") of which of the query's columns fitting takes."""
+    needed: dict[str, frozenset[str]] = {}
+    for name, settings in dataset.encoders.items():
+        for column in settings.inputs(name):
+            needed[column] = needed.get(column, frozenset()) | implementation(settings).needs(settings)
+    return needed
+
+
+def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
+    """Raises ConfigError, a line per fault, if encoders read columns that the query does not give, or that are of a type
+    they do not take: before a row is read."""
+    if faults := list(_faults(dataset, schema)):
+        raise ConfigError("\n".join(faults))
+
+
+def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, Encoded]:
+    """Fitted encoders by feature, the target last. `schema` is that of the query's output.
+
+    Raises ConfigError, a line per fault, as `check_columns` does, and where the training split teaches nothing.
+    """
+    check_columns(dataset, schema)
+    fitted, faults = {}, []
+    for name, settings in dataset.encoders.items():
+        inputs = [Input(column, schema.field(column).type, statistics[column]) for column in settings.inputs(name)]
+        encoder = implementation(settings)
+        try:
+            state = encoder.fit(settings, inputs)
+        except ConfigError as error:
+            faults.append(f"{_key(dataset, name)}: {error}")
+            continue
+        column = encoder(settings, state).column(name, "target" if name in dataset.target else "feature")
+        fitted[name] = Encoded(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return fitted
+
+
+def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
+    for name, settings in dataset.encoders.items():
+        for column in settings.inputs(name):
+            if column not in schema.names:
+                near = difflib.get_close_matches(column, schema.names, n=1)
+                hint = f"; {near[0]} is near" if near else ""
+                yield f"{_key(dataset, name)}: the query gives no column {column}{hint}; it gives {', '.join(schema.names)}"
+            elif reason := implementation(settings).refusal(settings, schema.field(column).type):
+                encoder = settings.model_dump()["encoder"]
+                yield f"{_key(dataset, name)}: {encoder} cannot encode column {column}, which is {schema.field(column).type}: {reason}"
+
+
+def _key(dataset: Dataset, name: str) -> str:
+    """Where the YAML file has the encoder."""
+    return f"dataset.{'target' if name in dataset.target else 'features'}.{name}"

@@ -1,0 +1,58 @@
+"""Fourier features: numbers of few dimensions, such as coordinates, as waves of random frequencies.
+
+Tancik et al. 2020, "Fourier features let networks learn high frequency functions in low dimensional domains".
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config import features as config
+from pipelines.dataset.schema import TensorColumn
+from pipelines.features.base import Encoder, Input, masked_tensor
+from pipelines.features.raw import is_number, numbers
+from pipelines.features.statistics import MOMENTS
+
+
+class Fourier(Encoder[config.Fourier]):
+    """State: `mean` and `deviation` of each input, `frequencies` of shape (inputs, frequencies), in cycles per deviation."""
+
+    @classmethod
+    def needs(cls, settings: config.Fourier) -> frozenset[str]:
+        return frozenset({MOMENTS})
+
+    @classmethod
+    def refusal(cls, settings: config.Fourier, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else "it takes numbers; CAST the column in the query"
+
+    @classmethod
+    def fit(cls, settings: config.Fourier, inputs: Sequence[Input]) -> dict[str, Any]:
+        return {
+            "mean": [column.numbers.mean for column in inputs],
+            "deviation": [column.numbers.deviation or 1.0 for column in inputs],
+            "frequencies": (settings.scale * _normal(settings.seed, (len(inputs), settings.frequencies))).tolist(),
+        }
+
+    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=(2 * self.settings.frequencies,), role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        turns = np.zeros((len(inputs[0]), self.settings.frequencies))
+        # A matrix product would round as the number of rows has it; these sums round row by row.
+        for number, values in enumerate(inputs):
+            standardised = (numbers(values) - self.state["mean"][number]) / self.state["deviation"][number]
+            turns += standardised[:, None] * np.array(self.state["frequencies"][number])
+        refused = np.logical_not(np.isfinite(turns).all(axis=1))
+        turns[refused] = 0.0
+        angles = 2 * np.pi * turns
+        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        return masked_tensor(self.column("", "feature"), waves, refused)
+
+
+def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:
+    """Standard normal deviates from raw Philox words, by Box and Muller 1958: NumPy's own may change between versions."""
+    words = np.random.Philox(key=seed).random_raw(2 * shape[0] * shape[1])
+    uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, *shape)
+    return np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])

@@ -1,0 +1,159 @@
+"""Encoders of one number: standardize, minmax, log1p, identity."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.config import features as config
+from pipelines.dataset.schema import DTYPES, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.features.base import Encoder, Input, masked
+from pipelines.features.raw import is_list, is_number, numbers
+from pipelines.features.statistics import MOMENTS, SAMPLE
+
+Settings = TypeVar("Settings", bound=config.Numeric)
+
+
+class NumberEncoder(Encoder[Settings]):
+    """From float64 to one value per row, NULL and NaN imputed where the settings say so, ±∞ always refused.
+
+    State: `impute`, the number that takes their place, or None.
+    """
+
+    @classmethod
+    def needs(cls, settings: Settings) -> frozenset[str]:
+        return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
+
+    @classmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else "it takes numbers; CAST the column in the query, or take vocabulary, hash or label"
+
+    @classmethod
+    def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
+        if isinstance(settings.impute, float):
+            return {"impute": settings.impute}
+        if settings.impute == "mean":
+            return {"impute": inputs[0].numbers.mean}
+        if settings.impute == "median":
+            return {"impute": float(np.median(sample_of(inputs[0])))}
+        return {"impute": None}
+
+    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        found = self.imputed(numbers(inputs[0]))
+        with np.errstate(over="ignore"):
+            encoded = self.transform(found).astype(np.float32)
+        return masked(encoded, ~np.isfinite(encoded))
+
+    def imputed(self, found: np.ndarray) -> np.ndarray:
+        """float64 of shape (rows,), with what stands for NULL and NaN in their place."""
+        return found if self.state["impute"] is None else np.where(np.isnan(found), self.state["impute"], found)
+
+    @abstractmethod
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        """float64 to float64, shape (rows,); NaN and ±∞ stay what they are. What float32 cannot hold is refused."""
+
+
+class Standardize(NumberEncoder[config.Standardize]):
+    """State: `mean` and `deviation`. A constant column becomes 0."""
+
+    @classmethod
+    def needs(cls, settings: config.Standardize) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS}
+
+    @classmethod
+    def fit(cls, settings: config.Standardize, inputs: Sequence[Input]) -> dict[str, Any]:
+        found = inputs[0].numbers
+        return super().fit(settings, inputs) | {"mean": found.mean, "deviation": found.deviation or 1.0}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return (found - self.state["mean"]) / self.state["deviation"]
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
+
+
+class MinMax(NumberEncoder[config.MinMax]):
+    """State: `minimum` and `span`. A constant column becomes 0; values outside the training split's leave [0, 1]."""
+
+    @classmethod
+    def needs(cls, settings: config.MinMax) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS}
+
+    @classmethod
+    def fit(cls, settings: config.MinMax, inputs: Sequence[Input]) -> dict[str, Any]:
+        found = inputs[0].numbers
+        assert found.minimum is not None and found.maximum is not None
+        return super().fit(settings, inputs) | {"minimum": found.minimum, "span": found.maximum - found.minimum or 1.0}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return (found - self.state["minimum"]) / self.state["span"]
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
+
+
+class Log1p(NumberEncoder[config.Log1p]):
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return np.copysign(np.log1p(np.abs(found)), found)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        wide = values.astype(np.float64)
+        return np.copysign(np.expm1(np.abs(wide)), wide)
+
+
+class Identity(NumberEncoder[config.Identity]):
+    """State: `dtype`. Whole numbers of up to 64 bits keep their type, booleans are uint8, everything else is float32."""
+
+    @classmethod
+    def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
+        if is_list(kind):
+            return "arrays need their shape, such as {encoder: identity, shape: [28, 28]}"
+        return super().refusal(settings, kind)
+
+    @classmethod
+    def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
+        state = super().fit(settings, inputs) | {"dtype": kept_dtype(inputs[0].type)}
+        if state["impute"] is not None and "int" in state["dtype"]:
+            state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
+        return state
+
+    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+        return TensorColumn(name=name, dtype=self.state["dtype"], role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        if self.state["dtype"] == "float32":
+            return super().encode(*inputs)
+        whole = inputs[0].cast(pa.from_numpy_dtype(np.dtype(self.state["dtype"])))
+        return whole if self.state["impute"] is None else whole.fill_null(self.state["impute"])
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return found
+
+
+def kept_dtype(kind: pa.DataType) -> str:
+    """The dtype in which values of this Arrow type are taken as they are."""
+    if types.is_boolean(kind):
+        return "uint8"
+    return str(kind) if types.is_integer(kind) and str(kind) in DTYPES else "float32"
+
+
+def _within(value: float, dtype: str, column: str) -> int:
+    """The nearest whole number of that dtype."""
+    limits = np.iinfo(dtype)
+    if not limits.min <= round(value) <= limits.max:
+        raise ConfigError(f"column {column} is {dtype}, in which impute: {value:g} does not fit; CAST the column in the query")
+    return round(value)
+
+
+def sample_of(column: Input) -> np.ndarray:
+    """The sorted sample of a column that has numbers."""
+    sample = column.numbers.sample
+    assert sample is not None
+    return sample

@@ -1,0 +1,72 @@
+"""Encoders of a number by its place in the training split's distribution: quantile, normal_quantile.
+
+Both take their points from the sorted sample by index, so no arithmetic enters that another machine rounds otherwise.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config import features as config
+from pipelines.dataset.schema import TensorColumn
+from pipelines.features.base import Input, masked
+from pipelines.features.numbers import NumberEncoder, sample_of
+from pipelines.features.raw import numbers
+from pipelines.features.statistics import MOMENTS, SAMPLE
+
+
+class Quantile(NumberEncoder[config.Quantile]):
+    """State: `edges`, sorted and distinct; bin b holds edges[b − 1] ≤ x < edges[b]. Unless imputed, the last bin is NULL's."""
+
+    @classmethod
+    def needs(cls, settings: config.Quantile) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS, SAMPLE}
+
+    @classmethod
+    def fit(cls, settings: config.Quantile, inputs: Sequence[Input]) -> dict[str, Any]:
+        sample = sample_of(inputs[0])
+        edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
+        return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
+
+    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+        bins = len(self.state["edges"]) + 1 + (self.state["impute"] is None)
+        return TensorColumn(name=name, dtype="int32", role=role, cardinality=bins)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        found = self.imputed(numbers(inputs[0]))
+        bins = self.transform(found).astype(np.int32)
+        if self.state["impute"] is None:
+            bins[np.isnan(found)] = len(self.state["edges"]) + 1
+        return masked(bins, np.isinf(found))
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.state["edges"], found, side="right")
+
+
+class NormalQuantile(NumberEncoder[config.NormalQuantile]):
+    """State: `points` of the distribution and their normal `deviates`; between points x is interpolated, beyond the first
+    and the last it is clipped. A point's rank in a sample of n is the mean of its ties' ranks, so deviates stay finite.
+    """
+
+    @classmethod
+    def needs(cls, settings: config.NormalQuantile) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS, SAMPLE}
+
+    @classmethod
+    def fit(cls, settings: config.NormalQuantile, inputs: Sequence[Input]) -> dict[str, Any]:
+        sample = sample_of(inputs[0])
+        last = settings.quantiles - 1
+        points = np.unique(sample[np.arange(last + 1) * (len(sample) - 1) // last])
+        ranks = np.searchsorted(sample, points, side="left") + np.searchsorted(sample, points, side="right")
+        deviates = [NormalDist().inv_cdf(int(rank) / (2 * len(sample))) for rank in ranks]
+        return super().fit(settings, inputs) | {"points": points.tolist(), "deviates": deviates}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        deviates = np.interp(found, self.state["points"], self.state["deviates"])
+        return np.where(np.isinf(found), found, deviates)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])

@@ -1,0 +1,25 @@
+"""Joins what a task learns to the dataset it learns from; training and the served model build the same task here."""
+
+from importlib import import_module
+
+from pipelines.config import TaskSettings
+from pipelines.dataset.manifest import Manifest
+from pipelines.errors import ConfigError
+from pipelines.features import restored
+from pipelines.tasks.base import Data, Task
+
+
+def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
+    """The task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
+    module, _, name = settings.implementation.partition(":")
+    try:
+        implementation = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"task.kind is {settings.kind!r}, whose {settings.implementation} cannot be imported: {error}") from error
+    return implementation(settings, data_of(manifest))
+
+
+def data_of(manifest: Manifest) -> Data:
+    """What a task may know of a dataset version before it sees a row."""
+    target = restored(manifest.encoders[manifest.target.name])
+    return Data(manifest.columns, target.classes, target.class_counts, target.decode)
