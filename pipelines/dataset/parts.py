@@ -97,10 +97,10 @@ def _described(
         footer = pq.read_metadata(source)
     offset = size - 8 - footer.serialized_size
     return [
-        RowGroup(split, part, index, file, rows, _compressed_bytes(footer.row_group(index)), offset, digest)
+        RowGroup(split, part, index, file, rows, compressed_bytes(footer.row_group(index)), offset, digest)
         for index, (rows, digest) in enumerate(groups)
     ]
 
 
-def _compressed_bytes(group: pq.RowGroupMetaData) -> int:
+def compressed_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(number).total_compressed_size for number in range(group.num_columns))

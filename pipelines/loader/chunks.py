@@ -41,15 +41,15 @@ class _Cursor:
         self._held: Window | None = None
 
     def runs(self, rows: int) -> Iterator[tuple[Window, slice]]:
-        """The next `rows` rows, as slices of windows' indices."""
+        """The next `rows` rows, as slices of windows."""
         while rows:
             if self._held is None:
                 self._held = self._windows.take(self._number, self._window)
-            count = min(rows, len(self._held.index) - self._place)
+            count = min(rows, len(self._held.numbers) - self._place)
             yield self._held, slice(self._place, self._place + count)
             rows -= count
             self._place += count
-            if self._place == len(self._held.index):
+            if self._place == len(self._held.numbers):
                 self._held, self._window, self._place = None, self._window + 1, 0
 
 
@@ -75,29 +75,28 @@ def chunks(
 
 def _gather(shares: list[tuple[_Cursor, int]], steps: int, windows: Windows, row_numbers: bool) -> Chunk:
     """`steps` batches with so many rows of every shard, shard after shard."""
-    rows_per_batch = sum(rows for _, rows in shares)
-    gathered = windows.empty((steps, rows_per_batch), row_numbers)
+    gathered = windows.empty((steps, sum(rows for _, rows in shares)), row_numbers)
     offset = 0
     for cursor, rows in shares:
-        targets = {name: values[:, offset : offset + rows] for name, values in gathered.items()}
-        contiguous = steps == 1 or rows == rows_per_batch
-        # index_select wants a contiguous target; the detour through a scratch tensor stays in the processor's cache.
-        scratch = targets if contiguous else windows.empty((steps, rows), row_numbers)
-        _fill({name: values.view(steps * rows, *values.shape[2:]) for name, values in scratch.items()}, cursor, steps * rows)
-        if not contiguous:
-            for name, values in scratch.items():
-                targets[name].copy_(values)
+        _fill({name: values[:, offset : offset + rows] for name, values in gathered.items()}, cursor, steps, rows)
         offset += rows
     return Chunk(windows.restored({name: values.flatten(0, 1) for name, values in gathered.items()}), steps)
 
 
-def _fill(targets: dict[str, Tensor], cursor: _Cursor, rows: int) -> None:
-    end = 0
-    for window, span in cursor.runs(rows):
-        index = window.index[span]
-        place = slice(end, end + len(index))
-        for name, values in window.rows.items():
-            torch.index_select(values, 0, index, out=targets[name][place])
-        if ROW_NUMBERS in targets:
-            targets[ROW_NUMBERS][place] = window.numbers[span]
-        end = place.stop
+def _fill(targets: dict[str, Tensor], cursor: _Cursor, steps: int, rows: int) -> None:
+    """Copy a shard's next rows into targets of shape (steps, rows, *column.shape), whole steps at a time where it can be."""
+    step, place = 0, 0
+    for window, span in cursor.runs(steps * rows):
+        sources = {**window.rows, ROW_NUMBERS: window.numbers} if ROW_NUMBERS in targets else window.rows
+        at = span.start
+        while at < span.stop:
+            whole = (span.stop - at) // rows if place == 0 else 0
+            count = whole * rows or min(rows - place, span.stop - at)
+            for name, values in sources.items():
+                run = values[at : at + count]
+                if whole:
+                    targets[name][step : step + whole] = run.view(whole, rows, *values.shape[1:])
+                else:
+                    targets[name][step, place : place + count] = run
+            at += count
+            step, place = divmod(step * rows + place + count, rows)

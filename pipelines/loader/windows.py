@@ -22,14 +22,12 @@ def carried(values: np.ndarray) -> np.ndarray:
 
 
 class Window(NamedTuple):
-    """Decoded rows and the order in which to visit them."""
+    """A window's rows, in the order in which they are visited."""
 
     rows: dict[str, Tensor]
-    """Tensor columns, of shape (rows held, *column.shape)."""
-    index: Tensor
-    """Places in `rows`, in the order of the visit, shape (rows of the window,), int64."""
+    """Tensor columns, of shape (rows, *column.shape)."""
     numbers: Tensor
-    """Those rows' numbers within the split, same shape."""
+    """The rows' numbers within the split, shape (rows,), int64."""
 
 
 class Cache:
@@ -141,21 +139,22 @@ class Windows:
         return int(self._shards[shard].window_rows[window]) * self._reader.row_bytes
 
     def _decode(self, shard: Shard, window: int) -> Window:
+        """Permuting a column of a window at a time stays in the processor's cache; a batch at a time would not."""
         permutation = shard.permutation(window)
         numbers = torch.from_numpy(shard.row_numbers(window)[permutation])
         if self._cache is not None:
             self._cache.fill(shard.windows[window].group)
-            numbers = numbers.to(self._cache.device)
-            return Window(self._cache.rows, numbers, numbers)
-        return Window(self._gathered(shard, window), torch.from_numpy(permutation), numbers)
+            rows, index = self._cache.rows, numbers.to(self._cache.device)
+        else:
+            rows, index = self._laid_end_to_end(shard, window), torch.from_numpy(permutation)
+        return Window({name: values.index_select(0, index) for name, values in rows.items()}, numbers)
 
-    def _gathered(self, shard: Shard, window: int) -> dict[str, Tensor]:
-        """The window's pieces laid end to end."""
+    def _laid_end_to_end(self, shard: Shard, window: int) -> dict[str, Tensor]:
         pieces, rows = shard.windows[window], int(shard.window_rows[window])
-        gathered = {column.name: np.empty((rows, *column.shape), column.dtype) for column in self._reader.columns}
+        joined = {column.name: np.empty((rows, *column.shape), column.dtype) for column in self._reader.columns}
         end = 0
         for group, start, count in zip(*(values.tolist() for values in (pieces.group, pieces.start, pieces.rows)), strict=True):
             for name, values in self._reader.read(group).items():
-                gathered[name][end : end + count] = values[start : start + count]
+                joined[name][end : end + count] = values[start : start + count]
             end += count
-        return {name: torch.from_numpy(carried(values)) for name, values in gathered.items()}
+        return {name: torch.from_numpy(carried(values)) for name, values in joined.items()}

@@ -1,0 +1,91 @@
+"""Any folder of plain Parquet with scalar columns as a version, so that the loader serves it without our ETL."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, FileType
+
+from pipelines.dataset import storage
+from pipelines.dataset.manifest import Encoded, Manifest, Split, content_digest
+from pipelines.dataset.parts import RowGroup, compressed_bytes
+from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.versions import Version
+from pipelines.errors import CorruptError, DatasetError
+
+
+def from_parquet(path: str, target: str, split: str = "train") -> Version:
+    """Every Parquet file below `path`, by name, as one split of a version that exists in memory only.
+
+    Its digest covers names, sizes and footers, not the rows: nothing is read but footers. Raises DatasetError if there
+    is no file, the files' columns differ, or a column is not a number.
+    """
+    filesystem, root = storage.locate(path)
+    files = [entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"]
+    if not files:
+        raise DatasetError(f"{path} has no .parquet file")
+    columns: tuple[TensorColumn, ...] = ()
+    groups: list[RowGroup] = []
+    for part, entry in enumerate(files):
+        footer = _footer(filesystem, entry.path)
+        found = tuple(_column(field, target, entry.path) for field in footer.schema.to_arrow_schema())
+        if columns and found != columns:
+            raise DatasetError(f"{entry.path} has columns {_names(found)}; {files[0].path} has {_names(columns)}: they must be equal")
+        columns = found
+        offset = entry.size - 8 - footer.serialized_size
+        file = entry.path.removeprefix(root).lstrip("/")
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            groups.append(RowGroup(split, part, index, file, group.num_rows, compressed_bytes(group), offset, ""))
+    if target not in {column.name for column in columns}:
+        raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
+    return Version(filesystem, root, _manifest(split, columns, groups), tuple(groups))
+
+
+def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
+    try:
+        with filesystem.open_input_file(path) as file:
+            return pq.read_metadata(file)
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptError(f"{path}: {error}") from error
+
+
+def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
+    try:
+        dtype = str(np.dtype(field.type.to_pandas_dtype()))
+        return TensorColumn(name=field.name, dtype=dtype, role="target" if field.name == target else "feature")  # type: ignore[arg-type]
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise DatasetError(f"{path}: column {field.name} is {field.type}; plain Parquet is read with columns of numbers only") from error
+
+
+def _names(columns: tuple[TensorColumn, ...]) -> str:
+    return ", ".join(f"{column.name} {column.dtype}" for column in columns)
+
+
+def _manifest(split: str, columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
+    encoders = {
+        column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns
+    }
+    rows = sum(group.rows for group in groups)
+    summary = Split(
+        rows=rows,
+        parts=len({group.part for group in groups}),
+        row_groups=len(groups),
+        bytes=sum(group.bytes for group in groups),
+        decoded_bytes=rows * sum(column.row_bytes for column in columns),
+    )
+    digest = content_digest(encoders, groups)
+    return Manifest(
+        name="plain",
+        version=digest[:12],
+        digest=digest,
+        attempt="",
+        created=datetime.now(UTC).isoformat(),
+        identity={},
+        sources={},
+        raw_schema="",
+        encoders=encoders,
+        splits={split: summary},
+        rows_parsed=rows,
+    )

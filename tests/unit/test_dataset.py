@@ -1,0 +1,159 @@
+"""A version is there whole or not at all, and is opened only as it was written."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from versions import write_version
+
+from pipelines.dataset import storage
+from pipelines.dataset.commit import commit, remove_debris, row_groups_path
+from pipelines.dataset.plain import from_parquet
+from pipelines.dataset.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import CorruptError, DatasetError
+from pipelines.loader import Loader, Order
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    rows = {"x": np.linspace(0, 1, 3_000, dtype=np.float32), "label": np.arange(3_000)}
+    return write_version(tmp_path, {"train": [rows]}, row_group_bytes=2**13)
+
+
+def edit_manifest(version: Version, **changes: object) -> None:
+    path = Path(version.root) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_p6_the_digest_is_of_the_rows_not_of_the_files(version: Version, tmp_path: Path) -> None:
+    rows = {"x": np.linspace(0, 1, 3_000, dtype=np.float32), "label": np.arange(3_000)}
+    assert write_version(tmp_path / "again", {"train": [rows]}, row_group_bytes=2**13).digest == version.digest
+    rows["x"] = np.nextafter(rows["x"], np.float32(2))
+    assert write_version(tmp_path / "other", {"train": [rows]}, row_group_bytes=2**13).digest != version.digest
+
+
+def test_p8_the_second_of_two_equal_commits_removes_its_own_files(version: Version) -> None:
+    root = Path(version.root)
+    (root / "data-b/split=train").mkdir(parents=True)
+    (root / "data-b/split=train/part-00000.parquet").write_bytes((root / version.row_groups[0].file).read_bytes())
+    groups = [replace(group, file=group.file.replace("data-a", "data-b")) for group in version.row_groups]
+    second = version.manifest.model_copy(update={"attempt": "b"})
+    assert commit(version.filesystem, version.root, second, groups).attempt == "a"
+    assert sorted(entry.name for entry in root.iterdir()) == ["data-a", "manifest.json", "row_groups-a.parquet"]
+
+
+def test_p6_equal_inputs_with_unequal_rows_are_an_error(version: Version) -> None:
+    other = version.manifest.model_copy(update={"attempt": "b", "digest": "0" * 64})
+    with pytest.raises(DatasetError, match="the query is not deterministic, or a source changed"):
+        commit(version.filesystem, version.root, other, [])
+    assert open_version(version.root).digest == version.digest
+
+
+def test_p8_files_that_no_collected_task_named_are_removed(tmp_path: Path, version: Version) -> None:
+    root = Path(version.root)
+    (root / "manifest.json").unlink()
+    retried = root / "data-a/split=train/part-00000-retried.parquet"
+    retried.write_bytes(b"half a part")
+    commit(version.filesystem, version.root, version.manifest, version.row_groups)
+    assert not retried.exists()
+    assert open_version(version.root).rows("train") == 3_000
+
+
+def test_p8_only_old_debris_of_other_attempts_is_removed(version: Version) -> None:
+    root = Path(version.root)
+    for attempt, age_seconds in (("old", 90_000), ("young", 60)):
+        (root / f"data-{attempt}").mkdir()
+        part = root / f"data-{attempt}/part.parquet"
+        part.write_bytes(b"")
+        for path in (part, part.parent):
+            os.utime(path, (time.time() - age_seconds,) * 2)
+    remove_debris(version.filesystem, version.root)
+    assert sorted(entry.name for entry in root.glob("data-*")) == ["data-a", "data-young"]
+
+
+def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:
+    filesystem, path = storage.locate(str(tmp_path / "folder/once"))
+    assert storage.create(filesystem, path, b"first")
+    assert not storage.create(filesystem, path, b"second")
+    assert Path(path).read_bytes() == b"first"
+    assert [entry.name for entry in (tmp_path / "folder").iterdir()] == ["once"]
+
+
+def test_without_a_version_the_error_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="holds no dataset version; run jobs/etl.py"):
+        open_version(str(tmp_path))
+
+
+def test_a_version_of_another_config_is_not_opened(version: Version) -> None:
+    with pytest.raises(DatasetError, match="holds 1 version.s., none made from this config"):
+        open_version(str(Path(version.root).parent), identity={"source": "edited"})
+
+
+def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:
+    edit_manifest(version, format=99)
+    with pytest.raises(DatasetError, match="has format 99; this version of Lockstep reads up to 1: upgrade it"):
+        open_version(version.root)
+
+
+def test_a_manifest_that_lies_about_rows_is_an_error(version: Version) -> None:
+    splits = version.manifest.model_dump(mode="json")["splits"]
+    splits["train"]["rows"] += 1
+    edit_manifest(version, splits=splits)
+    with pytest.raises(CorruptError, match="has 3000 rows in train; the manifest says 3001"):
+        open_version(version.root)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": "one"}'])
+def test_what_is_not_a_manifest_is_an_error_that_names_the_file(version: Version, content: str) -> None:
+    (Path(version.root) / "manifest.json").write_text(content)
+    with pytest.raises(DatasetError, match=r"manifest\.json (is not a manifest|has format)"):
+        open_version(version.root)
+
+
+def test_an_altered_row_group_index_is_an_error(version: Version) -> None:
+    path = row_groups_path(version.root, "a")
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index("rows"), "rows", pa.array([1] * len(table))), path)
+    with pytest.raises(CorruptError, match="one of them was altered"):
+        open_version(version.root)
+    Path(path).write_bytes(Path(path).read_bytes()[:100])
+    with pytest.raises(CorruptError, match="the version is damaged"):
+        open_version(version.root)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"])
+def test_tensor_columns_survive_arrow_also_in_slices(dtype: str, shape: tuple[int, ...]) -> None:
+    column = TensorColumn(name="x", dtype=dtype, shape=shape)  # type: ignore[arg-type]
+    values = np.arange(10 * int(np.prod(shape)), dtype=dtype).reshape(10, *shape)
+    array = from_numpy(column, values)
+    assert array.type == column.field.type
+    assert np.array_equal(to_numpy(column, array.slice(3, 5)), values[3:8])
+
+
+def test_a_schema_survives_as_text() -> None:
+    schema = pa.schema({"age": pa.int32(), "price": pa.decimal128(10, 2), "tags": pa.list_(pa.string()), "at": pa.timestamp("us", "UTC")})
+    assert schema_from_text(schema_to_text(schema)) == schema
+
+
+def test_plain_parquet_is_a_version_without_etl(tmp_path: Path) -> None:
+    for part in range(3):
+        rows = pa.table({"x": np.arange(1_000, dtype=np.float32) + 1_000 * part, "y": np.arange(1_000)})
+        pq.write_table(rows, tmp_path / f"{part}.parquet", row_group_size=300)
+    plain = from_parquet(str(tmp_path), target="y")
+    assert (plain.rows("train"), plain.manifest.target.name) == (3_000, "y")
+    rows_seen = [x for batch in Loader(plain, "train", Order(global_batch=512, remainder="keep")) for x in batch["x"].tolist()]
+    assert sorted(rows_seen) == list(range(3_000))
+
+
+def test_plain_parquet_with_text_is_refused_by_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"y": [1], "city": ["Oslo"]}), tmp_path / "a.parquet")
+    with pytest.raises(DatasetError, match="column city is string; plain Parquet is read with columns of numbers only"):
+        from_parquet(str(tmp_path), target="y")

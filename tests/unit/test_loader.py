@@ -1,0 +1,154 @@
+"""The loader: what it yields, where it continues, and how it ends."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from versions import write_version
+
+from pipelines.dataset.versions import Version
+from pipelines.errors import CorruptError
+from pipelines.loader import Batch, Loader, Order, shards_of
+
+PARTS = (3_000, 2_500)
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    random = np.random.default_rng(0)
+
+    def part(first: int, rows: int) -> dict[str, np.ndarray]:
+        return {
+            "number": np.arange(first, first + rows),
+            "image": random.integers(0, 256, (rows, 3, 4), np.uint8),
+            "token": random.integers(0, 65_536, (rows, 5)).astype(np.uint16),
+            "label": random.normal(size=rows).astype(np.float32),
+        }
+
+    parts = [part(0, PARTS[0]), part(PARTS[0], PARTS[1])]
+    return write_version(tmp_path_factory.mktemp("version"), {"train": parts, "test": [part(0, 700)]}, row_group_bytes=2**15)
+
+
+def numbers(batches: list[Batch]) -> list[list[int]]:
+    return [batch["row_number"].tolist() for batch in batches]
+
+
+def test_p2_a_batch_carries_the_rows_that_its_numbers_say(version: Version) -> None:
+    for batch in Loader(version, "train", Order(global_batch=512), row_numbers=True):
+        assert torch.equal(batch["number"], batch["row_number"])
+        assert batch["image"].shape == (512, 3, 4)
+        assert batch["token"].dtype == torch.uint16
+
+
+@pytest.mark.parametrize("remainder", ["drop", "keep"])
+@pytest.mark.parametrize("cache_bytes", [0, 2**30])
+@pytest.mark.parametrize("world_size", [2, 3, 8])
+def test_p3_a_global_step_has_the_same_rows_for_any_number_of_workers(
+    version: Version, remainder: str, cache_bytes: int, world_size: int
+) -> None:
+    order = Order(global_batch=512, seed=3, remainder=remainder)
+    alone = list(Loader(version, "train", order, row_numbers=True))
+    loaders = [
+        Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True, cache_bytes=cache_bytes)
+        for rank in range(world_size)
+    ]
+    assert {loader.steps_per_epoch for loader in loaders} == {len(alone)}
+    together = [[row for batch in step for row in batch["row_number"].tolist()] for step in zip(*loaders, strict=True)]
+    assert together == numbers(alone)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stop=st.integers(0, 25), before=st.integers(1, 8), after=st.integers(1, 8), shuffle=st.booleans())
+def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes(
+    version: Version, stop: int, before: int, after: int, shuffle: bool
+) -> None:
+    order = Order(global_batch=512, seed=1, remainder="keep", shuffle=shuffle)
+    loader = Loader(version, "train", order, row_numbers=True)
+    uninterrupted = numbers([*loader, *loader])
+
+    def steps(world_size: int, state: dict[str, int], count: int) -> tuple[list[list[int]], dict[str, int]]:
+        taken: list[list[int]] = [[] for _ in range(count)]
+        for rank in range(world_size):
+            worker = Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True)
+            worker.load_state_dict(state)
+            at = 0
+            while at < count:
+                for batch in worker:
+                    taken[at] += batch["row_number"].tolist()
+                    at += 1
+                    if at == count:
+                        break
+            state_after = worker.state_dict()
+        return taken, state_after if count else state
+
+    first, state = steps(before, {"epoch": 0, "step": 0, "order_version": 1}, stop % len(uninterrupted))
+    rest, _ = steps(after, state, len(uninterrupted) - len(first))
+    assert first + rest == uninterrupted
+
+
+def test_p3_threads_prefetch_and_cache_change_nothing(version: Version) -> None:
+    order = Order(global_batch=256, seed=2)
+    reference = numbers(list(Loader(version, "train", order, row_numbers=True)))
+    for cache_bytes, prefetch_bytes, threads in [(0, 1, 1), (0, 2**24, 3), (2**30, 1, 3)]:
+        loader = Loader(
+            version, "train", order, row_numbers=True, cache_bytes=cache_bytes, prefetch_bytes=prefetch_bytes, threads=threads
+        )
+        assert numbers(list(loader)) == reference
+
+
+def test_a_shard_alone_gives_its_part_of_every_batch(version: Version) -> None:
+    loader = Loader(version, "train", Order(global_batch=512), row_numbers=True)
+    whole = numbers(list(loader))
+    loader.load_state_dict({"epoch": 0, "step": 0, "order_version": 1})
+    assert numbers(list(loader.stream(3))) == [step[3 * 64 : 4 * 64] for step in whole]
+
+
+def test_p2_evaluation_visits_every_row_once(version: Version) -> None:
+    order = Order(global_batch=512, shuffle=False, remainder="keep")
+    rows = [row for rank in range(3) for batch in Loader(version, "test", order, shards_of(rank, 3, 8)) for row in batch["number"].tolist()]
+    assert sorted(rows) == list(range(700))
+
+
+def test_leaving_early_ends_the_threads_and_keeps_the_position(version: Version) -> None:
+    before = threading.active_count()
+    loader = Loader(version, "train", Order(global_batch=64), prefetch_bytes=2**20)
+    for _ in zip(range(3), loader, strict=False):
+        pass
+    assert loader.state_dict()["step"] == 3
+    assert threading.active_count() == before
+
+
+def test_p8_an_altered_part_is_an_error_that_names_file_and_row_group(version: Version, tmp_path: Path) -> None:
+    damaged = write_version(tmp_path, {"train": [{"label": np.arange(5_000.0)}]}, row_group_bytes=2**13)
+    group = damaged.row_groups[2]
+    part = Path(damaged.root) / group.file
+    content = bytearray(part.read_bytes())
+    content[group.footer_offset // 2] ^= 0x10
+    part.write_bytes(content)
+    threads = threading.active_count()
+    with pytest.raises(CorruptError, match=rf"{group.file}, row group \d: .*; restore the file"):
+        list(Loader(damaged, "train", Order(global_batch=512)))
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("fault", ["missing", "truncated", "swapped", "grown"])
+def test_p8_a_part_that_is_not_the_one_written_is_an_error(tmp_path: Path, fault: str) -> None:
+    parts = [{"label": np.arange(first, first + 3_000.0)} for first in (0, 3_000)]
+    damaged = write_version(tmp_path, {"train": parts}, row_group_bytes=2**13)
+    first, second = (Path(damaged.root) / f"data-a/split=train/part-0000{number}.parquet" for number in (0, 1))
+    content = first.read_bytes()
+    if fault == "missing":
+        first.unlink()
+    elif fault == "truncated":
+        first.write_bytes(content[: len(content) // 2])
+    elif fault == "swapped":
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+    else:
+        first.write_bytes(content + b"\0" * 100)
+    with pytest.raises(CorruptError, match=r"part-0000\d.parquet, row group \d: "):
+        list(Loader(damaged, "train", Order(global_batch=512)))
