@@ -93,6 +93,7 @@ class Image(Encoder[config.Image]):
         if channels not in MODES:
             return None
         try:
+            PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")).verify()  # a PNG's checksums, which load passes over
             with PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     return None

@@ -100,7 +100,7 @@ class Binary(Encoder[config.Binary]):
         return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
 
     def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
-        return TensorColumn(name=name, dtype="uint8", role=role)
+        return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         found = numbers(inputs[0])

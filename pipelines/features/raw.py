@@ -23,6 +23,11 @@ def is_list(kind: pa.DataType) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
+def check_category(kind: pa.DataType) -> None:
+    if not is_category(kind):
+        raise ConfigError(f"{kind} values are not categories; CAST them to STRING in the query")
+
+
 def numbers(values: pa.Array) -> np.ndarray:
     """float64, shape (rows,), NaN where a value is NULL or NaN.
 
@@ -41,8 +46,7 @@ def categories(values: pa.Array) -> pa.Array:
 
     Raises ConfigError if the values are neither.
     """
-    if not is_category(values.type):
-        raise ConfigError(f"{values.type} values are not categories; CAST them to STRING in the query")
+    check_category(values.type)
     if types.is_floating(values.type):
         values = pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0, values.type))
     return values.cast(pa.string())

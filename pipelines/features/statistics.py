@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.features import exact
-from pipelines.features.raw import categories, numbers
+from pipelines.features.raw import categories, check_category, numbers
 
 MOMENTS, COUNTS, SAMPLE = "moments", "counts", "sample"
 # Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
@@ -120,6 +120,7 @@ class Accumulator:
                 self._keep_smallest()
 
     def _add_counts(self, values: pa.Array) -> None:
+        check_category(values.type)
         counted = pc.value_counts(values)
         text, count = categories(counted.field("values")), counted.field("counts")
         table = pa.table([text, count], schema=pa.schema([pa.field("value", pa.string()), pa.field("count", pa.int64())]))
@@ -178,5 +179,5 @@ def _smallest(order: np.ndarray, sample: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _summed(tables: list[pa.Table]) -> pa.Table:
-    summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value").aggregate([("count", "sum")])
+    summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
     return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)

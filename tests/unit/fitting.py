@@ -1,0 +1,38 @@
+"""Encoders fitted to small tables, without Spark: what ETL's fit stage does, in one process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config.dataset import Dataset
+from pipelines.dataset.manifest import Encoded
+from pipelines.features import check_columns, fit_encoders, needs
+from pipelines.features.base import Encoder
+from pipelines.features.encoding import restored
+from pipelines.features.statistics import COUNTS, Accumulator, Statistics, merge
+
+
+def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
+    """One column's statistics, gathered in one partition."""
+    accumulator = Accumulator(needed)
+    accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
+    return merge([accumulator.summary()], accumulator.drain() if COUNTS in needed else None)
+
+
+def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, Encoded]:
+    """Fitted encoders; features and target as a YAML file has them."""
+    dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
+    check_columns(dataset, raw.schema)
+    statistics = {column: statistics_of(raw.column(column).combine_chunks(), needed) for column, needed in needs(dataset).items()}
+    return fit_encoders(dataset, statistics, raw.schema)
+
+
+def encoder_of(settings: Any, *columns: pa.Array) -> Encoder:
+    """One fitted encoder over the columns a, b, …"""
+    names = [chr(ord("a") + number) for number in range(len(columns))]
+    raw = pa.table({**dict(zip(names, columns, strict=True)), "target": pa.array(range(len(columns[0])), pa.int64())})
+    settings = {"encoder": settings} if isinstance(settings, str) else settings
+    placed = {**settings, "columns": names} if settings["encoder"] == "fourier" else {**settings, "column": "a"}
+    return restored(fit({"feature": placed}, {"target": "identity"}, raw)["feature"])

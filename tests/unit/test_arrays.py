@@ -1,0 +1,158 @@
+"""Encoders of many numbers in one value: arrays of a fixed shape, pixels, PNG and JPEG files."""
+
+from io import BytesIO
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pytest
+from fitting import encoder_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import ConfigError
+from pipelines.features import arrays
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
+
+
+def tensors(settings: dict[str, Any], values: pa.Array) -> list[np.ndarray | None]:
+    """Each row's tensor, None where it was refused."""
+    encoder = encoder_of(settings, values)
+    column = encoder.column("x", "feature")
+    found = encoder.encode(values)
+    assert found.type == column.field.type
+    return [None if row is None else np.frombuffer(row, column.dtype).reshape(column.shape) for row in found.to_pylist()]
+
+
+def file(pixels: np.ndarray, kind: str, **options: Any) -> bytes:
+    """Pixels, channels first, as a PNG or JPEG file."""
+    stream = BytesIO()
+    PIL.Image.fromarray(pixels.transpose(1, 2, 0).squeeze()).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(pa.int32(), "int32"), (pa.float64(), "float32"), (pa.float32(), "float32"), (pa.uint8(), "uint8"), (pa.bool_(), "uint8")],
+)
+@pytest.mark.parametrize("listed", [pa.list_, pa.large_list, lambda kind: pa.list_(kind, 2)], ids=["list", "large", "fixed"])
+def test_identity_of_arrays(kind: pa.DataType, dtype: str, listed: Any) -> None:
+    values = pa.array([[1, 0], [0, 1]], pa.list_(pa.int32())).cast(pa.list_(kind)).cast(listed(kind))
+    first, second = tensors({"encoder": "identity", "shape": [2]}, values)
+    assert first is not None and second is not None
+    assert (first.dtype, first.tolist(), second.tolist()) == (dtype, [1, 0], [0, 1])
+
+
+def test_identity_of_arrays_refuses_other_shapes_and_missing_elements() -> None:
+    values = pa.array([[1.0, 2.0], [3.0], None, [4.0, None], [5.0, nan], [6.0, inf], [1e300, 1.0], [7.0, 8.0], []])
+    found = tensors({"encoder": "identity", "shape": [2]}, values)
+    assert [None if row is None else row.tolist() for row in found] == [[1, 2], *[None] * 6, [7, 8], None]
+    whole = tensors({"encoder": "identity", "shape": [2]}, pa.array([[1, 2], [3, None], [4, 5]]))
+    assert [None if row is None else row.tolist() for row in whole] == [[1, 2], None, [4, 5]]
+
+
+@given(st.data())
+def test_nested_arrays_equal_their_flat_form(data: st.DataObject) -> None:
+    lengths = st.sampled_from([1, 2, 2, 2, 2])
+    numbers = st.one_of(st.none(), *[st.integers(-9, 9)] * 5)
+    inner = lengths.flatmap(lambda length: st.lists(numbers, min_size=length, max_size=length))
+    outer = lengths.flatmap(lambda length: st.lists(st.one_of(inner, inner, inner, st.none()), min_size=length, max_size=length))
+    rows = data.draw(st.lists(st.one_of(outer, st.none()), min_size=1, max_size=9))
+    values = pa.array([[[0, 0], [0, 0]], *rows], pa.list_(pa.list_(pa.int64())))[1:]
+    found = tensors({"encoder": "identity", "shape": [2, 2]}, values)
+
+    def whole(row: list | None) -> bool:
+        return row is not None and [len(line or []) for line in row] == [2, 2] and None not in [number for line in row for number in line]
+
+    assert [None if row is None else row.tolist() for row in found] == [row if whole(row) else None for row in rows]
+
+
+def test_identity_of_arrays_does_not_impute() -> None:
+    with pytest.raises(ConfigError, match="does not impute in arrays; COALESCE"):
+        encoder_of({"encoder": "identity", "shape": [1], "impute": 0}, pa.array([[1.0]]))
+    with pytest.raises(ConfigError, match="arrays need their shape"):
+        encoder_of("identity", pa.array([[1.0]]))
+    with pytest.raises(ConfigError, match="flat or nested as the shape is"):
+        encoder_of({"encoder": "identity", "shape": [1, 1, 1]}, pa.array([[[1.0]]]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([PIXELS.tobytes()]),
+        pa.array([PIXELS.tobytes()], pa.large_binary()),
+        pa.array([PIXELS.tobytes()], pa.binary(PIXELS.size)),
+        pa.array([PIXELS.ravel().tolist()], pa.list_(pa.int32())),
+        pa.array([PIXELS.ravel().astype(float).tolist()]),
+        pa.array([PIXELS.tolist()]),
+        pa.array([file(PIXELS, "PNG")]),
+    ],
+    ids=["bytes", "large", "fixed", "int32", "double", "nested", "png"],
+)
+def test_image_of_the_same_pixels_in_every_form(values: pa.Array) -> None:
+    (found,) = tensors({"encoder": "image", "shape": [3, 8, 6]}, values)
+    assert np.array_equal(found, PIXELS)
+
+
+def test_image_files_are_converted_and_resized() -> None:
+    grey = np.full((1, 20, 30), 200, np.uint8)
+    clear = np.concatenate([np.full((3, 4, 4), 100, np.uint8), np.zeros((1, 4, 4), np.uint8)])
+    deep = BytesIO()
+    PIL.Image.fromarray(np.full((5, 5), 200 << 8, np.uint16)).save(deep, "PNG")
+    files = [file(grey, "PNG"), file(grey, "JPEG"), deep.getvalue(), file(clear, "PNG")]
+    for row, level in zip(tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array(files)), (200, 200, 200, 100), strict=True):
+        assert row is not None
+        assert np.abs(row.astype(int) - level).max() <= 1
+    (found,) = tensors({"encoder": "image", "shape": [1, 8, 6]}, pa.array([file(PIXELS, "PNG")]))
+    assert found is not None
+    assert found.shape == (1, 8, 6)
+
+
+def test_image_refuses_bytes_that_are_none() -> None:
+    png, jpeg = file(PIXELS, "PNG"), file(PIXELS, "JPEG")
+    altered = bytearray(png)
+    altered[len(png) // 2] ^= 255
+    bad = [
+        None,
+        b"",
+        b"GIF89a",
+        PIXELS.tobytes()[:-1],
+        png[:40],
+        png[: len(png) // 2],
+        bytes(altered),
+        jpeg[:100],
+        png[:8],
+        b"\xff\xd8\xff",
+    ]
+    assert tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array(bad, pa.binary())) == [None] * len(bad)
+
+
+@given(st.binary(max_size=60), st.sampled_from(["PNG", "JPEG"]))
+def test_image_survives_any_bytes(noise: bytes, kind: str) -> None:
+    whole = file(PIXELS, kind)
+    start = len(noise) * 7 % len(whole)
+    tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([whole[:start] + noise + whole[start + len(noise) :]]))
+
+
+def test_image_refuses_numbers_that_are_no_pixels() -> None:
+    values = pa.array([[0.0, 255.0], [0.5, 1.0], [-1.0, 0.0], [256.0, 0.0], [nan, 0.0], [None, 0.0], None, [1.0]])
+    found = tensors({"encoder": "image", "shape": [1, 1, 2]}, values)
+    assert found[0] is not None
+    assert found[0].tolist() == [[[0, 255]]]
+    assert found[1:] == [None] * 7
+
+
+def test_image_refuses_a_small_file_that_asks_for_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "MAX_PIXELS", 99)
+    files = pa.array([file(np.zeros((1, 10, 10), np.uint8), "PNG"), file(np.zeros((1, 9, 11), np.uint8), "PNG")])
+    assert [row is None for row in tensors({"encoder": "image", "shape": [1, 2, 2]}, files)] == [True, False]
+
+
+def test_raw_pixels_that_start_like_a_jpeg_are_pixels() -> None:
+    pixels = bytes([0xFF, 0xD8, 0xFF, 7])
+    (found,) = tensors({"encoder": "image", "shape": [1, 2, 2]}, pa.array([pixels]))
+    assert found is not None
+    assert found.tobytes() == pixels
