@@ -1,0 +1,106 @@
+"""A Ray of this machine to send a job to: the one that is running already, or one that lives as long as a `with` block."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+START_SECONDS = 90
+STOP_SECONDS = 15
+
+
+@contextmanager
+def ray_address() -> Iterator[str]:
+    """Address of the job server, for `ray job submit --address`; sets this process's RAY_AUTH_… variables.
+
+    RAY_API_SERVER_ADDRESS names a running one, else the usual port is asked. Only one that takes this user's token and
+    has this version of Ray will do; otherwise a Ray of our own is started on free ports, with a token of its own.
+    """
+    os.environ["RAY_AUTH_MODE"] = "token"
+    named = os.environ.get("RAY_API_SERVER_ADDRESS")
+    address = named or "http://127.0.0.1:8265"
+    if answers(address):
+        print(f"using the Ray at {address}")
+        yield address
+    elif named:
+        sys.exit(f"RAY_API_SERVER_ADDRESS is {named}, where no Ray {version('ray')} takes this user's token; correct it or unset it")
+    else:
+        with own_ray() as address:
+            yield address
+
+
+@contextmanager
+def own_ray() -> Iterator[str]:
+    # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp"))
+    token = folder / "token"
+    token.write_text(secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+    os.environ.pop("RAY_AUTH_TOKEN", None)
+    port = free_port()
+    options = ["--disable-usage-stats", f"--temp-dir={folder}", "--object-store-memory=200000000"]
+    ports = [f"--dashboard-port={port}", "--port=0", "--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}"]
+    command = ["ray", "start", "--head", "--block", *ports, *options]
+    try:
+        with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
+            wait_for(f"http://127.0.0.1:{port}", ray, folder / "ray.log")
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(address: str) -> bool:
+    """Whether a Ray of our version is there and takes our token."""
+    request = Request(f"{address}/api/version", headers=authorization())
+    try:
+        with urlopen(request, timeout=5) as reply:
+            return json.load(reply).get("ray_version") == version("ray")
+    except (URLError, OSError, ValueError):
+        return False
+
+
+def authorization() -> dict[str, str]:
+    """The header with the token that Ray's own commands would send."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray/auth_token")
+    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def wait_for(address: str, ray: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not answers(address):
+        if ray.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"Ray did not start; its last words:\n{log.read_text()[-2000:]}")
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def process(command: Sequence[str], output=None, stop: signal.Signals = signal.SIGTERM) -> Iterator[subprocess.Popen]:
+    """Run a command in a session of its own: when the block ends, what is left of that session ends, and nothing else."""
+    started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None, start_new_session=True)
+    try:
+        yield started
+    finally:
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(started.pid, stop)
+            started.wait(STOP_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
