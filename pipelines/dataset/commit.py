@@ -31,9 +31,11 @@ def commit(filesystem: FileSystem, root: str, manifest: Manifest, row_groups: Se
         pq.write_table(pa.Table.from_pylist([asdict(group) for group in row_groups]), stream)
     if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
         return manifest
-    remove_attempt(filesystem, root, manifest.attempt)
     earlier = read_manifest(filesystem, root)
     assert earlier is not None
+    if earlier.attempt == manifest.attempt:  # a store's answer was lost, and the request made again
+        return earlier
+    remove_attempt(filesystem, root, manifest.attempt)
     if earlier.digest != manifest.digest:
         raise DatasetError(
             f"{root} holds digest {earlier.digest[:12]}, and the same inputs now gave {manifest.digest[:12]}: "

@@ -3,20 +3,33 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
 from pipelines.errors import DatasetError
 
 
+ATTEMPTS = 5
+"""So often a request to an S3-compatible store is made before it counts as failed: about ten seconds."""
+
+
 def locate(uri: str) -> tuple[FileSystem, str]:
-    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it."""
+    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it.
+
+    An S3 URI may carry options of pyarrow's S3FileSystem: s3://bucket/path?endpoint_override=127.0.0.1:9000&scheme=http.
+    """
     if "://" not in uri:
         return LocalFileSystem(), os.path.abspath(uri)
     try:
+        if uri.startswith("s3://"):
+            parts = urlsplit(uri)
+            retries = AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
+            store = S3FileSystem(retry_strategy=retries, connect_timeout=5, request_timeout=60, **dict(parse_qsl(parts.query)))
+            return store, (parts.netloc + parts.path).rstrip("/")
         return FileSystem.from_uri(uri)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise DatasetError(f"{uri}: {error}; give a local path or a URI such as s3://bucket/path") from error
 
 
@@ -27,6 +40,14 @@ def naming(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DatasetError(f"{path}: {error}") from error
+
+
+def ask(filesystem: FileSystem, path: str) -> FileInfo:
+    """What the store says of a path now. Raises DatasetError if it does not answer: a corrupt file is another matter."""
+    try:
+        return filesystem.get_file_info(path)
+    except OSError as error:
+        raise DatasetError(f"{path}: the store did not answer, asked up to {ATTEMPTS} times: {error}; start again when it is back") from error
 
 
 def read(filesystem: FileSystem, path: str) -> bytes | None:

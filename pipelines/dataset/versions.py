@@ -76,9 +76,11 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
     path = row_groups_path(root, manifest.attempt)
+    content = storage.read(filesystem, path)
+    if content is None:
+        raise CorruptError(f"{path} is missing; the version is damaged, run jobs/etl.py into another dataset.path")
     try:
-        with filesystem.open_input_file(path) as file:
-            table = pq.read_table(file)
+        table = pq.read_table(pa.BufferReader(content))
         values = [table.column(field.name).to_pylist() for field in fields(RowGroup)]
     except (OSError, KeyError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: {error}; the version is damaged, run jobs/etl.py into another dataset.path") from error

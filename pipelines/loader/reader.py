@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from pipelines.dataset import storage
 from pipelines.dataset.parts import RowGroup, row_group_digest
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version
@@ -46,7 +47,8 @@ class Reader:
     def read(self, number: int) -> dict[str, np.ndarray]:
         """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
 
-        Raises CorruptError, naming the file and the row group, for whatever is not as it was written.
+        Raises CorruptError, naming the file and the row group, for whatever is not as it was written, and DatasetError
+        if the store does not answer.
         """
         group = self.groups[number]
         try:
@@ -57,6 +59,7 @@ class Reader:
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; restore it, or run jobs/etl.py again") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
+            storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
             raise CorruptError(f"{self._name(group)}: {error}; restore the file, or run jobs/etl.py again") from error
         self._verified[number] = True
         return values

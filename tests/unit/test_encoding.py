@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.config.dataset import Dataset
 from pipelines.dataset.manifest import Encoded
 from pipelines.dataset.schema import arrow_schema
-from pipelines.errors import ConfigError, DatasetError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.features import Encoders, encode_table, needs
 
 FEATURES: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_serving_needs_no_target() -> None:
 
 
 def test_a_missing_column_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="x is encoded from x; the rows have only y, word"):
+    with pytest.raises(SourceError, match="x is encoded from x; the rows have only y, word"):
         encode_table(ENCODERS, TRAINING.drop_columns("x"))
 
 

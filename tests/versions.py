@@ -14,7 +14,7 @@ from pipelines.dataset.versions import Version, open_version
 
 
 def write_version(
-    folder: Path,
+    folder: Path | str,
     splits: dict[str, list[dict[str, np.ndarray]]],
     *,
     target: str = "label",
@@ -34,7 +34,7 @@ def write_version(
         )
         for name, values in first.items()
     )
-    filesystem, root = storage.locate(str(folder / "000000000000"))
+    filesystem, root = storage.locate(_inside(str(folder), "000000000000"))
     groups: list[RowGroup] = []
     for split, parts in splits.items():
         for number, part in enumerate(parts):
@@ -42,9 +42,7 @@ def write_version(
             storage.make_folder(filesystem, f"{root}/data-a/split={split}")
             file = f"data-a/split={split}/part-{number:05d}.parquet"
             groups += write_part(filesystem, root, file, split, number, columns, table, row_group_bytes)
-    encoders = {
-        column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns
-    }
+    encoders = {column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns}
     manifest = Manifest(
         name="test",
         version="000000000000",
@@ -70,3 +68,9 @@ def _summary(groups: list[RowGroup]) -> Split:
         bytes=sum(group.bytes for group in groups),
         decoded_bytes=0,
     )
+
+
+def _inside(folder: str, name: str) -> str:
+    """A path below a folder, which may be a URI with options behind a question mark."""
+    path, mark, options = folder.partition("?")
+    return f"{path}/{name}{mark}{options}"
