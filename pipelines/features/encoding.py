@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pipelines.config.features import EncoderSettings, Feature
 from pipelines.dataset.manifest import Encoded
 from pipelines.dataset.schema import arrow_schema
-from pipelines.errors import DatasetError
+from pipelines.errors import SourceError
 from pipelines.features.arrays import Array, Image
 from pipelines.features.base import Encoder
 from pipelines.features.categories import Binary, Hash, Label, Vocabulary
@@ -63,13 +63,13 @@ class Encoders:
         """The tensor columns of the rows that every encoder accepts, and for each raw row the reason why it was
         refused, NULL where it was not.
 
-        Raises DatasetError if a column is missing.
+        Raises SourceError if a column is missing.
         """
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
         for name, (encoded, encoder) in self._encoders.items():
             if missing := [column for column in encoded.inputs if column not in raw.column_names]:
-                raise DatasetError(f"{name} is encoded from {', '.join(missing)}; the rows have only {', '.join(raw.column_names)}")
+                raise SourceError(f"{name} is encoded from {', '.join(missing)}; the rows have only {', '.join(raw.column_names)}")
             inputs = [_array(raw.column(column)) for column in encoded.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:

@@ -1,0 +1,93 @@
+"""A trained model behind the encoders of its dataset version."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+
+from pipelines.config import TaskSettings
+from pipelines.dataset.manifest import Encoded, Manifest
+from pipelines.dataset.schema import schema_from_text, to_numpy
+from pipelines.errors import SourceError
+from pipelines.features import Encoders
+from pipelines.features.raw import is_list
+from pipelines.learning import task_of
+
+REFUSED = "refused"
+"""Column of the predictions: why an encoder refused the row, NULL where none did."""
+_ROWS_AT_ONCE = 8_192
+
+
+class Predictor:
+    """From raw rows to predictions. `inputs` is the schema it takes, `outputs` a row of what it gives, for zeros."""
+
+    def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
+        features = features_of(manifest)
+        self._encoders = Encoders(features)
+        self._columns = tuple(encoded.column for encoded in features.values())
+        self._task = task_of(settings, manifest)
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = self._task.model()
+        self._model.load_state_dict(dict(weights))
+        self._model.to(self._device).eval()
+        self.inputs = inputs_of(manifest)
+        self.outputs = self._predicted({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
+
+    def predict(self, raw: pa.Table) -> pd.DataFrame:
+        """`Task.predict`'s columns and `refused`, one row per raw row.
+
+        A row that an encoder refuses has NULL for a prediction and the reason in `refused`. Raises SourceError if a
+        column is missing.
+        """
+        starts = range(0, max(len(raw), 1), _ROWS_AT_ONCE)
+        return pd.concat([self._at_once(raw.slice(start, _ROWS_AT_ONCE)) for start in starts], ignore_index=True)
+
+    def _at_once(self, raw: pa.Table) -> pd.DataFrame:
+        encoded, reasons = self._encoders.encode(raw)
+        predicted = self.outputs.iloc[:0]
+        if len(encoded):
+            predicted = self._predicted({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
+        if reasons.null_count < len(raw):
+            accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
+            predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
+        return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
+
+    def _predicted(self, arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
+        batch = {name: torch.from_numpy(np.array(values)).to(self._device) for name, values in arrays.items()}
+        with torch.inference_mode():
+            return pd.DataFrame(self._task.predict(self._model(batch)))
+
+
+def features_of(manifest: Manifest) -> dict[str, Encoded]:
+    """The encoders that prediction needs: all but the target's."""
+    return {name: encoded for name, encoded in manifest.encoders.items() if encoded.column.role == "feature"}
+
+
+def inputs_of(manifest: Manifest) -> pa.Schema:
+    """The raw columns that features are encoded from, in the query's order and types."""
+    read = {column for encoded in features_of(manifest).values() for column in encoded.inputs}
+    return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])
+
+
+def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """A data frame's columns as the query's types; NaN and None are NULL, other columns are left out.
+
+    Raises SourceError if a column is missing or cannot be cast.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in rows:
+            raise SourceError(f"the rows have no column {field.name}; the model takes {', '.join(schema.names)}")
+        values = rows[field.name]
+        if is_list(field.type):  # Arrow takes arrays of one dimension, or lists of lists
+            values = values.map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
+        try:
+            found = pa.array(values, from_pandas=True)
+            # Times come in nanoseconds and decimals as float64; anything else must fit as it is.
+            rounds = pa.types.is_temporal(field.type) or pa.types.is_decimal(field.type)
+            columns.append(found.cast(field.type, safe=not rounds))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise SourceError(f"column {field.name} is {field.type}, to which its values cannot be cast: {error}") from error
+    return pa.Table.from_arrays(columns, schema=schema)
