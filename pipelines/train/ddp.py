@@ -1,0 +1,145 @@
+"""Strategy `ddp`: every worker computes the rows of its shards in one pass, and gradients meet during the backward."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.nn.parallel import DistributedDataParallel
+
+from pipelines.config.train import Train
+from pipelines.loader import Loader
+from pipelines.tasks.base import Batch, Task
+from pipelines.train.batch_norm import synchronised
+from pipelines.train.optimize import optimizer
+from pipelines.train.place import Place, seed
+from pipelines.train.precision import Precision, precision_of
+
+
+class DataParallel:
+    """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
+
+    The gradient is that of the global batch's mean loss for any shares of the workers, also where one has no rows.
+    """
+
+    def __init__(self, settings: Train, task: Task, model: nn.Module, place: Place) -> None:
+        self._settings, self._place = settings, place
+        self._precision = precision_of(settings.precision, place.device)
+        synced = settings.sync_batch_norm and place.world_size > 1
+        self.model = (synchronised(model, place.device) if synced else model).to(place.device)
+        if settings.compile:
+            self.model.compile()
+        loss = _Loss(task, self.model, self._precision, place.device.type, runs_empty=synced)
+        # Buffers meet in `settle`, not before every step. DDP divides by the number of workers: `_finish` undoes it.
+        self._together = (
+            DistributedDataParallel(loss, broadcast_buffers=False, gradient_as_bucket_view=True) if place.world_size > 1 else None
+        )
+        self._loss = loss if self._together is None else self._together
+        self._optimizer = optimizer(settings, self.model.parameters())
+        self._scaler = torch.amp.GradScaler(place.device.type, enabled=self._precision.scaled)
+
+    def batches(self, loader: Loader) -> Iterator[Batch]:
+        return iter(loader)
+
+    def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float]) -> Tensor:
+        seed(self._place, self._settings.seed, number, self._place.rank)
+        if not self.model.training:
+            self.model.train()
+        passes = _split(batch, self._settings.accumulate)
+        own = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        counts = torch.tensor([float(_rows(batch)), *votes], dtype=torch.float64).to(self._place.device, non_blocking=True)
+        for part in passes[:-1]:
+            with self._together.no_sync() if self._together else nullcontext():
+                self._backward(part, own)
+        loss = self._forward(passes[-1], own)
+        # Sums meet while the backward runs; dividing the gradients afterwards costs one pass over them, if any.
+        sums = torch.cat([own, counts])
+        meeting = dist.all_reduce(sums, async_op=True) if self._together else None
+        self._scaler.scale(loss).backward()
+        if meeting is not None:
+            meeting.wait()
+        norm = self._finish(rate, sums[1])
+        return torch.cat([norm.double().reshape(1), own[:1], sums])
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        self.model.eval()
+        with self._precision.autocast(self._place.device.type):
+            return cast(Tensor, self.model(batch))
+
+    def settle(self) -> None:
+        """Average the workers' batch norm statistics: each saw its own rows."""
+        if self._together:
+            for buffer in self.model.buffers():
+                mean = buffer.is_floating_point()
+                dist.all_reduce(buffer, dist.ReduceOp.SUM if mean else dist.ReduceOp.MAX)
+                if mean:
+                    buffer.div_(self._place.world_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        model, optimizer = get_state_dict(self.model, self._optimizer)
+        return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_state_dict(self.model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
+
+    def _forward(self, part: Batch, own: Tensor) -> Tensor:
+        """The part's loss, scaled so that fp16 holds it; its sum and weight are added to `own`."""
+        loss, weight = self._loss(part)
+        own += torch.stack([loss.detach().double(), weight.detach().double()])
+        return loss * (self._place.world_size / self._settings.global_batch)
+
+    def _backward(self, part: Batch, own: Tensor) -> None:
+        self._scaler.scale(self._forward(part, own)).backward()
+
+    @torch.no_grad()
+    def _finish(self, rate: float, weight: Tensor) -> Tensor:
+        """Turn sums into the mean, clip, and step. Returns the mean gradient's norm."""
+        if self._precision.scaled:
+            self._scaler.unscale_(self._optimizer)
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        # Gradients are sums divided by global_batch, which is the weight itself unless rows weigh differently.
+        factor = torch.where(weight > 0, self._settings.global_batch / weight, 0.0)
+        norm = nn.utils.get_total_norm(gradients) * factor.float()
+        if self._settings.clip_norm is not None:
+            factor = factor * (self._settings.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        if factor.device.type != "cpu" or factor.item() != 1:
+            torch._foreach_mul_(gradients, factor.float())
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad()
+        return norm
+
+
+class _Loss(nn.Module):
+    """The task's loss as a module, which is what DistributedDataParallel can wrap. Without rows, zero with zero gradients."""
+
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, device_type: str, runs_empty: bool) -> None:
+        super().__init__()
+        self.model = model
+        self._task, self._precision, self._device_type = task, precision, device_type
+        self._runs_empty = runs_empty
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if not _rows(batch) and not self._runs_empty:
+            zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
+            return zero, zero.detach()
+        with self._precision.autocast(self._device_type):
+            return self._task.loss(self.model, batch)
+
+
+def _rows(batch: Batch) -> int:
+    return len(next(iter(batch.values())))
+
+
+def _split(batch: Batch, passes: int) -> list[Batch]:
+    if passes == 1:
+        return [batch]
+    parts = {name: values.tensor_split(passes) for name, values in batch.items()}
+    return [{name: values[number] for name, values in parts.items()} for number in range(passes)]

@@ -1,0 +1,45 @@
+"""Whom the loop tells what it does, and asks whether to go on. Ray and MLflow are behind it, or nothing is."""
+
+from typing import Any, Protocol
+
+
+class Hooks(Protocol):
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """A point of the curves; called on rank 0 only. Returns at once."""
+
+    def epoch(self, number: int) -> None:
+        """Epoch `number`, counted from 1, begins or goes on."""
+
+    def asked_to_stop(self) -> bool:
+        """Whether this worker was asked to save and leave. Called before every step; returns at once."""
+
+    def unsent(self) -> list[Any]:
+        """Points that nobody has acknowledged yet, as JSON values; a checkpoint keeps them."""
+
+    def resend(self, points: list[Any]) -> None:
+        """Log again what a checkpoint kept."""
+
+    def saved(self, step: int, path: str) -> None:
+        """A checkpoint counts from now on. All workers call it, at the same step."""
+
+
+class Silent:
+    """Nobody listens."""
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        pass
+
+    def epoch(self, number: int) -> None:
+        pass
+
+    def asked_to_stop(self) -> bool:
+        return False
+
+    def unsent(self) -> list[Any]:
+        return []
+
+    def resend(self, points: list[Any]) -> None:
+        pass
+
+    def saved(self, step: int, path: str) -> None:
+        pass

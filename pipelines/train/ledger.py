@@ -1,0 +1,120 @@
+"""What each step summed up to, read from the device a few steps at a time, and the curves that are drawn from it."""
+
+from dataclasses import dataclass
+from math import isfinite
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipelines.errors import NonFiniteError
+from pipelines.train.place import Place
+
+GPU_STEPS_PER_READING = 16
+"""A reading waits for the GPU to catch up, which leaves it idle for about a tenth of a millisecond."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step's sums, over all workers where not said otherwise: the vector that `Strategy.step` returns, with a name to
+    each entry. What workers decide together rides on it, and costs no message of its own."""
+
+    number: int
+    """Steps done with it: the first is 1."""
+    grad_norm: float
+    own_loss: float
+    """This worker's loss sum."""
+    loss: float
+    weight: float
+    rows: float
+    save: float
+    """Workers that want the state saved: rank 0 decides."""
+    stop: float
+    """Workers that were asked to stop."""
+    written: float
+    """Workers whose part of the last save is written."""
+
+
+class Ledger:
+    """Holds steps' sums on the device until a reading is due, at the same steps for every worker."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.steps_per_reading = GPU_STEPS_PER_READING if device.type == "cuda" else 1
+        self._held: list[Tensor] = []
+        self._last = 0
+
+    def add(self, number: int, sums: Tensor) -> list[Step]:
+        """Keep the sums of step `number`. Returns the steps read: those held when a reading is due, none in between."""
+        self._held.append(sums)
+        self._last = number
+        return self.read() if number % self.steps_per_reading == 0 else []
+
+    def read(self) -> list[Step]:
+        """The steps held, in order; the device has done them when this returns."""
+        first = self._last - len(self._held) + 1
+        rows = torch.stack(self._held).tolist() if self._held else []
+        self._held = []
+        return [Step(first + index, *values) for index, values in enumerate(rows)]
+
+
+@dataclass
+class Window:
+    """Sums since the last point of the training curves."""
+
+    steps: int = 0
+    rows: float = 0.0
+    loss: float = 0.0
+    weight: float = 0.0
+    grad_norm: float = 0.0
+    skipped: int = 0
+    """Steps that the fp16 scaler left out because a gradient overflowed."""
+    seconds: float = 0.0
+    waited: float = 0.0
+    """Seconds of them that rank 0 waited for data."""
+
+    def add(self, step: Step) -> None:
+        self.steps += 1
+        self.rows += step.rows
+        self.loss += step.loss
+        self.weight += step.weight
+        if isfinite(step.grad_norm):
+            self.grad_norm += step.grad_norm
+        else:
+            self.skipped += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the window, as MLflow has them."""
+        found = {}
+        if self.weight:
+            found["train/loss"] = self.loss / self.weight
+        if self.steps > self.skipped:
+            found["train/grad_norm"] = self.grad_norm / (self.steps - self.skipped)
+        if self.skipped:
+            found["train/skipped_steps"] = float(self.skipped)
+        if self.seconds:
+            found["train/rows_per_second"] = self.rows / self.seconds
+            found["train/step_seconds"] = self.seconds / self.steps
+            found["train/data_wait_fraction"] = self.waited / self.seconds
+        return found
+
+
+def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
+    """Steps between two points of the training curves: a function of the config, so that they fall on the same steps
+    whatever was interrupted. About 250 points a run, at least one every 100 steps, each at a reading."""
+    wanted = min(100, max(1, total_steps // 250))
+    return -(-wanted // steps_per_reading) * steps_per_reading
+
+
+def check_finite(step: Step, place: Place, shards: int, scaled: bool) -> None:
+    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite."""
+    if isfinite(step.loss) and (scaled or isfinite(step.grad_norm)):
+        return
+    remedy = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
+    if isfinite(step.loss):
+        raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {remedy}")
+    own: list[float] = [step.own_loss] * place.world_size
+    if place.world_size > 1:
+        dist.all_gather_object(own, step.own_loss)
+    plays = [(rank, Place(rank, place.world_size).plays(shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
+    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in plays)
+    raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {remedy}")

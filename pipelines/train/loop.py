@@ -1,0 +1,187 @@
+"""The training loop. It knows nothing of Ray: a plain torchrun can run it, and so can one process."""
+
+import time
+from dataclasses import asdict
+
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.errors import NonFiniteError, TrainingError
+from pipelines.loader import Loader, Order
+from pipelines.tasks.base import Task
+from pipelines.train.checkpoint import Checkpoints, Record
+from pipelines.train.evaluate import Evaluation
+from pipelines.train.hooks import Hooks
+from pipelines.train.ledger import Ledger, Step, Window, check_finite, steps_per_point
+from pipelines.train.optimize import learning_rate
+from pipelines.train.place import Place
+from pipelines.train.saver import Saver
+from pipelines.train.state import Fitted, State, is_better
+from pipelines.train.strategy import Strategy
+
+
+def order_of(config: Config) -> Order:
+    """The order in which the config's training rows come."""
+    train = config.train
+    return Order(train.shards, train.global_batch, train.seed, train.window, train.remainder, train.shuffle)
+
+
+def total_steps(config: Config, rows: int) -> int:
+    """Optimizer steps of the whole run over a training split of `rows` rows. Raises ConfigError if there are none."""
+    return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
+
+
+class Loop:
+    """One worker's part of a run. All workers run one, with the same config, version and task."""
+
+    def __init__(
+        self, config: Config, version: Version, task: Task, strategy: Strategy, place: Place, checkpoints: Checkpoints, hooks: Hooks
+    ) -> None:
+        self._config, self._settings, self._version, self._task = config, config.train, version, task
+        self._strategy, self._place, self._checkpoints, self._hooks = strategy, place, checkpoints, hooks
+        self._loader = Loader(
+            version,
+            "train",
+            order_of(config),
+            place.plays(self._settings.shards),
+            device=place.device,
+            cache_bytes=self._settings.cache_bytes,
+            prefetch_bytes=self._settings.prefetch_bytes,
+        )
+        self._validation = Evaluation(self._settings, version, "validation", task, place)
+        self._total = total_steps(config, self._loader.rows)
+        self._ledger = Ledger(place.device)
+        self._stride = steps_per_point(self._total, self._ledger.steps_per_reading)
+        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, place.rank == 0)
+        self._state = State()
+        self._clock = self._waited = 0.0
+
+    def run(self) -> Fitted:
+        """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
+
+        Raises NonFiniteError at the first step whose loss or gradient is NaN or infinite, on every worker, and
+        TrainingError if the last checkpoint is not of this dataset and order.
+        """
+        self._resume()
+        while not self._is_over():
+            self._hooks.epoch(self._state.epochs + 1)
+            try:
+                if not self._epoch():
+                    return self._fitted(False, self._state.best_metrics)
+            except NonFiniteError:
+                self._saver.commit()
+                raise
+            self._validate()
+        return self._test()
+
+    def _is_over(self) -> bool:
+        patience, state = self._settings.early_stopping, self._state
+        return state.validated >= self._total or bool(patience and state.epochs - state.best_epoch >= patience)
+
+    def _epoch(self) -> bool:
+        """The steps that are left of the epoch. False if the run was asked to stop, and has been saved."""
+        state, saver = self._state, self._saver
+        if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
+            return True  # it was stopped after the epoch's last step
+        self._clock, self._waited = time.perf_counter(), self._loader.wait_seconds
+        for batch in self._strategy.batches(self._loader):
+            rate = learning_rate(self._settings, state.step, self._total, self._loader.steps_per_epoch)
+            wishes = (float(saver.is_due(state.step + 1)), float(self._hooks.asked_to_stop()), float(saver.is_written))
+            sums = self._strategy.step(batch, state.step, rate, wishes)
+            state.step += 1
+            if (steps := self._ledger.add(state.step, sums)) and not self._read(steps, rate):
+                return False
+            if state.step == self._total:
+                break
+        steps = self._ledger.read()
+        return not steps or self._read(steps, rate)
+
+    def _read(self, steps: list[Step], rate: float) -> bool:
+        """Check and count steps that the device has done, and do what the workers decided. False to stop."""
+        now, waited = time.perf_counter(), self._loader.wait_seconds
+        window = self._state.window
+        window.seconds, window.waited = window.seconds + now - self._clock, window.waited + waited - self._waited
+        self._state.seconds += now - self._clock
+        self._clock, self._waited = now, waited
+        for step in steps:
+            check_finite(step, self._place, self._settings.shards, self._settings.precision == "fp16")
+            self._state.rows += int(step.rows)
+            window.add(step)
+        last = steps[-1]
+        if last.number % self._stride == 0 or last.number == self._total:
+            if self._place.rank == 0:
+                self._hooks.log(last.number, {**window.metrics(), "train/learning_rate": rate})
+            self._state.window = Window()
+        if last.written == self._place.world_size:
+            self._saver.commit()
+        if any(step.stop for step in steps):
+            self._save(best=False)
+            self._saver.commit()
+            return False
+        if any(step.save for step in steps) and last.number % self._loader.steps_per_epoch and last.number != self._total:
+            self._save(best=False)
+            self._clock = time.perf_counter()
+        return True
+
+    def _validate(self) -> None:
+        """Evaluate an epoch, and save it if it is the best, or if it is time."""
+        state = self._state
+        metrics = self._validation(self._strategy)
+        state.epochs, state.validated = state.epochs + 1, state.step
+        name, direction = self._task.monitor
+        value = metrics.get(f"validation/{name}")
+        better = is_better(value, state.best, direction)
+        if better:
+            state.best, state.best_epoch, state.best_metrics = value, state.epochs, metrics
+        if self._place.rank == 0 and metrics:
+            self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
+        if better or self._is_over() or self._saver.is_due_after_epoch(state.step):
+            self._save(better)
+
+    def _test(self) -> Fitted:
+        self._saver.commit()
+        best = self._checkpoints.best()
+        assert best is not None, "the first epoch is always the best until then"
+        state = self._strategy.state_dict()
+        self._checkpoints.load(best[0], state)
+        self._strategy.load_state_dict(state)
+        metrics = Evaluation(self._settings, self._version, "test", self._task, self._place)(self._strategy)
+        if self._place.rank == 0 and metrics:
+            self._hooks.log(self._state.step, metrics)
+        return self._fitted(True, {**self._state.best_metrics, **metrics})
+
+    def _fitted(self, finished: bool, metrics: dict[str, float]) -> Fitted:
+        state = self._state
+        return Fitted(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics)
+
+    def _save(self, best: bool) -> None:
+        self._strategy.settle()
+        record = Record(
+            step=self._state.step,
+            position=self._loader.state_dict(),
+            order=asdict(self._loader.order),
+            dataset_digest=self._version.digest,
+            state=asdict(self._state),
+            best=best,
+            unsent=self._hooks.unsent(),
+        )
+        self._saver.save(self._strategy.state_dict(), record)
+
+    def _resume(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        found = self._checkpoints.latest()
+        if found is None:
+            return
+        name, record = found
+        order = asdict(self._loader.order)
+        if (record.dataset_digest, record.order) != (self._version.digest, order):
+            raise TrainingError(
+                f"{name} is of dataset {record.dataset_digest[:12]} in order {record.order}; this run has {self._version.digest[:12]} "
+                f"and {order}: a run goes on with the same rows in the same order only; set another train.storage to start anew"
+            )
+        state = self._strategy.state_dict()
+        self._checkpoints.load(name, state)
+        self._strategy.load_state_dict(state)
+        self._loader.load_state_dict(record.position)
+        self._state = State(**{**record.state, "window": Window(**record.state["window"])})
+        self._saver.saved_step = record.step
+        self._hooks.resend(record.unsent)

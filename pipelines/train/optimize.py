@@ -1,0 +1,49 @@
+"""Optimizers, and the learning rate as a pure function of the step: a resumed run has nothing to restore."""
+
+from collections.abc import Iterable
+from math import cos, pi
+
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from pipelines.config.train import Train
+
+ONE_CYCLE_WARMUP = 0.3
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
+"""Shares of the peak at which the cycle starts and ends, as torch's OneCycleLR has them."""
+
+
+def optimizer(settings: Train, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The optimizer that the config names. Fused: one kernel for all parameters, on CPUs too."""
+    rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "sgd":
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+
+
+def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
+    """The rate of step `step`, counted from 0, of a run of `total_steps`."""
+    if settings.schedule == "one_cycle":
+        return settings.lr * _one_cycle(step, total_steps, settings.warmup or ONE_CYCLE_WARMUP)
+    warm = round(settings.warmup * total_steps)
+    if step < warm:
+        return settings.lr * (step + 1) / warm
+    if settings.schedule == "cosine":
+        return settings.lr * _between(1.0, 0.0, (step - warm) / max(total_steps - warm, 1))
+    if settings.schedule == "step":
+        return settings.lr * settings.step_factor ** (step // steps_per_epoch // settings.step_epochs)
+    return settings.lr
+
+
+def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
+    """Up to 1 and down to nearly nothing, each along half a cosine (Smith and Topin 2017)."""
+    top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
+    if step <= top:
+        return _between(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
+    return _between(1.0, ONE_CYCLE_END, (step - top) / (last - top))
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """From `start` to `end` along half a cosine."""
+    return end + (start - end) * (1 + cos(pi * share)) / 2

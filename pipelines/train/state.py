@@ -1,0 +1,50 @@
+"""Where a run is, and what came of it."""
+
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Literal
+
+from pipelines.train.ledger import Window
+
+
+@dataclass
+class State:
+    """What a checkpoint keeps of the loop itself."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    rows: int = 0
+    """Rows trained on, over all workers."""
+    seconds: float = 0.0
+    """Spent in steps; starting, evaluating and waiting for a save apart."""
+    epochs: int = 0
+    """Epochs validated."""
+    validated: int = 0
+    """Steps done at the last validation."""
+    best_epoch: int = 0
+    best: float | None = None
+    """The monitored metric of the best epoch."""
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    window: Window = field(default_factory=Window)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What came of a run."""
+
+    finished: bool
+    """False if it was asked to stop: the same command goes on from its last step."""
+    steps: int
+    rows: int
+    seconds: float
+    epochs: int
+    best_epoch: int
+    metrics: dict[str, float]
+    """The best epoch's, on the validation and the test split."""
+
+
+def is_better(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
+    """Whether a monitored value betters the best so far. Without a validation split the last epoch is the best."""
+    if value is None or best is None or isnan(best):
+        return True
+    return value > best if direction == "max" else value < best

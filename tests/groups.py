@@ -1,0 +1,31 @@
+"""Groups of processes that meet over Gloo, as workers do, without Ray."""
+
+import pickle
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+from pipelines.train.place import Place
+
+
+def in_group(world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What `function(place, *arguments)` returns in each of `world_size` processes; an exception is returned too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    multiprocessing.spawn(_enter, (world_size, folder, function, arguments), world_size)
+    return [pickle.loads((folder / f"answer-{rank}").read_bytes()) for rank in range(world_size)]
+
+
+def _enter(rank: int, world_size: int, folder: Path, function: Callable[..., Any], arguments: tuple) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meet", timedelta(seconds=60), world_size, rank)
+    try:
+        answer = function(Place(rank, world_size), *arguments)
+    except Exception as error:
+        answer = error
+    (folder / f"answer-{rank}").write_bytes(pickle.dumps(answer))
+    dist.destroy_process_group()

@@ -1,0 +1,209 @@
+"""Strategies: the gradient is that of the whole global batch, whoever computed which rows of it."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor, nn
+
+from pipelines.config.task import Tabular as Settings
+from pipelines.config.train import Train
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import TrainingError
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.tabular import Tabular
+from pipelines.train.place import Place
+from pipelines.train.strategy import strategy_of
+
+COLUMNS = (
+    TensorColumn(name="x", dtype="float32", shape=(6,)),
+    TensorColumn(name="kind", dtype="int32", cardinality=5),
+    TensorColumn(name="label", dtype="int64", role="target", cardinality=3),
+)
+ROWS = 24
+SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "the first has none": (0, 5, 19)}
+WORKERS = 3
+NO_VOTES = (0.0, 0.0, 0.0)
+
+
+def task(batch_norm: bool = False) -> Tabular:
+    """Classes weigh 1, 5 and 0.1, so the weight of a batch is not its number of rows."""
+    return Tabular(Settings(hidden=(16,), class_weights=(1.0, 5.0, 0.1), batch_norm=batch_norm), Data(COLUMNS, ("a", "b", "c")))
+
+
+def train(**settings: Any) -> Train:
+    return Train.model_validate({"global_batch": ROWS, "optimizer": "sgd", "momentum": 0, "weight_decay": 0, "lr": 1, **settings})
+
+
+def rows() -> Batch:
+    generator = torch.Generator().manual_seed(5)
+    return {
+        "x": torch.randn(ROWS, 6, generator=generator),
+        "kind": torch.randint(5, (ROWS,), generator=generator, dtype=torch.int32),
+        "label": torch.randint(3, (ROWS,), generator=generator).sort().values,
+    }
+
+
+def part(batch: Batch, shares: tuple[int, ...], rank: int) -> Batch:
+    return {name: values.split(shares)[rank] for name, values in batch.items()}
+
+
+def one_step(place: Place, settings: Train, shares: tuple[int, ...], batch_norm: bool = False) -> tuple[dict[str, Tensor], list[float]]:
+    """The weights after one step of gradient descent, and the step's sums."""
+    strategy = strategy_of(settings, task(batch_norm), place)
+    sums = strategy.step(part(rows(), shares, place.rank), 0, settings.lr, (float(place.rank), 0.0, 1.0))
+    while sums[0].isinf():  # fp16 leaves a step out, and lowers its scale
+        sums = strategy.step(part(rows(), shares, place.rank), 0, settings.lr, (float(place.rank), 0.0, 1.0))
+    strategy.settle()
+    return {name: values.clone() for name, values in strategy.model.state_dict().items()}, sums.tolist()
+
+
+def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
+    """The same step written out: gradient of the weighted mean over all rows. Weights, and the gradient's norm."""
+    torch.manual_seed(settings.seed)
+    model = task().model()
+    total, weight = task().loss(model, rows())
+    (total / weight).backward()
+    norm = nn.utils.get_total_norm([values.grad for values in model.parameters() if values.grad is not None])
+    factor = 1.0 if settings.clip_norm is None else min(1.0, settings.clip_norm / float(norm))
+    return {name: (values - settings.lr * factor * values.grad).detach() for name, values in model.named_parameters()}, float(norm)
+
+
+def steps_in_a_group(place: Place) -> dict[str, Any]:
+    """All that the tests below look at: starting processes takes longer than the steps."""
+    found: dict[str, Any] = {name: one_step(place, train(), shares) for name, shares in SHARES.items()}
+    found["accumulated"] = one_step(place, train(accumulate=3), SHARES["unequal"])
+    found["clipped"] = one_step(place, train(clip_norm=0.1), SHARES["unequal"])
+    found["bf16"] = one_step(place, train(precision="bf16"), SHARES["unequal"])
+    found["fp16"] = one_step(place, train(precision="fp16"), SHARES["unequal"])
+    for name, shares in SHARES.items():
+        found[f"batch norm, {name}"] = one_step(place, train(sync_batch_norm=True), shares, batch_norm=True)
+    found["own batch norm"] = one_step(place, train(), SHARES["equal"], batch_norm=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return in_group(WORKERS, tmp_path_factory.mktemp("group"), steps_in_a_group)
+
+
+def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float = 1e-6) -> None:
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        torch.testing.assert_close(found[name], values, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_ddp_takes_the_gradient_of_the_whole_batch(group: list[dict[str, Any]], shares: str) -> None:
+    wanted, norm = reference(train())
+    for answer in group:
+        weights, sums = answer[shares]
+        assert_same(weights, wanted)
+        assert sums[0] == pytest.approx(norm, rel=1e-5)
+
+
+def test_a_mean_under_ddp_would_be_wrong() -> None:
+    """What the tests above would miss if the shares' weights were equal."""
+    means = [task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank)) for rank in range(WORKERS)]
+    mean_of_means = sum(float((total / weight).detach()) for total, weight in means) / WORKERS
+    total, weight = task().loss(model_of_seed(), rows())
+    assert abs(mean_of_means - float((total / weight).detach())) > 0.02
+
+
+def model_of_seed() -> nn.Module:
+    torch.manual_seed(0)
+    return task().model()
+
+
+def test_accumulation_only_splits_the_pass(group: list[dict[str, Any]]) -> None:
+    wanted, _ = reference(train())
+    assert_same(group[0]["accumulated"][0], wanted)
+
+
+def test_clipping_is_by_the_norm_of_the_mean_gradient(group: list[dict[str, Any]]) -> None:
+    wanted, norm = reference(train(clip_norm=0.1))
+    weights, sums = group[1]["clipped"]
+    assert norm > 0.2
+    assert_same(weights, wanted, tolerance=1e-5)
+    assert sums[0] == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("fp16", 0.01)])
+def test_half_precision_is_close(group: list[dict[str, Any]], precision: str, tolerance: float) -> None:
+    wanted, _ = reference(train())
+    weights, _ = group[0][precision]
+    assert_same(weights, wanted, tolerance)
+    assert any(not torch.equal(weights[name], wanted[name]) for name in wanted)
+
+
+def test_sums_and_votes_are_of_all_workers(group: list[dict[str, Any]]) -> None:
+    total, weight = task().loss(model_of_seed(), rows())
+    for rank, answer in enumerate(group):
+        own, _ = task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank))
+        _, (_, own_loss, loss, loss_weight, count, *votes) = answer["unequal"]
+        assert (own_loss, loss, loss_weight) == pytest.approx((float(own.detach()), float(total.detach()), float(weight)), rel=1e-5)
+        assert (count, votes) == (ROWS, [0.0 + 1.0 + 2.0, 0.0, 3.0])
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_synchronised_batch_norm_sees_all_rows(group: list[dict[str, Any]], shares: str) -> None:
+    wanted, _ = one_step(Place(), train(), (ROWS,), batch_norm=True)
+    for answer in group:
+        assert_same(answer[f"batch norm, {shares}"][0], wanted, tolerance=2e-5)
+
+
+def test_batch_norm_of_its_own_rows_is_averaged(group: list[dict[str, Any]]) -> None:
+    alone = [one_step(Place(rank, 1), train(), SHARES["equal"], batch_norm=True)[0] for rank in range(WORKERS)]
+    mean = torch.stack([weights["layers.1.running_mean"] for weights in alone]).mean(0)
+    for answer in group:
+        torch.testing.assert_close(answer["own batch norm"][0]["layers.1.running_mean"], mean)
+
+
+def test_a_step_without_any_weight_changes_nothing() -> None:
+    strategy = strategy_of(train(), task(), Place())
+    before = {name: values.clone() for name, values in strategy.model.state_dict().items()}
+    sums = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_VOTES)
+    assert sums.tolist() == [0.0] * 8
+    assert_same(dict(strategy.model.state_dict()), before)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
+    strategy = strategy_of(train(compile=compiled, optimizer="adamw"), task(), Place())
+    state, names = strategy.state_dict(), set(task().model().state_dict())
+    assert set(state["model"]) == names
+    assert set(state["optimizer"]["state"]) == names
+
+
+def test_a_state_moves_to_another_strategy() -> None:
+    settings = train(optimizer="adamw", lr=0.01)
+    first, second = strategy_of(settings, task(), Place()), strategy_of(train(optimizer="adamw", lr=0.01, seed=1), task(), Place())
+    first.step(rows(), 0, 0.01, NO_VOTES)
+    second.load_state_dict(deepcopy(first.state_dict()))
+    for strategy in (first, second):
+        strategy.step(rows(), 1, 0.01, NO_VOTES)
+    assert_same(dict(second.model.state_dict()), dict(first.model.state_dict()), tolerance=0)
+
+
+def test_a_run_may_start_from_weights() -> None:
+    weights = {name: values + 1 for name, values in task().model().state_dict().items()}
+    assert_same(dict(strategy_of(train(), task(), Place(), weights).model.state_dict()), weights, tolerance=0)
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    weights = {"layers.0.weight": torch.zeros(3, 3)}
+    with pytest.raises(TrainingError, match=r"init_from is a1b2.*embeddings.0.weight, layers.0.bias, layers.0.weight.*same `task`"):
+        strategy_of(train(init_from="a1b2"), task(), Place(), weights)
+
+
+def test_dropout_depends_on_the_step_and_not_on_what_was_before() -> None:
+    dropping = Tabular(Settings(hidden=(16,), dropout=0.5), Data(COLUMNS, ("a", "b", "c")))
+    losses = []
+    for numbers in ([0, 1, 2], [2], [1]):
+        strategy = strategy_of(train(lr=1e-9), dropping, Place())
+        losses.append([strategy.step(rows(), number, 1e-9, NO_VOTES)[2].item() for number in numbers])
+    assert losses[0][2] == pytest.approx(losses[1][0], abs=1e-4)
+    assert losses[0][1] == pytest.approx(losses[2][0], abs=1e-4)
+    assert abs(losses[0][0] - losses[0][1]) > 1e-2
