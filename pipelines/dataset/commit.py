@@ -21,12 +21,15 @@ from pipelines.errors import DatasetError
 DEBRIS_AGE_SECONDS = 24 * 3600
 
 
-def commit(filesystem: FileSystem, root: str, manifest: Manifest, row_groups: Sequence[RowGroup]) -> Manifest:
+def commit(
+    filesystem: FileSystem, root: str, manifest: Manifest, row_groups: Sequence[RowGroup], quarantine: Sequence[str] = ()
+) -> Manifest:
     """Publish `manifest` in the folder `root` and return the manifest that is now there: ours, or an equal earlier one.
 
+    The files of `row_groups` and `quarantine` are those that count, by their paths relative to `root`.
     Raises DatasetError if an earlier one has the same inputs and another content.
     """
-    _remove_unnamed(filesystem, root, manifest.attempt, {group.file for group in row_groups})
+    _remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
     with storage.naming(root), filesystem.open_output_stream(row_groups_path(root, manifest.attempt)) as stream:
         pq.write_table(pa.Table.from_pylist([asdict(group) for group in row_groups]), stream)
     if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
@@ -79,6 +82,7 @@ def remove_debris(filesystem: FileSystem, root: str, older_than_seconds: float =
 
 def _remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
     """Remove this attempt's files that no collected task named: a task that was retried leaves one."""
-    for entry in storage.entries(filesystem, f"{root}/data-{attempt}", recursive=True):
-        if entry.type == FileType.File and entry.path.removeprefix(root).lstrip("/") not in named:
-            filesystem.delete_file(entry.path)
+    for kind in ("data", "quarantine"):
+        for entry in storage.entries(filesystem, f"{root}/{kind}-{attempt}", recursive=True):
+            if entry.type == FileType.File and entry.path.removeprefix(root).lstrip("/") not in named:
+                filesystem.delete_file(entry.path)

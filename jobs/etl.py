@@ -1,0 +1,25 @@
+"""Raw tables to a dataset version.
+
+spark-submit jobs/etl.py conf/adult.yaml [--section.setting VALUE ...]
+"""
+
+import logging
+import sys
+
+from pipelines.config import from_command_line
+from pipelines.errors import exit_on_error
+
+
+def main() -> None:
+    config = from_command_line("jobs/etl.py", sys.argv[1:])
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pipelines").setLevel(logging.INFO)
+    from pipelines.etl.run import run  # Spark is loaded once the config holds
+
+    manifest = run(config)
+    rows = ", ".join(f"{split} {found.rows:,}" for split, found in manifest.splits.items())
+    print(f"{config.dataset.path}/{manifest.version}: {rows}; digest {manifest.digest[:12]}")
+
+
+if __name__ == "__main__":
+    exit_on_error(main)

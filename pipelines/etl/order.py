@@ -1,0 +1,155 @@
+"""Where a row goes follows from its content: its split, its part, its place in the part. Never from scheduling.
+
+1. `identified` names every row by two hashes, of its key and of all its columns.
+2. `without_repeats` keeps one row of each key.
+3. `dealt` gives a row its split, and `placed` its part and its place, each by a salt of its own.
+
+Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would be one row: whether a column is NULL is hashed as well.
+"""
+
+from fractions import Fraction
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.dataset.manifest import SPLITS
+from pipelines.errors import ConfigError, SourceError
+from pipelines.etl.quality import quarantine
+
+ROW, CONTENT, SPLIT, PART, PLACE = INTERNAL = ("__row", "__content", "__split", "__part", "__place")
+"""Columns beside the query's: hash of the key, hash of all columns, the split's index in SPLITS, the part's number over
+all splits, and the hash that a part is sorted by, before CONTENT."""
+
+VERSION = 1
+"""Rises whenever equal rows come to lie elsewhere; part of a dataset version's identity."""
+
+TRAIN, VALIDATION, TEST = range(len(SPLITS))
+# Hashes are compared with shares as whole numbers below 2**53.
+_BITS = 53
+_COPY = "__copy"
+
+Parted = tuple[DataFrame, DataFrame | None]
+"""The rows kept, and the others as quarantine; None where there can be none."""
+
+
+def named(name: str) -> Column:
+    """A column by its exact name, dots and all."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The rows with ROW and CONTENT, from which everything else follows. Without a key, all columns are one."""
+    columns = tuple(rows.columns)
+    return rows.withColumns({ROW: _hash("row", rows, key or columns), CONTENT: _hash("content", rows, columns)})
+
+
+def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> Parted:
+    """Of the rows that share a key (NULL is a value of its own) the first by CONTENT, and the others.
+
+    Equal keys have equal ROWs. Counting those is cheap, and mostly shows that there is nothing to do.
+    """
+    if not key or rows.groupBy(ROW).count().where("count > 1").isEmpty():
+        return rows, None
+    copies = Window.partitionBy(*[_hashable(named(name), rows.schema[name].dataType) for name in key]).orderBy(CONTENT)
+    # Read by the fit, by the write and by the quarantine: sorted once.
+    numbered = rows.withColumn(_COPY, F.row_number().over(copies)).persist()
+    repeats = numbered.where(F.col(_COPY) > 1).drop(_COPY, *INTERNAL)
+    return numbered.where(F.col(_COPY) == 1).drop(_COPY), quarantine(repeats, F.lit(f"repeated key: {', '.join(key)}"))
+
+
+def dealt(rows: DataFrame, split: Split) -> Parted:
+    """The rows with SPLIT, and those that no split takes."""
+    if isinstance(split, ByFraction):
+        return rows.withColumn(SPLIT, _by_fraction(rows, split)), None
+    number = _by_column(split) if isinstance(split, ByColumn) else _by_time(rows, split)
+    reason = f"split: {split.by} is not train, validation or test" if isinstance(split, ByColumn) else f"split: {split.time} is NULL"
+    numbered = rows.withColumn(SPLIT, number)
+    return numbered.where(F.col(SPLIT).isNotNull()), quarantine(numbered.where(F.col(SPLIT).isNull()).drop(*INTERNAL), F.lit(reason))
+
+
+def check_splits(rows: dict[int, int], split: Split) -> None:
+    """Raises SourceError if a split that the config asks for has no rows. `rows` are those of each split, by its index."""
+    if isinstance(split, ByFraction):
+        wanted = {TRAIN: 1, VALIDATION: split.validation, TEST: split.test}
+    else:
+        wanted = {TRAIN: 1, VALIDATION: split.validation if isinstance(split, ByColumn) else 1, TEST: isinstance(split, ByTime)}
+    if empty := [SPLITS[number] for number, share in wanted.items() if share and not rows[number]]:
+        counts = ", ".join(f"{SPLITS[number]} {count:,}" for number, count in rows.items())
+        raise SourceError(f"no row is left for {' and '.join(empty)} ({counts}); give more rows, or change dataset.split")
+
+
+def placed(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
+    """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index."""
+    number = F.xxhash64(F.lit("part"), F.col(ROW))
+    part = F.coalesce(
+        *[F.when(F.col(SPLIT) == split, F.lit(numbers.start) + F.pmod(number, F.lit(len(numbers)))) for split, numbers in parts.items()]
+    )
+    return rows.withColumns({PART: part.cast("int"), PLACE: F.xxhash64(F.lit("place"), F.col(ROW))})
+
+
+def _by_fraction(rows: DataFrame, split: ByFraction) -> Column:
+    share = _share(_hash("group", rows, (split.group,)) if split.group else F.col(ROW))
+    train, validation, test = (Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test))
+    whole = train + validation + test
+    in_train, in_validation = share < _limit(train / whole), share < _limit((train + validation) / whole)
+    return F.when(in_train, TRAIN).when(in_validation, VALIDATION).otherwise(TEST)
+
+
+def _by_column(split: ByColumn) -> Column:
+    name = named(split.by).cast("string")
+    moved = _share(F.col(ROW)) < _limit(Fraction(str(split.validation)))
+    published = F.coalesce(*[F.when(name == split_name, number) for number, split_name in enumerate(SPLITS)])
+    return F.when((name == SPLITS[TRAIN]) & moved, VALIDATION).otherwise(published)
+
+
+def _by_time(rows: DataFrame, split: ByTime) -> Column:
+    kind = rows.schema[split.time].dataType
+    limits = [F.lit(text).try_cast(kind) for text in (split.validation, split.test)]
+    known = rows.sparkSession.range(1).select(*[limit.isNotNull() for limit in limits], (limits[0] <= limits[1])).head()
+    assert known is not None
+    if not all(known):
+        raise ConfigError(
+            f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
+            "must be two of its values, in this order"
+        )
+    time = named(split.time)
+    return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
+
+
+def _share(identity: Column) -> Column:
+    """A salted hash as a whole number below 2**_BITS."""
+    return F.shiftrightunsigned(F.xxhash64(F.lit("split"), identity), 64 - _BITS)
+
+
+def _limit(share: Fraction) -> Column:
+    return F.lit(int(share * 2**_BITS))
+
+
+def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
+    """64 bits of the values and of which of them are NULL. NULLs inside of arrays are skipped."""
+    columns = [(named(name), rows.schema[name].dataType) for name in names]
+    return F.xxhash64(F.lit(salt), *[part for column, kind in columns for part in (column.isNull(), _hashable(column, kind))])
+
+
+def _hashable(column: Column, kind: DataType) -> Column:
+    """The column as something that can be hashed and compared: maps as sorted entries, variants as JSON."""
+    if isinstance(kind, MapType):
+        return F.array_sort(F.map_entries(F.transform_values(column, lambda _, value: _hashable(value, kind.valueType))))
+    if isinstance(kind, VariantType):
+        return F.to_json(column)
+    if isinstance(kind, ArrayType) and not _plain(kind):
+        return F.transform(column, lambda element: _hashable(element, kind.elementType))
+    if isinstance(kind, StructType) and not _plain(kind):
+        return F.struct(*[_hashable(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields])
+    return column
+
+
+def _plain(kind: DataType) -> bool:
+    """Whether the type holds neither maps nor variants."""
+    if isinstance(kind, ArrayType):
+        return _plain(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_plain(field.dataType) for field in kind.fields)
+    return not isinstance(kind, MapType | VariantType)

@@ -1,0 +1,150 @@
+"""From a config to a committed dataset version.
+
+1. The sources' checksums and the config name the version. If it is there, that is all.
+2. Tables are parsed and the query is run; what is refused so far goes to the quarantine.
+3. Every row gets its split, and the encoders are fitted on the training split.
+4. Rows move to their parts, where they are encoded, sorted and written.
+5. The manifest is created: from this moment there is a version.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import reduce
+from hashlib import sha256
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.dataset import storage
+from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, SourceFile
+from pipelines.errors import DatasetError
+from pipelines.etl import order
+from pipelines.etl.attempt import Attempt, Report, task_errors
+from pipelines.etl.checksums import checksums
+from pipelines.etl.describe import describe
+from pipelines.etl.fit import fit, raw_schema
+from pipelines.etl.progress import Stages
+from pipelines.etl.quality import check_quarantined, expectations
+from pipelines.etl.query import run_query
+from pipelines.etl.session import session
+from pipelines.etl.sources import read_tables, source_errors
+from pipelines.etl.write import Job, part_numbers, write_parts, write_refused
+from pipelines.features import ENCODERS_VERSION, check_columns
+
+log = logging.getLogger(__name__)
+
+Sources = dict[str, tuple[SourceFile, ...]]
+_VERSION = re.compile(r"[0-9a-f]{12}")
+
+
+def run(config: Config) -> Manifest:
+    """Make the dataset version that the config describes, unless it is there already.
+
+    Raises the LockstepErrors of its stages. An attempt that fails leaves no version, and removes what it wrote.
+    """
+    stages = Stages()
+    with stages("spark"):
+        spark = stages.spark = session(config.name)
+    with stages("checksums"), source_errors(config.source):
+        sources = {name: checksums(spark, table) for name, table in config.source.tables.items()}
+    filesystem, folder = storage.locate(config.dataset.path)
+    attempt = Attempt(filesystem, f"{folder}/{_version(config, sources, spark)}", uuid4().hex[:8])
+    if earlier := read_manifest(filesystem, attempt.root):
+        log.info("%s is up to date", attempt.root)
+        return earlier
+    with tracking.etl_run(config) as tracked:
+        with _undone_on_failure(attempt):
+            draft, report = _write(spark, config, attempt, stages)
+            ours = draft.model_copy(update={"sources": sources, "run_id": tracked.run_id})
+            with stages("commit"):
+                manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine)
+        _sweep(attempt, folder)
+        tracked.finish(manifest, stages.seconds)
+    return manifest
+
+
+def _version(config: Config, sources: Sources, spark: SparkSession) -> str:
+    """Names the version by all that decides its rows; paths do not."""
+    inputs = {
+        "sources": {name: sorted(file.checksum for file in files) for name, files in sources.items()},
+        "config": config.data_identity,
+        "format": FORMAT,
+        "encoders": ENCODERS_VERSION,
+        "order": order.VERSION,
+        "spark": spark.version,
+        "time zone": spark.conf.get("spark.sql.session.timeZone"),
+    }
+    return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _write(spark: SparkSession, config: Config, attempt: Attempt, stages: Stages) -> tuple[Manifest, Report]:
+    """Write the attempt's files; the manifest still lacks its sources and its run."""
+    dataset, limit = config.dataset, config.source.max_quarantined
+    with stages("read"), source_errors(config.source):
+        tables = read_tables(spark, config.source)
+        rows, warnings = run_query(spark, config)
+        check_columns(dataset, raw_schema(rows))
+        _log_query(rows, warnings, config)
+    with stages("quarantine"), source_errors(config.source):
+        kept, refused = _sifted(rows, config)
+        frames = [frame for frame in (tables.malformed, *refused) if frame is not None]
+        report = write_refused(reduce(DataFrame.unionAll, frames), attempt) if frames else Report()
+        parsed = tables.rows_parsed or rows.count()
+    check_quarantined(parsed, dict(report.refused), limit, report.samples)
+    with stages("fit"), source_errors(config.source), task_errors():
+        fitted = fit(kept, dataset)
+    order.check_splits(fitted.rows, dataset.split)
+    columns = tuple(encoded.column for encoded in fitted.encoders.values())
+    parts = part_numbers(fitted.rows, columns, dataset.part_bytes)
+    allowed = int(limit * parsed) - report.refused.total()
+    with stages("write"), source_errors(config.source):
+        report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
+    check_quarantined(parsed, dict(report.refused), limit, report.samples)
+    manifest = describe(config, attempt, raw_schema(rows), fitted, report, parsed, warnings)
+    order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
+    return manifest, report
+
+
+def _sifted(rows: DataFrame, config: Config) -> tuple[DataFrame, list[DataFrame | None]]:
+    """Rows with their identity and split, and those that may not pass, as quarantine."""
+    refused: list[DataFrame | None] = []
+    if config.source.expect:
+        rows, unexpected = expectations(rows, config.source.expect)
+        refused.append(unexpected)
+    rows, repeats = order.without_repeats(order.identified(rows, config.dataset.key), config.dataset.key)
+    rows, undealt = order.dealt(rows, config.dataset.split)
+    return rows, [*refused, repeats, undealt]
+
+
+def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:
+    for warning in warnings:
+        log.warning("source.query: %s", warning)
+    taken = {column for name, settings in config.dataset.encoders.items() for column in settings.inputs(name)}
+    if left_out := [name for name in rows.columns if name not in taken]:
+        log.info("columns of the query left out: %s", ", ".join(left_out))
+
+
+@contextmanager
+def _undone_on_failure(attempt: Attempt) -> Iterator[None]:
+    """Remove what the attempt wrote if it fails or is interrupted, unless it is the version by then."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DatasetError, OSError):
+            found = read_manifest(attempt.filesystem, attempt.root)
+            if found is None or found.attempt != attempt.name:
+                remove_attempt(attempt.filesystem, attempt.root, attempt.name)
+        raise
+
+
+def _sweep(attempt: Attempt, folder: str) -> None:
+    """Remove what attempts at any version of this dataset left when they died, a day ago or more."""
+    for entry in storage.entries(attempt.filesystem, folder):
+        if _VERSION.fullmatch(entry.base_name):
+            remove_debris(attempt.filesystem, entry.path)

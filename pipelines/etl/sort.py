@@ -1,0 +1,45 @@
+"""The order of rows inside a part: by their hashes, and where those are equal by the encoded rows themselves."""
+
+import numpy as np
+
+
+def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Sort encoded columns, given in pieces along the rows, by `place` and then by `content`, uint64 of shape (rows,).
+
+    Empties the lists as it goes, so that a part is held once and not twice. Rows of equal hashes are mostly equal rows,
+    but −0 and 0, or nested NULLs, hash alike: their bytes decide, so that the result never depends on how rows arrived.
+    """
+    order = np.argsort(place)
+    if _repeats(place[order]).any():
+        order = np.lexsort((content, place))
+    found = {}
+    for name, pieces in columns.items():
+        whole = np.concatenate(pieces)
+        pieces.clear()
+        found[name] = whole[order]
+    _settle(_repeats(place[order]) & _repeats(content[order]), found)
+    return found
+
+
+def _repeats(values: np.ndarray) -> np.ndarray:
+    """bool, shape (rows,): whether a sorted value equals the one before it."""
+    return np.concatenate([[False], values[1:] == values[:-1]]) if len(values) else np.empty(0, bool)
+
+
+def _settle(alike: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+    """Sort, in place, the runs of rows that are `alike` the row before them, where such rows differ."""
+    second = np.flatnonzero(alike)
+    if not len(second):
+        return
+    rows = {name: values.reshape(len(values), -1).view(np.uint8) for name, values in columns.items()}
+    differ = np.zeros(len(second), bool)
+    for found in rows.values():
+        differ |= (found[second] != found[second - 1]).any(axis=1)
+    starts = np.flatnonzero(~alike)
+    runs = np.unique(np.searchsorted(starts, second[differ], side="right") - 1)
+    ends = np.append(starts[1:], len(alike))
+    for start, end in zip(starts[runs], ends[runs], strict=True):
+        run = [b"".join(found[row].tobytes() for found in rows.values()) for row in range(start, end)]
+        order = start + np.array(sorted(range(end - start), key=run.__getitem__))
+        for values in columns.values():
+            values[start:end] = values[order]

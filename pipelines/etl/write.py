@@ -1,0 +1,130 @@
+"""Moves the rows to their parts and writes them, one Spark task a part.
+
+1. `write_parts` lets placed rows meet in their part, whatever Spark's settings and cores are.
+2. Its tasks encode batch by batch, so that raw rows never pile up, then sort the encoded rows and write them.
+3. Rows that an encoder refuses go to the attempt's quarantine; `write_refused` puts there what ETL refused before.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from pipelines.dataset import storage
+from pipelines.dataset.manifest import SPLITS, Encoded
+from pipelines.dataset.parts import write_part
+from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
+from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, task_errors, together
+from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, placed
+from pipelines.etl.sort import sort_rows
+from pipelines.features import Encoders
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the tasks that write need to know."""
+
+    attempt: Attempt
+    encoders: dict[str, Encoded]
+    parts: dict[int, range]
+    """By the split's index, the numbers of its parts over all splits."""
+    row_group_bytes: int
+    allowed: int
+    """Rows that may be refused. A task that refuses more only counts them, for there will be no version."""
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        return tuple(encoded.column for encoded in self.encoders.values())
+
+
+def part_numbers(rows: dict[int, int], columns: tuple[TensorColumn, ...], part_bytes: int) -> dict[int, range]:
+    """Numbers of each split's parts, over all splits, given its rows: as many as make parts of `part_bytes` once encoded.
+    Nothing of it depends on the machine."""
+    row_bytes = sum(column.row_bytes for column in columns)
+    parts, start = {}, 0
+    for split, count in rows.items():
+        parts[split] = range(start, start - (-count * row_bytes // part_bytes))
+        start = parts[split].stop
+    return parts
+
+
+def write_parts(rows: DataFrame, job: Job) -> Report:
+    """Write every split's parts. Raises DatasetError if a file cannot be written."""
+    count = sum(map(len, job.parts.values()))
+    moved = placed(rows, job.parts).repartitionById(count, PART)
+    with task_errors():
+        return together([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+
+
+def write_refused(refused: DataFrame, attempt: Attempt) -> Report:
+    """Write rows of `quality.quarantine`."""
+    with task_errors():
+        return together([row.report for row in refused.mapInArrow(partial(_write_refused, attempt), REPORT_SCHEMA).collect()])
+
+
+def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    encoders, report = Encoders(job.encoders), Report()
+    number, places, contents = -1, [], []
+    pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
+    with Quarantine(job.attempt, report) as quarantine:
+        for batch in batches:
+            number = batch.column(PART)[0].as_py()
+            encoded, reasons = encoders.encode(pa.Table.from_batches([batch]))
+            accepted = reasons.is_null().to_numpy(zero_copy_only=False)
+            if len(encoded) < len(batch):
+                _refuse(batch, reasons, report, quarantine, job.allowed)
+            # Copies: a view would keep the whole raw batch in memory.
+            places.append(batch.column(PLACE).to_numpy()[accepted].view(np.uint64))
+            contents.append(batch.column(CONTENT).to_numpy()[accepted].view(np.uint64))
+            for column in job.columns:
+                pieces[column.name].extend(to_numpy(column, chunk).copy() for chunk in encoded.column(column.name).chunks)
+    if sum(map(len, places)) and report.refused.total() <= job.allowed:
+        _write_sorted(job, number, report, sort_rows(np.concatenate(places), np.concatenate(contents), pieces))
+    yield report.to_batch()
+
+
+def _write_sorted(job: Job, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
+    arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
+    table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
+    split = next(split for split, numbers in job.parts.items() if number in numbers)
+    part = number - job.parts[split].start
+    attempt = job.attempt
+    file = attempt.new_file(f"data-{attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
+    with storage.naming(f"{attempt.root}/{file}"):
+        report.row_groups += write_part(
+            attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
+        )
+
+
+def _refuse(batch: pa.RecordBatch, reasons: pa.Array, report: Report, quarantine: Quarantine, allowed: int) -> None:
+    """Count, and keep while there are not too many, the rows that have a reason."""
+    rows = batch.drop_columns(list(INTERNAL)).filter(reasons.is_valid()).to_pylist()
+    texts = reasons.drop_null().to_pylist()
+    records = [json.dumps(row, default=_text) for row in rows]
+    for text, record in zip(texts, records, strict=True):
+        encoder, cannot, value = text.partition(" cannot encode ")
+        report.refuse(f"{encoder}{cannot}{'NULL' if value.endswith('NULL') else 'a value'}" if cannot else text, record)
+    if report.refused.total() <= allowed:
+        kept = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
+        quarantine.write(pa.RecordBatch.from_arrays(kept, schema=QUARANTINE))
+
+
+def _text(value: object) -> str:
+    """What JSON has no form for: bytes as base64, as Spark has them, times and decimals as text."""
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _write_refused(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    report = Report()
+    with Quarantine(attempt, report) as quarantine:
+        for batch in batches:
+            quarantine.write(batch.cast(QUARANTINE))
+            counted = pa.Table.from_batches([batch]).group_by("reason").aggregate([("record", "min"), ([], "count_all")])
+            for row in counted.to_pylist():
+                report.refuse(row["reason"], row["record_min"] or "", row["count_all"])
+    yield report.to_batch()
