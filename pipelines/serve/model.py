@@ -11,7 +11,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 from mlflow.models import Model
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -35,10 +35,9 @@ class RawRows(PythonModel):
         settings = settings_class(task["kind"]).model_validate(task)
         self._predictor = Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), load_file(weights))
 
-    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """A data frame of the signature's inputs to one of its outputs, with the same index."""
-        rows = pd.DataFrame(model_input)
-        return self._predictor.predict(to_arrow(rows, self._predictor.inputs)).set_axis(rows.index)
+    def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """The signature's inputs to its outputs, with the same index."""
+        return self._predictor.predict(to_arrow(model_input, self._predictor.inputs)).set_axis(model_input.index)
 
 
 def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:
@@ -47,8 +46,9 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     `weights` are the state dict of the task's model. MLflow's address is that of `config.tracking`.
     """
     mlflow.set_tracking_uri(config.tracking.uri)
-    mlflow.set_experiment(experiment_id=mlflow.get_run(run_id).info.experiment_id)
-    code, requirements = _software(config.task)
+    client = mlflow.MlflowClient()
+    model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
+    code, requirements = software_of(config.task)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}
         files["config"].write_text(config.model_dump_json(indent=1))
@@ -59,18 +59,19 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
             mlflow.pyfunc,
             name="model",
             run_id=run_id,
+            model_id=model.model_id,  # else MLflow files the model in whichever experiment is the current one
             step=step,
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
             code_paths=code,
             pip_requirements=requirements,
             signature=signature_of(Predictor(config.task, manifest, weights), manifest),
-            input_example=example_of(manifest).to_pandas(),
+            input_example=example_of(manifest),
         )
     return logged.model_uri
 
 
-def _software(settings: TaskSettings) -> tuple[list[str], list[str]]:
+def software_of(settings: TaskSettings) -> tuple[list[str], list[str]]:
     """Paths of the code that is filed with the model, and what must be installed beside it, as pip writes it.
 
     This package is filed, and a user's task too unless it is of an installed distribution.

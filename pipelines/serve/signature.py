@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 from mlflow.models import ModelSignature, infer_signature
@@ -18,20 +19,22 @@ from pipelines.serve.predictor import REFUSED, Predictor, features_of, inputs_of
 
 def signature_of(predictor: Predictor, manifest: Manifest) -> ModelSignature:
     """Names and types of the raw columns, those that the query derived among them, and of the predictions."""
-    inputs = [ColSpec(_mlflow_type(field.type, _takes_null(manifest, field)), field.name) for field in predictor.inputs]
+    inputs: list[Any] = [ColSpec(_mlflow_type(field.type, _takes_null(manifest, field)), field.name) for field in predictor.inputs]
     outputs = infer_signature(predictor.outputs).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
 
 
-def example_of(manifest: Manifest) -> pa.Table:
-    """A raw row: of each column the most frequent value or the mean, where the profile has it, else zeros."""
-    columns = []
+def example_of(manifest: Manifest) -> pd.DataFrame:
+    """A raw row, fit for JSON: of each column the most frequent value or the mean, where the profile has it, else zeros."""
+    columns = {}
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
         shape = next(encoded.column.shape for encoded in features_of(manifest).values() if field.name in encoded.inputs)
         value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
-        columns.append(pa.array([_zeros(field.type, shape) if value is None else value]).cast(field.type, safe=False))
-    return pa.Table.from_arrays(columns, schema=inputs_of(manifest))
+        found = pa.array([_zeros(field.type, shape) if value is None else value]).cast(field.type, safe=False)
+        in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
+        columns[field.name] = found.cast(in_json).to_pandas()
+    return pd.DataFrame(columns)
 
 
 def _takes_null(manifest: Manifest, field: pa.Field) -> bool:

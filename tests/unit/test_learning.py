@@ -1,0 +1,59 @@
+"""A task gets to know of its dataset what the manifest says: columns, classes, and how to decode the target."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fitting import fit
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import Tabular as Settings
+from pipelines.dataset.manifest import Manifest
+from pipelines.errors import ConfigError
+from pipelines.learning import task_of
+from pipelines.tasks.tabular import Tabular
+
+RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
+
+
+def manifest_of(target: dict[str, Any]) -> Manifest:
+    return Manifest(
+        name="test",
+        version="",
+        digest="",
+        attempt="",
+        created="",
+        identity={},
+        sources={},
+        raw_schema="",
+        encoders=fit({"x": "standardize"}, target, RAW),
+        splits={},
+        rows_parsed=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "classes", "counts", "encoded", "decoded"),
+    [
+        ({"kind": "label"}, ("a", "b"), (1, 2), [1, 0], ["b", "a"]),
+        ({"rich": "binary"}, ("false", "true"), (1, 2), [1, 0], [True, False]),
+        ({"price": "minmax"}, (), (), [0.0, 0.5], [100.0, 300.0]),
+    ],
+)
+def test_a_task_knows_its_target(target: dict[str, Any], classes: tuple, counts: tuple, encoded: list, decoded: list) -> None:
+    task = task_of(Settings(), manifest_of(target))
+    assert isinstance(task, Tabular)
+    assert (task.data.classes, task.data.class_counts) == (classes, counts)
+    assert [column.name for column in task.data.features] == ["x"]
+    assert task.data.target.name == next(iter(target))
+    assert task.data.decode(np.array(encoded)).tolist() == decoded
+
+
+class Nowhere(TaskSettings):
+    implementation: ClassVar[str] = "nowhere.tasks:Churn"
+
+
+def test_a_task_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"task.kind is 'mine:Nowhere', whose nowhere.tasks:Churn cannot be imported: No module named"):
+        task_of(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
