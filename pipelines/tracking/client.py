@@ -1,0 +1,91 @@
+"""Reaches MLflow: a server, or an SQLite file for a single machine."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Param
+from mlflow.exceptions import MlflowException
+
+from pipelines.config import Config
+from pipelines.errors import TrackingError
+
+SQLITE = "sqlite:///"
+# MLflow's own are seven retries in four minutes, during which nothing else would be sent.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+_PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client of the server or file at `uri`; the environment may ask for more patience."""
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
+    with reaching(uri):
+        if uri.startswith(SQLITE):
+            Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+        return MlflowClient(uri)
+
+
+@contextmanager
+def reaching(uri: str) -> Iterator[None]:
+    """What MLflow answers as a TrackingError that names the address."""
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TrackingError(
+            f"tracking.uri is {uri}, which cannot be used: {first_line}; start the server, or give another address"
+        ) from error
+
+
+def check_host(uri: str, driver_host: str) -> None:
+    """Raise TrackingError if this machine would write to another SQLite file than the driver's."""
+    if uri.startswith(SQLITE) and socket.gethostname() != driver_host:
+        raise TrackingError(
+            f"tracking.uri is {uri}, a file on {driver_host}, and a worker runs on {socket.gethostname()}: "
+            "give the address of an MLflow server that all machines reach"
+        )
+
+
+def experiment_of(client: MlflowClient, config: Config) -> str:
+    """Id of the config's experiment, which is made if there is none.
+
+    Beside an SQLite file its artifacts go to `mlartifacts`: MLflow's own choice depends on the working directory.
+    """
+    uri, name = config.tracking.uri, config.experiment
+    with reaching(uri):
+        if (found := client.get_experiment_by_name(name)) is None:
+            folder = Path(uri.removeprefix(SQLITE)).absolute().parent / "mlartifacts"
+            try:
+                return str(client.create_experiment(name, (folder / key(name)).as_uri() if uri.startswith(SQLITE) else None))
+            except MlflowException as error:
+                found = client.get_experiment_by_name(name)  # another process was faster
+                if found is None:
+                    raise error
+        return str(found.experiment_id)
+
+
+def key(name: str) -> str:
+    """The name with `_` in place of what MLflow allows in no key."""
+    return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)
+
+
+def log_params(client: MlflowClient, run_id: str, config: Config) -> None:
+    """The resolved config, flattened: `train.lr` and the like."""
+    flat = flattened(config.model_dump(mode="json", by_alias=True))
+    params = [Param(key(name)[:250], str(value)[:_PARAM_LENGTH]) for name, value in flat.items()]
+    for start in range(0, len(params), _PARAMS_PER_CALL):
+        client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL], synchronous=True)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat.update(flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {prefix + name: value})
+    return flat

@@ -1,0 +1,79 @@
+"""Heartbeats: a tag that a run at work renews, so that the next command can tell it from one that was killed."""
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from mlflow import MlflowClient
+from mlflow.entities import RunStatus
+from mlflow.exceptions import MlflowException
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = "lockstep.heartbeat"
+BEAT_SECONDS = 10.0
+DEAD_SECONDS = 60.0
+"""A run whose last heartbeat is older is dead. On the machine it ran on, it is dead as soon as its process is."""
+
+
+def heartbeat() -> str:
+    return json.dumps({"time": time.time(), "host": socket.gethostname(), "process": os.getpid()})
+
+
+def is_alive(tags: Mapping[str, str]) -> bool:
+    """Whether the run with these tags is still at work, as far as can be told from here."""
+    if HEARTBEAT not in tags:
+        return False
+    beat = json.loads(tags[HEARTBEAT])
+    here = beat["host"] == socket.gethostname()
+    return time.time() - beat["time"] < DEAD_SECONDS and not (here and not _exists(beat["process"]))
+
+
+def at_work(tags: Mapping[str, str]) -> str:
+    """Where a live run works, and when it said so last."""
+    beat = json.loads(tags[HEARTBEAT])
+    return f"process {beat['process']} on {beat['host']}, last heard of {time.time() - beat['time']:.0f} s ago"
+
+
+@contextmanager
+def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
+    """Renew the run's heartbeat meanwhile, in a thread. A server that is away is tried again at the next beat."""
+    stop = Event()
+
+    def beat() -> None:
+        while not stop.wait(BEAT_SECONDS):
+            try:
+                client.set_tag(run_id, HEARTBEAT, heartbeat())
+            except MlflowException as error:
+                log.warning("no heartbeat, MLflow is away: %s", str(error).splitlines()[0])
+
+    thread = Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=1.0)
+
+
+def correct_dead(client: MlflowClient, experiment: str) -> None:
+    """End as FAILED what is RUNNING without a heartbeat: a kill left it so."""
+    for run in client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000):
+        if not is_alive(run.data.tags):
+            client.set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.FAILED))
+            log.warning("run %s was left RUNNING by a process that is gone: it is FAILED now", run.info.run_id)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

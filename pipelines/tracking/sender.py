@@ -1,0 +1,110 @@
+"""Sends curves from rank 0: in batches, from a thread, each point once, through outages and restarts."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from threading import Event, Lock, Thread
+from typing import Any
+
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect
+
+log = logging.getLogger(__name__)
+
+_METRICS_PER_CALL = 1_000
+
+Point = tuple[int, int, dict[str, float]]
+"""When it was made, in ms; the step; metrics by name."""
+
+
+class Sender:
+    """Keeps points until MLflow has acknowledged them.
+
+    A point is stamped once, so that sending it again after a lost answer is the same point to MLflow. What MLflow had
+    before this sender started is not sent again: after a resume, the steps from the checkpoint on are made once more.
+    """
+
+    def __init__(self, uri: str, run_id: str, every_seconds: float) -> None:
+        self._uri, self._run_id, self._every = uri, run_id, every_seconds
+        self._points: deque[Point] = deque()
+        self._lock, self._wake, self._closed = Lock(), Event(), False
+        self._acknowledged: Mapping[str, int] | None = None
+        """The last step that MLflow had of each metric when first asked."""
+        self._away_since: float | None = None
+        self._thread = Thread(target=self._work, name="tracking", daemon=True)
+        self._thread.start()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add a point; returns at once."""
+        with self._lock:
+            self._points.append((int(time.time() * 1_000), step, dict(metrics)))
+
+    def unsent(self) -> list[Point]:
+        """Points that MLflow has not acknowledged, oldest first, as JSON values."""
+        with self._lock:
+            return list(self._points)
+
+    def resend(self, points: list[Any]) -> None:
+        """Add points that an earlier sender had not sent, as its `unsent` gave them."""
+        with self._lock:
+            self._points.extendleft((stamp, step, metrics) for stamp, step, metrics in reversed(points))
+
+    def close(self, seconds: float) -> list[Point]:
+        """Send what is left, for so long at most. Returns what is still unsent."""
+        self._closed = True
+        self._wake.set()
+        self._thread.join(timeout=seconds)
+        return self.unsent()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait(self._every)
+            try:
+                self._send()
+                if self._away_since is not None:
+                    log.warning("MLflow is back after %.0f s; everything is sent", time.monotonic() - self._away_since)
+                self._away_since = None
+            except (MlflowException, TrackingError) as error:
+                if self._away_since is None:
+                    log.warning("MLflow is away, training goes on: %s", str(error).splitlines()[0])
+                    self._away_since = time.monotonic()
+            if self._closed:
+                if not self._points:
+                    return
+                time.sleep(1.0)
+
+    def _send(self) -> None:
+        client = connect(self._uri)
+        if self._acknowledged is None:
+            # MLflow offers no public way to the steps of a run's latest metrics short of every metric's whole history.
+            latest = client.get_run(self._run_id).data._metric_objs
+            self._acknowledged = {metric.key: metric.step for metric in latest}
+        while batch := self._next_batch():
+            seen = self._acknowledged
+            metrics = [
+                Metric(name, value, stamp, step)
+                for stamp, step, values in batch
+                for name, value in values.items()
+                if step > seen.get(name, -1)
+            ]
+            if metrics:
+                client.log_batch(self._run_id, metrics=metrics, synchronous=True)
+            with self._lock:
+                for _ in batch:
+                    self._points.popleft()
+
+    def _next_batch(self) -> list[Point]:
+        """The oldest points, as many as fit into one call."""
+        with self._lock:
+            batch: list[Point] = []
+            metrics = 0
+            for point in self._points:
+                metrics += len(point[2])
+                if batch and metrics > _METRICS_PER_CALL:
+                    break
+                batch.append(point)
+            return batch

@@ -1,0 +1,134 @@
+"""The run of a training: opened or continued by the driver, and ended as what it was."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.entities import Dataset, DatasetInput, InputTag, Run
+from mlflow.exceptions import MlflowException
+from mlflow.tracking.context.registry import resolve_tags
+
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect, experiment_of, log_params, reaching
+from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
+
+IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+_DIGEST_LENGTH = 32
+"""MLflow takes 36 digits of a dataset's digest at most."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    client: MlflowClient
+    uri: str
+    run_id: str
+    folder: str
+    """Of its checkpoints."""
+    continued: bool
+    """Whether an earlier command had begun it."""
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        with reaching(self.uri):
+            for name, value in tags.items():
+                self.client.set_tag(self.run_id, name, value)
+
+    def end(self, status: Status) -> None:
+        with reaching(self.uri):
+            self.client.set_terminated(self.run_id, status)
+
+    @property
+    def status(self) -> str:
+        with reaching(self.uri):
+            return str(self.client.get_run(self.run_id).info.status)
+
+
+def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> TrainingRun:
+    """The run that this command begins, or goes on with.
+
+    What decides the model, with the dataset's digest, is the identity of a run. One of the same identity that was cut
+    off is continued; if it is at work, that is an error; if it is finished, a new run begins. Raises TrackingError.
+    """
+    uri = config.tracking.uri
+    client = connect(uri)
+    experiment = experiment_of(client, config)
+    identity = f"{config.model_identity[:16]}-{version.digest[:16]}"
+    with reaching(uri):
+        correct_dead(client, experiment)
+        earlier = client.search_runs(
+            [experiment], f"tags.`{IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
+        )
+        if earlier and earlier[0].info.status != "FINISHED":
+            return _continued(client, uri, earlier[0], tags)
+        return _begun(client, config, version, experiment, {**tags, IDENTITY: identity})
+
+
+def _continued(client: MlflowClient, uri: str, run: Run, tags: Mapping[str, str]) -> TrainingRun:
+    run_id = run.info.run_id
+    if run.info.status == "RUNNING" and is_alive(run.data.tags):
+        raise TrackingError(
+            f"run {run_id} trains this very model on this very dataset right now ({at_work(run.data.tags)}); "
+            "wait for it, stop it, or change the config"
+        )
+    client.update_run(run_id, status="RUNNING")
+    for name, value in {**tags, HEARTBEAT: heartbeat()}.items():
+        client.set_tag(run_id, name, value)
+    return TrainingRun(client, uri, run_id, run.data.tags[FOLDER], continued=True)
+
+
+def _begun(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
+    manifest = version.manifest
+    described = {
+        **resolve_tags(),
+        **config.tracking.tags,
+        "dataset.digest": version.digest,
+        "dataset.version": manifest.version,
+        "dataset.run_id": manifest.run_id,
+        "strategy": config.train.strategy,
+        "git.commit": _git_commit(),
+        **tags,
+        HEARTBEAT: heartbeat(),
+    }
+    run_id = client.create_run(experiment, tags=described, run_name=config.name).info.run_id
+    folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
+    client.set_tag(run_id, FOLDER, folder)
+    log_params(client, run_id, config)
+    profile = {"rows": {split: version.rows(split) for split in manifest.splits}}
+    dataset = Dataset(
+        config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
+    )
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+    client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+    client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
+    client.log_dict(run_id, manifest.profile, "profile.json")
+    return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
+
+
+def weights_file(uri: str, run_id: str, file: str = "weights.safetensors") -> str:
+    """Local path of the weights file of a run's model. Raises TrackingError if the run has none."""
+    client = connect(uri)
+    try:
+        run = client.get_run(run_id)
+        models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
+        if not models:
+            raise TrackingError(f"run {run_id} has no model; give the id of a finished run, which MLflow shows as FINISHED")
+        return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/{file}", tracking_uri=uri))
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}") from error
+
+
+def _git_commit() -> str:
+    """Of the pipeline's folder; empty where there is no git."""
+    home = os.environ.get("LOCKSTEP_HOME") or os.getcwd()
+    try:
+        answer = subprocess.run(["git", "-C", home, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return answer.stdout.strip()

@@ -1,0 +1,236 @@
+"""Tracking, on a real SQLite store and a real server: one true run, each point once, through outages and restarts."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from mlflow.server import app
+from versions import write_version
+from werkzeug.serving import make_server
+
+from pipelines import tracking
+from pipelines.config import Config, parse
+from pipelines.dataset.versions import Version
+from pipelines.errors import TrackingError
+from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
+
+VALUES: dict[str, Any] = {
+    "name": "t",
+    "source": {"tables": {"a": {"format": "parquet", "path": "a"}}},
+    "dataset": {"path": "data", "features": {"x": "identity"}, "target": {"label": "binary"}},
+    "task": {"kind": "tabular"},
+}
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    part = {"x": np.zeros((10, 2), "float32"), "label": np.zeros(10, "uint8")}
+    return write_version(tmp_path_factory.mktemp("data"), {"train": [part]}, cardinality={"label": 2})
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+def config(uri: str, experiment: str, **train: Any) -> Config:
+    return parse({**VALUES, "tracking": {"uri": uri, "experiment": experiment}, "train": train}, "test")
+
+
+def history(uri: str, run_id: str, key: str) -> list[tuple[int, float]]:
+    return [(metric.step, metric.value) for metric in MlflowClient(uri).get_metric_history(run_id, key)]
+
+
+def begin(uri: str, version: Version, experiment: str, **train: Any) -> tracking.TrainingRun:
+    return tracking.open_training(config(uri, experiment, **train), version, {"ray.job_id": "07"})
+
+
+def of_a_dead_process(run: tracking.TrainingRun) -> None:
+    """The heartbeat of a process that was killed: its number belongs to nobody."""
+    run.tag({HEARTBEAT: json.dumps({"time": time.time(), "host": socket.gethostname(), "process": 2**22 + 1})})
+
+
+def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -> None:
+    run = begin(uri, version, "names", lr=0.5)
+    found = MlflowClient(uri).get_run(run.run_id)
+    assert found.data.tags["dataset.digest"] == version.digest
+    assert found.data.tags["dataset.version"] == version.manifest.version
+    assert (found.data.tags["strategy"], found.data.tags["ray.job_id"]) == ("ddp", "07")
+    assert found.data.params["train.lr"] == "0.5"
+    assert found.data.params["dataset.features.x.encoder"] == "identity"
+    assert found.inputs.dataset_inputs[0].dataset.digest == version.digest[:32]
+    files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}
+    assert files == {"config.json", "manifest.json", "profile.json"}
+    assert found.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
+
+
+def test_each_point_is_there_once(uri: str, version: Version) -> None:
+    run = begin(uri, version, "once")
+    sender = tracking.Sender(uri, run.run_id, every_seconds=0.05)
+    for step in range(1, 1_501):
+        sender.log(step, {"train/loss": 1 / step, "train/learning_rate": 0.1})
+    assert sender.close(30) == []
+    assert history(uri, run.run_id, "train/loss") == [(step, pytest.approx(1 / step)) for step in range(1, 1_501)]
+
+
+def test_p8_after_a_resume_no_point_comes_twice_and_none_is_missing(uri: str, version: Version) -> None:
+    run = begin(uri, version, "resume")
+    first = tracking.Sender(uri, run.run_id, every_seconds=0.05)
+    for step in range(1, 8):
+        first.log(step, {"train/loss": float(step)})
+    assert first.close(30) == []
+    # A checkpoint at step 5 kept step 5 as unsent; then the run goes on from there, with other values and stamps.
+    second = tracking.Sender(uri, run.run_id, every_seconds=60)
+    second.resend([[123, 5, {"train/loss": 5.0, "validation/auc": 0.5}]])
+    for step in range(6, 10):
+        second.log(step, {"train/loss": step + 0.25})
+    assert [step for _, step, _ in second.unsent()] == [5, 6, 7, 8, 9]
+    assert second.close(30) == []
+    assert history(uri, run.run_id, "train/loss") == [*((step, float(step)) for step in range(1, 8)), (8, 8.25), (9, 9.25)]
+    assert history(uri, run.run_id, "validation/auc") == [(5, 0.5)]
+
+
+@contextmanager
+def server(port: int, store: str) -> Iterator[None]:
+    """MLflow's own server application, in a thread."""
+    os.environ["_MLFLOW_SERVER_FILE_STORE"] = store
+    serving = make_server("127.0.0.1", port, app, threaded=True)
+    thread = Thread(target=serving.serve_forever, daemon=True)
+    thread.start()
+    yield
+    serving.shutdown()
+    serving.server_close()
+    thread.join()
+
+
+def test_p8_points_wait_for_a_server_that_is_away(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    run = begin(uri, version, "away")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    sender = tracking.Sender(f"http://127.0.0.1:{port}", run.run_id, every_seconds=0.1)
+    sender.log(1, {"train/loss": 1.0})
+    time.sleep(0.5)
+    assert len(sender.unsent()) == 1
+    with server(port, uri):
+        for _ in range(100):
+            if not sender.unsent():
+                break
+            time.sleep(0.1)
+    sender.log(2, {"train/loss": 2.0})
+    time.sleep(0.3)
+    assert [step for _, step, _ in sender.unsent()] == [2]
+    assert [step for _, step, _ in sender.close(0.5)] == [2]
+    assert history(uri, run.run_id, "train/loss") == [(1, 1.0)]
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version: Version) -> None:
+    first = begin(uri, version, "continue")
+    of_a_dead_process(first)
+    second = begin(uri, version, "continue", workers=4)
+    assert (second.run_id, second.folder, second.continued) == (first.run_id, first.folder, True)
+    assert second.status == "RUNNING"
+
+
+def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:
+    run = begin(uri, version, "twice")
+    with pytest.raises(TrackingError, match=f"run {run.run_id} trains this very model.*process {os.getpid()} on"):
+        begin(uri, version, "twice")
+
+
+def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, version: Version) -> None:
+    run = begin(uri, version, "elsewhere")
+    run.tag({HEARTBEAT: json.dumps({"time": time.time(), "host": "elsewhere", "process": 1})})
+    with pytest.raises(TrackingError, match="process 1 on elsewhere"):
+        begin(uri, version, "elsewhere")
+    run.tag({HEARTBEAT: json.dumps({"time": time.time() - DEAD_SECONDS, "host": "elsewhere", "process": 1})})
+    assert begin(uri, version, "elsewhere").run_id == run.run_id
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [("FINISHED", False), ("FAILED", True), ("KILLED", True)])
+def test_only_a_finished_run_starts_anew(uri: str, version: Version, status: Any, goes_on: bool) -> None:
+    run = begin(uri, version, status)
+    run.end(status)
+    again = begin(uri, version, status)
+    assert (again.run_id == run.run_id) is goes_on
+
+
+@pytest.mark.parametrize("train", [{"lr": 0.1}, {"epochs": 9}, {"seed": 3}])
+def test_another_model_is_another_run(uri: str, version: Version, train: dict[str, Any]) -> None:
+    first = begin(uri, version, f"other-{train}")
+    assert begin(uri, version, f"other-{train}", **train).run_id != first.run_id
+
+
+def test_other_rows_are_another_run(uri: str, version: Version) -> None:
+    other = replace(version, manifest=version.manifest.model_copy(update={"digest": "f" * 64}))
+    assert begin(uri, version, "rows").run_id != begin(uri, other, "rows").run_id
+
+
+def test_p8_the_next_command_corrects_a_run_that_a_kill_left_running(uri: str, version: Version) -> None:
+    killed = begin(uri, version, "killed")
+    of_a_dead_process(killed)
+    begin(uri, version, "killed", lr=0.5)
+    assert MlflowClient(uri).get_run(killed.run_id).info.status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(None, "FINISHED"), (ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")]
+)
+def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: type[BaseException] | None, status: str) -> None:
+    seen = ""
+    try:
+        with tracking.etl_run(config(uri, "etl")) as run:
+            seen = run.run_id
+            if fault:
+                raise fault
+            manifest = version.manifest.model_copy(update={"quarantined": {"age: >120?": 2}})
+            run.finish(manifest, {"sort": 1.5})
+    except BaseException as error:
+        assert type(error) is fault
+    found = MlflowClient(uri).get_run(seen)
+    assert found.info.status == status
+    if not fault:
+        wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 2, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
+        assert found.data.metrics.items() >= wanted.items()
+        assert found.data.tags["dataset.digest"] == version.digest
+
+
+def test_an_address_that_cannot_be_reached_is_named(version: Version, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(TrackingError, match=r"tracking.uri is http://127.0.0.1:9, which cannot be used.*start the server"):
+        begin("http://127.0.0.1:9", version, "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrackingError, match=r"tracking.uri is sqlite:///.*/file/mlflow.db, which cannot be used"):
+        begin(f"sqlite:///{tmp_path}/file/mlflow.db", version, "x")
+
+
+def test_a_file_on_another_machine_is_refused(uri: str) -> None:
+    tracking.check_host(uri, socket.gethostname())
+    tracking.check_host("http://server:5000", "elsewhere")
+    with pytest.raises(TrackingError, match=r"a file on elsewhere, and a worker runs on .*address of an MLflow server"):
+        tracking.check_host(uri, "elsewhere")
+
+
+def test_each_node_has_figures_of_its_own(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    run = begin(uri, version, "system")
+    with tracking.system_metrics(uri, run.run_id, "node-7"):
+        time.sleep(1)
+    assert "system/node-7/cpu_utilization_percentage" in MlflowClient(uri).get_run(run.run_id).data.metrics
+
+
+def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version) -> None:
+    run = begin(uri, version, "weights")
+    with pytest.raises(TrackingError, match=f"run {run.run_id} has no model"):
+        tracking.weights_file(uri, run.run_id)
