@@ -25,7 +25,7 @@ def sums(values: np.ndarray) -> tuple[int, int]:
         rows = values[start : start + (1 << _ROW_BITS)]
         magnitude = np.abs(rows)
         top = float(magnitude.max())
-        if top > 2.0**_RANGE_BITS or float(magnitude.min(where=magnitude > 0, initial=1.0)) < 2.0**-_RANGE_BITS:
+        if top > 2.0**_RANGE_BITS or np.count_nonzero(magnitude < 2.0**-_RANGE_BITS) > np.count_nonzero(magnitude == 0):
             rows, extremes = _without_extremes(rows, magnitude)
             total += sum(extremes)
             squares += sum(value * value for value in extremes)

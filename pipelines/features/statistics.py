@@ -21,6 +21,8 @@ MOMENTS, COUNTS, SAMPLE = "moments", "counts", "sample"
 # Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
 SAMPLE_ROWS = 100_000
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
+# Spark hands over 10,000 rows at a time; counting ten times as many at once takes half the time.
+_ROWS_COUNTED_AT_ONCE = 100_000
 _PENDING_COUNTS = 1_000_000
 
 
@@ -58,6 +60,7 @@ class Accumulator:
         self._needs = frozenset(needs)
         self._rows = self._nulls = self._infinite = self._sum = self._squares = 0
         self._minimum, self._maximum = np.inf, -np.inf
+        self._uncounted: list[pa.Array] = []
         self._counts: list[pa.Table] = []
         self._order, self._sample = np.empty(0, np.uint64), np.empty(0, np.float64)
         self._order_limit = np.uint64(2**64 - 1)
@@ -75,11 +78,15 @@ class Accumulator:
         else:
             self._nulls += values.null_count
         if COUNTS in self._needs:
-            self._add_counts(values)
+            check_category(values.type)
+            self._uncounted.append(values)
+            if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:
+                self._count()
 
     def drain(self) -> pa.Table:
         """The counts since the last call, as a table (value, count) with each value once. Tables of several calls,
         partitions and columns' batches are summed by value before `merge`."""
+        self._count()
         drained, self._counts = _summed(self._counts), []
         return drained
 
@@ -119,9 +126,12 @@ class Accumulator:
             if len(self._order) > 2 * SAMPLE_ROWS:
                 self._keep_smallest()
 
-    def _add_counts(self, values: pa.Array) -> None:
-        check_category(values.type)
-        counted = pc.value_counts(values)
+    def _count(self) -> None:
+        """Count the rows that wait for it."""
+        if not self._uncounted:
+            return
+        counted = pc.value_counts(pa.chunked_array(self._uncounted))
+        self._uncounted = []
         text, count = categories(counted.field("values")), counted.field("counts")
         table = pa.table([text, count], schema=pa.schema([pa.field("value", pa.string()), pa.field("count", pa.int64())]))
         self._counts.append(table.filter(pc.is_valid(text)).cast(COUNTS_SCHEMA))

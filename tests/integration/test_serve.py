@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from fitting import gathered
 from mlflow.pyfunc import PyFuncModel
 
 import pipelines
@@ -28,8 +29,7 @@ from pipelines.config.dataset import Dataset
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.schema import schema_to_text, to_numpy
 from pipelines.errors import SourceError
-from pipelines.features import encode_table, fit_encoders, needs
-from pipelines.features.statistics import COUNTS, Accumulator, merge
+from pipelines.features import encode_table, fit_encoders
 from pipelines.serve import Predictor, log_model, task_of
 from pipelines.serve.model import software_of
 from pipelines.serve.predictor import to_arrow
@@ -101,12 +101,9 @@ def raw_rows() -> pa.Table:
 
 def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
     """The manifest of a version without parts, fitted to all rows."""
-    statistics, profile = {}, {}
-    for column, needed in needs(dataset).items():
-        accumulator = Accumulator(needed)
-        accumulator.add(raw.column(column).combine_chunks(), np.arange(len(raw), dtype=np.uint64))
-        statistics[column] = found = merge([accumulator.summary()], accumulator.drain() if COUNTS in needed else None)
-        profile[column] = {"mean": found.mean} if found.mean is not None else {}
+    statistics, profile = gathered(dataset, raw), {}
+    for column, found in statistics.items():
+        profile[column] = {} if found.mean is None else {"mean": found.mean}
         if found.counts is not None:
             profile[column] = {"most_frequent": dict(zip(*found.counts.slice(0, 3).to_pydict().values(), strict=True))}
     return Manifest(

@@ -67,9 +67,9 @@ def test_hash_holds_in_another_process() -> None:
         "import pyarrow as pa; from fitting import encoder_of;"
         "print(encoder_of({'encoder': 'hash', 'buckets': 1000}, pa.array(['a'])).encode(pa.array(['a', 'b', '', None])).to_pylist())"
     )
-    unit = Path(__file__).parent
+    tests = Path(__file__).parents[1]
     answer = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": f"{unit}:{unit.parents[1]}"}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env={"PYTHONPATH": f"{tests}:{tests.parent}"}, capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[928, 668, 756, 487]"
 

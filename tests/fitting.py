@@ -25,8 +25,12 @@ def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -
     """Fitted encoders; features and target as a YAML file has them."""
     dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
     check_columns(dataset, raw.schema)
-    statistics = {column: statistics_of(raw.column(column).combine_chunks(), needed) for column, needed in needs(dataset).items()}
-    return fit_encoders(dataset, statistics, raw.schema)
+    return fit_encoders(dataset, gathered(dataset, raw), raw.schema)
+
+
+def gathered(dataset: Dataset, raw: pa.Table) -> dict[str, Statistics]:
+    """Statistics of the columns that encoders read."""
+    return {column: statistics_of(raw.column(column).combine_chunks(), needed) for column, needed in needs(dataset).items()}
 
 
 def encoder_of(settings: Any, *columns: pa.Array) -> Encoder:
