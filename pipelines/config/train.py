@@ -54,7 +54,10 @@ class Train(Section):
     """Decoded rows read ahead of the step, per worker."""
 
     # How the model is fitted.
-    strategy: Literal["ddp"] = "ddp"
+    strategy: Literal["ddp", "exact"] = "ddp"
+    """`ddp`: a worker's shards in one pass; weights agree to rounding. `exact`: a pass per shard; they agree bit for bit."""
+    threads_per_shard: Positive = 1
+    """Of `exact`: one and two threads give different sums, so their number decides the model."""
     epochs: Positive = 5
     max_steps: Positive | None = None
     """Ends the run early, after so many steps in all."""
@@ -98,4 +101,6 @@ class Train(Section):
         microbatch = self.global_batch // self.shards
         if self.accumulate > microbatch:
             raise ValueError(f"accumulate is {self.accumulate}, more than the {microbatch} rows a shard gives to a step")
+        if self.strategy == "exact" and self.sync_batch_norm:
+            raise ValueError("sync_batch_norm sums over workers, so strategy exact cannot have it; set it to false, or strategy to ddp")
         return self

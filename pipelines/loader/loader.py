@@ -108,6 +108,17 @@ class Loader:
         """One shard's microbatches, from the current position to the end of the epoch; the position stays."""
         return self._batches(range(shard, shard + 1), self._epoch, self._step)
 
+    def by_shard(self, batch: Batch) -> list[Batch]:
+        """A batch's rows taken apart again: one microbatch for each shard played, some empty in a smaller last step."""
+        order, rows = self.order, len(next(iter(batch.values())))
+        if rows == len(self.plays) * order.microbatch:
+            counts = [order.microbatch] * len(self.plays)
+        else:
+            rest = order.remainder_rows(self.rows)
+            counts = [(shard + 1) * rest // order.shards - shard * rest // order.shards for shard in self.plays]
+        parts = {name: values.split(counts) for name, values in batch.items()}
+        return [{name: split[number] for name, split in parts.items()} for number in range(len(self.plays))]
+
     @property
     def _batch_bytes(self) -> int:
         return len(self.plays) * self.order.microbatch * self._reader.row_bytes
