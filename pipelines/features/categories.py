@@ -154,6 +154,6 @@ class Label(CategoryEncoder[config.Label]):
 def _places(values: pa.Array, words: pa.Array) -> pa.Array:
     """Each value's place in `words` as int32, NULL where it is not there. Only distinct values are written as text."""
     if types.is_string(values.type):
-        return pc.index_in(values, words, skip_nulls=True)
+        return pc.index_in(values, words)
     distinct = values.dictionary_encode()
-    return pc.index_in(categories(distinct.dictionary), words, skip_nulls=True).take(distinct.indices)
+    return pc.index_in(categories(distinct.dictionary), words).take(distinct.indices)

@@ -130,6 +130,16 @@ def test_image_refuses_bytes_that_are_none() -> None:
     assert tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array(bad, pa.binary())) == [None] * len(bad)
 
 
+def test_a_png_that_was_altered_or_cut_is_refused_or_gives_the_same_pixels() -> None:
+    png = file(PIXELS, "PNG")
+    altered = [bytes([*png[:place], png[place] ^ 1, *png[place + 1 :]]) for place in range(len(png))]
+    cut = [png[:length] for length in range(len(png))]
+    found = tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([png, *altered, *cut]))
+    whole = [row for row in found if row is not None]
+    assert 1 <= len(whole) <= 25  # the end mark's 12 bytes say nothing
+    assert all(np.array_equal(row, PIXELS) for row in whole)
+
+
 @given(st.binary(max_size=60), st.sampled_from(["PNG", "JPEG"]))
 def test_image_survives_any_bytes(noise: bytes, kind: str) -> None:
     whole = file(PIXELS, kind)

@@ -3,7 +3,7 @@
 import json
 from decimal import Decimal
 from fractions import Fraction
-from math import inf, isqrt, nan
+from math import copysign, inf, isqrt, nan
 
 import numpy as np
 import pyarrow as pa
@@ -110,6 +110,12 @@ def test_missing_and_infinite_values_count_for_nothing_else() -> None:
     assert (found.mean, found.deviation, found.minimum, found.maximum) == (4.0, 1.0, 3.0, 5.0)
     assert found.sample is not None
     assert found.sample.tolist() == [3.0, 5.0]
+
+
+def test_minus_zero_is_zero() -> None:
+    found = statistics_of(pa.array([-0.0, -0.0]), ALL)
+    assert found.sample is not None
+    assert [copysign(1, value) for value in (found.minimum, found.maximum, *found.sample)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [nan]])
