@@ -19,11 +19,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from mlflow import MlflowClient
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray_head import authorization, process, ray_address
+
+from pipelines.config import Config, from_command_line
+from pipelines.dataset.versions import open_version
 
 JOB_STOP_SECONDS = 30
 
@@ -35,10 +41,11 @@ def main(arguments: list[str]) -> None:
     etl_seconds = timed(etl, arguments)
     with ray_address() as address:
         train_seconds = timed(train, arguments, address)
-    print(etl_seconds, train_seconds)
+    summarise(from_command_line("make demo", arguments), etl_seconds, train_seconds)
 
 
-def timed(step, *arguments) -> float:
+def timed(step: Callable[..., None], *arguments: Any) -> float:
+    """Seconds that a step took."""
     start = time.monotonic()
     step(*arguments)
     return time.monotonic() - start
@@ -84,6 +91,23 @@ def stop(client: JobSubmissionClient, name: str) -> None:
 async def print_log(client: JobSubmissionClient, job: str) -> None:
     async for lines in client.tail_job_logs(job):
         print(lines, end="", flush=True)
+
+
+def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
+    """Print what the dataset's manifest and the newest run on it say."""
+    manifest = open_version(config.dataset.path, config.data_identity).manifest
+    client = MlflowClient(config.tracking.uri)
+    experiment = client.get_run(manifest.run_id).info.experiment_id
+    of_dataset = f"tags.`dataset.run_id` = '{manifest.run_id}' AND attributes.status = 'FINISHED'"
+    run = client.search_runs([experiment], of_dataset, order_by=["attributes.end_time DESC"], max_results=1)[0]
+    rows = ", ".join(f"{summary.rows:,} {split}" for split, summary in manifest.splits.items())
+    tested = {name.removeprefix("test/"): value for name, value in sorted(run.data.metrics.items()) if name.startswith("test/")}
+    print(f"""
+rows      {rows}; {sum(manifest.quarantined.values()):,} refused
+seconds   {etl_seconds:.0f} ETL, {train_seconds:.0f} training, starts included
+test      {", ".join(f"{name} {value:.4f}" for name, value in tested.items())}
+run       {run.info.run_id}
+browse    make ui""")
 
 
 def show(command: list[str]) -> None:

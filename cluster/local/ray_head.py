@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -93,7 +94,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(command: Sequence[str], output=None, stop: signal.Signals = signal.SIGTERM) -> Iterator[subprocess.Popen]:
+def process(command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals) -> Iterator[subprocess.Popen]:
     """Run a command in a session of its own: when the block ends, what is left of that session ends, and nothing else."""
     started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None, start_new_session=True)
     try:
