@@ -56,12 +56,12 @@ def find(path: str | tuple[str, ...]) -> list[File]:
     return [found[name] for name in sorted(found)]
 
 
-def ranges(found: list[File], range_bytes: int) -> list[list[Range]]:
-    """The files cut where that is allowed, and collected so that each list has `range_bytes`, about."""
+def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
+    """The files, cut where that is possible if `split`, and collected so that each list has `range_bytes`, about."""
     lists: list[list[Range]] = [[]]
     room = range_bytes
     for file in found:
-        step = range_bytes if file.splits else max(file.bytes, 1)
+        step = range_bytes if split and file.splits else max(file.bytes, 1)
         for start in range(0, max(file.bytes, 1), step):
             piece = Range(file, start, min(start + step, file.bytes))
             if lists[-1] and piece.stop - piece.start > room:
@@ -89,11 +89,16 @@ def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
     return filesystem.open_input_file(inner)
 
 
-def blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """The file's content, decompressed by its ending. Raises SourceError if it breaks off or cannot be read."""
+@contextmanager
+def content(path: str) -> Iterator[pa.NativeFile]:
+    """The file's content from its beginning, decompressed by its ending. Raises SourceError if it cannot be read."""
     with naming(path), open_file(path) as raw:
-        codec = pa.Codec.detect(path) if path.endswith(COMPRESSED) else None
-        stream = pa.CompressedInputStream(raw, codec.name) if codec else raw
+        yield pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
+
+
+def blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """The file's content, in pieces. Raises SourceError if it breaks off or cannot be read."""
+    with content(path) as stream:
         while block := stream.read(block_bytes):
             yield block
 

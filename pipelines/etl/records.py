@@ -19,15 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.errors import SourceError
+from pipelines.etl import documents
+from pipelines.etl.soundness import NUL, QUOTES, SURROGATE, half_surrogate, texts_of, well_quoted, where
 
 RECORD_BYTES = 64 * 2**20
 DOCUMENT_BYTES = 2**30
-
-NOT_TEXT = "not text of its encoding"
-NUL = "NUL character"
-QUOTES = "quote that is stray, or does not close on its line (multiLine: true allows line breaks in values, quote: '' takes quotes as text)"
-SURROGATE = "half of a surrogate pair"
-
 SCHEMA = pa.schema({"record": pa.string(), "problem": pa.string(), "line": pa.int64()})
 
 
@@ -53,10 +49,17 @@ class Dialect:
     """Blank lines are records."""
     skip: int = 0
     """Lines at the start of a file to leave out."""
-    header: tuple[str, ...] = ()
-    """Columns that the first record after these must name; empty where there is no header."""
-    surrogates: bool = False
-    """Records are JSON, whose escapes can spell half a character."""
+    header: bool = False
+    """The first record of a file is none."""
+    columns: tuple[str, ...] = ()
+    """What the header must name; empty if it may say anything."""
+    json: bool = False
+    """Records are JSON. A file that is `whole` is one document: a record, or an array of records."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether a record begins at any line break."""
+        return not self.whole and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
 
 
 def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True) -> Iterator[pa.RecordBatch]:
@@ -66,15 +69,19 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
     for a header that names other columns, a record beyond RECORD_BYTES, text that is not of a declared encoding other
     than UTF-8.
     """
-    lines, header = 0, dialect.header if start else ()
+    lines, header = 0, dialect.header and start
     for data, line_ends, record_ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path):
+        if dialect.json and dialect.whole:
+            yield from documents.records(data, path, SCHEMA)
+            continue
         batch = _checked(data, line_ends, record_ends, lines, dialect)
         lines += len(line_ends)
         if start and dialect.skip:
             batch = batch.filter(pc.greater(batch["line"], dialect.skip))
         if header and len(batch):
-            _check_header(batch["record"][0].as_py(), dialect, path)
-            batch, header = batch.slice(1), ()
+            if dialect.columns:
+                _check_header(batch["record"][0].as_py(), dialect, path)
+            batch, header = batch.slice(1), False
         if len(batch):
             yield batch
 
@@ -142,9 +149,9 @@ def _quotes(data: bytes, dialect: Dialect) -> np.ndarray:
 
 def _checked(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
     """The records of `data`, blank ones and comments left out. `lines` came before."""
-    texts, problems = _texts(data, record_ends, dialect)
+    texts, problems = texts_of(data, record_ends, dialect.whole)
     if dialect.quote and dialect.quote.encode() in data:
-        refused = ~_well_quoted(texts, dialect)
+        refused = ~well_quoted(texts, dialect.separator, dialect.quote, dialect.escape, dialect.ignore_leading_blanks)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
         refused |= spans & (not dialect.multiline)
         if (refused & spans).any():
@@ -152,54 +159,15 @@ def _checked(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines:
             lines_apart = np.union1d(record_ends, alone)
             refused = refused[np.searchsorted(record_ends, lines_apart)]
             record_ends = lines_apart
-            texts, problems = _texts(data, record_ends, dialect)
-        problems = _where(refused, QUOTES, problems)
+            texts, problems = texts_of(data, record_ends, dialect.whole)
+        problems = where(refused, QUOTES, problems)
     if b"\0" in data:
-        problems = _where(pc.match_substring(texts, "\0"), NUL, problems)
-    if dialect.surrogates and b"\\u" in data:
-        problems = _where([_half_surrogate(text) for text in texts.to_pylist()], SURROGATE, problems)
+        problems = where(pc.match_substring(texts, "\0"), NUL, problems)
+    if dialect.json and b"\\u" in data:
+        problems = where([half_surrogate(text) for text in texts.to_pylist()], SURROGATE, problems)
     line = np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right") + lines + 1
     batch = pa.record_batch([texts, problems, pa.array(line)], schema=SCHEMA)
     return batch if dialect.keep_blank else batch.filter(_not_left_out(texts, dialect))
-
-
-def _texts(data: bytes, ends: np.ndarray, dialect: Dialect) -> tuple[pa.StringArray, pa.StringArray]:
-    """Records without their line breaks, and what is wrong with their bytes; those that are not UTF-8 with `\\xff` for a byte."""
-    offsets = np.concatenate(([0], ends)).astype(np.int32)
-    texts = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    problems = pa.nulls(len(ends), pa.string())
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        raw = texts.cast(pa.binary()).to_pylist()
-        shown = [record.decode("utf-8", "backslashreplace") for record in raw]
-        problems = _where([text.encode() != record for text, record in zip(shown, raw, strict=True)], NOT_TEXT, problems)
-        texts = pa.array(shown)
-    return (texts if dialect.whole else pc.ascii_rtrim(texts, "\r\n")), problems
-
-
-def _where(mask: object, reason: str, problems: pa.StringArray) -> pa.StringArray:
-    """`reason` for the records of a mask that have none yet."""
-    return pc.coalesce(problems, pc.if_else(mask if isinstance(mask, pa.Array) else pa.array(mask), reason, None))
-
-
-def _well_quoted(texts: pa.StringArray, dialect: Dialect) -> np.ndarray:
-    """Which records have quotes only around whole values."""
-    quote, separator = re.escape(dialect.quote), re.escape(dialect.separator)
-    if dialect.escape and dialect.escape != dialect.quote:
-        inside = rf"(?:[^{quote}{re.escape(dialect.escape)}]|{re.escape(dialect.escape)}.)*"
-    else:
-        inside = f"(?:[^{quote}]|{quote}{quote})*"
-    blanks = r"[ \t]*"
-    value = f"{blanks if dialect.ignore_leading_blanks else ''}{quote}{inside}{quote}{blanks}"
-    whole = rf"(?s)\A(?:(?:[^{quote}]*{separator})?{value}(?:{separator}|\z))*[^{quote}]*\z"
-    return pc.match_substring_regex(texts, whole).to_numpy(zero_copy_only=False)
-
-
-def _half_surrogate(text: str) -> bool:
-    """Whether JSON's escapes spell a surrogate that has no partner: no text in any encoding."""
-    bare = re.sub(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}", "", text.replace("\\\\", ""))
-    return re.search(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", bare) is not None
 
 
 def _not_left_out(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
@@ -214,8 +182,8 @@ def _check_header(record: str, dialect: Dialect, path: str) -> None:
         names = next(csv.reader([record], delimiter=dialect.separator, **quoting)) if len(dialect.separator) == 1 else record.split(dialect.separator)
     except csv.Error:
         names = [record[:200]]
-    if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.header]:
+    if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:
         raise SourceError(
-            f"{path} has columns {', '.join(names)}; its schema has {', '.join(dialect.header)}. "
+            f"{path} has columns {', '.join(names)}; its schema has {', '.join(dialect.columns)}. "
             "Name them in the file's order, or set options: {enforceSchema: true} to go by position whatever the header says"
         )

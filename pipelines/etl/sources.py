@@ -1,17 +1,34 @@
-"""Raw tables, parsed once, their bad records apart."""
+"""Raw tables, parsed once, their bad records apart.
 
+Text is parsed whole and kept: a query that reads two of five columns must not make a row of a record that has three.
+(With column pruning Spark hands out five rows of a csv file of which four are malformed.) Parquet has no records to
+lose, so it is read where it lies, after a look at its footers.
+"""
+
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial, reduce
 
-from pyspark.errors import AnalysisException, PySparkException
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.source import Source, Table
 from pipelines.errors import SourceError
+from pipelines.etl import files, parse
+from pipelines.etl.distribute import distribute
+from pipelines.etl.faults import source_errors, table_errors
+from pipelines.etl.files import Range
+from pipelines.etl.footers import check_rows
+from pipelines.etl.parse import LINE, ORIGIN, PROBLEM, RANGE, RECORD, Options
+from pipelines.etl.records import Dialect, cut
 
-CORRUPT = "_corrupt_record"
+__all__ = ["Tables", "read_tables", "source_errors"]
+
+# Least and most bytes of text that a task reads; between them a table is dealt out evenly to all cores.
+TASK_BYTES = (2**20, 64 * 2**20)
+_RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 
 
 @dataclass(frozen=True)
@@ -20,61 +37,142 @@ class Tables:
 
     parsed: dict[str, int]
     """Records by table, malformed ones included."""
-    malformed: DataFrame | None
-    """What is not a record of its table's schema: reason, record, source; None if there is nothing."""
     refused: dict[str, int]
-    """Rows of `malformed` by reason."""
-    persisted: tuple[DataFrame, ...] = ()
+    """Malformed records by reason."""
+    malformed: DataFrame | None = None
+    """They themselves: reason, record, source; None if there are none."""
+    kept: tuple[DataFrame, ...] = ()
+    """What is materialised."""
 
     @property
     def rows_parsed(self) -> int:
         return sum(self.parsed.values())
 
     def release(self) -> None:
-        """Free what was materialised."""
-        for frame in self.persisted:
-            frame.unpersist()
+        """Free what is materialised; the views must not be read any more."""
+        for rows in self.kept:
+            rows.unpersist()
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    rows: DataFrame
+    """The table's columns, and those of ORIGIN if there are `ranges`."""
+    count: int | None = None
+    """Rows, if they are known without reading them."""
+    ranges: tuple[Range, ...] = ()
+    """What the numbers in RANGE stand for."""
 
 
 def read_tables(spark: SparkSession, source: Source) -> Tables:
-    """Parse every table once and register its good rows as a view. Raises SourceError naming table and path."""
+    """Parse every table once, and register its good rows as a view.
+
+    Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for options or
+    columns that its format does not have.
+    """
     parsed: dict[str, int] = {}
     refused: dict[str, int] = {}
-    malformed: DataFrame | None = None
-    persisted = []
+    malformed: list[DataFrame] = []
+    kept: list[DataFrame] = []
     for name, table in source.tables.items():
-        with source_errors(source):
-            rows = _read(spark, table)
-            if CORRUPT in rows.columns:
-                rows = rows.persist()
-                persisted.append(rows)
-                bad = rows.where(F.col(CORRUPT).isNotNull())
-                count = bad.count()
-                if count:
-                    reason = f"{name}: malformed {table.format}"
-                    refused[reason] = count
-                    apart = bad.select(F.lit(reason).alias("reason"), F.col(CORRUPT).alias("record"), F.lit(str(table.path)).alias("source"))
-                    malformed = apart if malformed is None else malformed.unionByName(apart)
-            parsed[name] = rows.count()
+        with table_errors(name, table.path):
+            found = _read(spark, name, table)
+            if found.count is None:
+                kept.append(found.rows.persist())
+            problems = _problems(found)
+            parsed[name] = sum(problems.values())
             if not parsed[name]:
-                raise SourceError(f"source.tables.{name}: {table.path} holds no rows")
-            good = rows.where(F.col(CORRUPT).isNull()).drop(CORRUPT) if CORRUPT in rows.columns else rows
-            good.createOrReplaceTempView(name)
-    return Tables(parsed, malformed, refused, tuple(persisted))
+                raise SourceError(f"{table.path} holds no rows; give a path that does")
+        good = found.rows
+        if found.ranges:
+            good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN)
+        if bad := {f"{name}: {problem}": rows for problem, rows in problems.items() if problem is not None}:
+            refused |= bad
+            malformed.append(_malformed(spark, name, found))
+        good.createOrReplaceTempView(name)
+    return Tables(parsed, refused, reduce(DataFrame.unionByName, malformed) if malformed else None, tuple(kept))
 
 
-@contextmanager
-def source_errors(source: Source) -> Iterator[None]:
-    """Spark's own errors about data and queries as SourceErrors that say what to do."""
-    try:
-        yield
-    except (AnalysisException, PySparkException) as error:
-        raise SourceError(f"{error}; sources: {', '.join(source.tables)}") from error
+def _problems(found: _Parsed) -> dict[str | None, int]:
+    """Rows by what is wrong with them, the good ones under None. This is what materialises a table."""
+    if not found.ranges:
+        return {None: found.rows.count() if found.count is None else found.count}
+    return {row[PROBLEM]: row["count"] for row in found.rows.groupBy(PROBLEM).count().collect()}
 
 
-def _read(spark: SparkSession, table: Table) -> DataFrame:
-    paths = [table.path] if isinstance(table.path, str) else list(table.path)
-    reader = spark.read.format("csv" if table.format == "package" else table.format).options(**table.options)
-    if table.format in ("csv", "json"):
-        return reader.schema(f"{table.ddl}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT).load(paths)
-    return (reader.schema(table.ddl) if table.ddl else reader).load(paths)
+def _malformed(spark: SparkSession, name: str, found: _Parsed) -> DataFrame:
+    """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in the middle of a file."""
+    places = [(number, piece.file.path, piece.start) for number, piece in enumerate(found.ranges)]
+    origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
+    source = F.concat(F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit("")))
+    return (
+        found.rows.where(F.col(PROBLEM).isNotNull())
+        .join(F.broadcast(origins), RANGE)
+        .select(F.concat(F.lit(f"{name}: "), F.col(PROBLEM)).alias("reason"), F.col(RECORD).alias("record"), source.alias("source"))
+    )
+
+
+def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
+    options = parse.options_of(name, table)
+    match table.format:
+        case "csv" | "package":
+            schema = parse.schema_of(name, table)
+            records = _records(spark, table, parse.csv_dialect(name, options, schema.names))
+            return _Parsed(parse.csv_rows(records.rows, schema, table.ddl, options), None, records.ranges)
+        case "json":
+            records = _records(spark, table, parse.json_dialect(name, options))
+            return _Parsed(parse.json_rows(records.rows, parse.schema_of(name, table), options), None, records.ranges)
+        case "text":
+            records = _records(spark, table, parse.text_dialect(name, options))
+            return _Parsed(parse.text_rows(records.rows, parse.schema_of(name, table, "value string")), None, records.ranges)
+        case "idx":
+            paths = [file.path for path in _paths(table) for file in files.find(path)]
+            reader = spark.read.format("idx").option("paths", json.dumps(paths))
+            return _Parsed((reader.schema(table.ddl) if table.ddl else reader).load())
+        case _:
+            return _read_in_place(spark, name, table, options)
+
+
+def _records(spark: SparkSession, table: Table, dialect: Dialect) -> _Parsed:
+    """Records with PROBLEM, LINE and RANGE, each task a share of the bytes."""
+    found = files.find(table.path)
+    if table.format == "package":
+        reader = spark.read.format("package").option("dialect", json.dumps(asdict(dialect)))
+        loaded = [reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(found)]
+        return _Parsed(reduce(DataFrame.unionAll, loaded), None, tuple(Range(file, 0, file.bytes) for file in found))
+    least, most = TASK_BYTES
+    task_bytes = sum(file.bytes for file in found) // (2 * spark.sparkContext.defaultParallelism)
+    work = files.ranges(found, max(least, min(task_bytes, most)), split=dialect.splits)
+    ranges = tuple(piece for pieces in work for piece in pieces)
+    numbers = iter(range(len(ranges)))
+    numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
+    return _Parsed(distribute(spark, numbered, partial(_cut, dialect), _RECORDS), None, ranges)
+
+
+def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+    for number, piece in pieces:
+        for batch in cut(files.lines_of(piece), dialect, piece.file.path, start=piece.start == 0):
+            ranges = pa.array([number] * len(batch), pa.int32())
+            yield pa.record_batch([*batch.columns, ranges], names=[RECORD, PROBLEM, LINE, RANGE])
+
+
+def _read_in_place(spark: SparkSession, name: str, table: Table, options: Options) -> _Parsed:
+    """Parquet, and whole files as binary values: there is nothing to parse, so nothing is kept."""
+    paths, reader = _paths(table), spark.read.format(table.format).options(**options)
+    listed = (reader.schema("_ int") if table.format == "parquet" else reader).load(paths).inputFiles()
+    there = files.find(table.path)
+    if len(listed) != len(there) and not {"pathglobfilter", "modifiedbefore", "modifiedafter"} & options.keys():
+        raise SourceError(f"{table.path} holds {len(there)} files, of which Spark reads {len(listed)}; set options: {{recursiveFileLookup: true}}")
+    if table.format == "binaryFile":
+        return _Parsed(spark.read.format("binaryFile").options(**options).load(paths), len(listed))
+    rows = spark.read.options(**options).parquet(*paths)
+    if table.ddl:
+        schema = parse.schema_of(name, table)
+        if missing := [column for column in schema.names if column.lower() not in {known.lower() for known in rows.columns}]:
+            raise SourceError(f"{table.path} has no column {', '.join(missing)}; it has {', '.join(rows.columns)}")
+        rows = spark.read.options(**options).schema(schema).parquet(*paths)
+    return _Parsed(rows, check_rows(spark, rows, one_schema=options.get("mergeschema", "false") != "true"))
+
+
+def _paths(table: Table) -> list[str]:
+    return [table.path] if isinstance(table.path, str) else list(table.path)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.etl.records import NOT_TEXT, NUL, QUOTES, SURROGATE, Dialect, cut
+from pipelines.etl.records import Dialect, cut
+from pipelines.etl.soundness import NOT_TEXT, NUL, QUOTES, SURROGATE
 
 LINES = Dialect(quote='"')
 VALUES_WITH_BREAKS = Dialect(quote='"', multiline=True)
@@ -84,7 +85,7 @@ def test_a_byte_order_mark_is_no_text():
 
 
 def test_the_header_must_name_the_schema():
-    dialect = Dialect(quote='"', header=("age", "name"), skip=1)
+    dialect = Dialect(quote='"', header=True, columns=("age", "name"), skip=1)
     assert records('# made today\nAge,"name"\n1,x\n', dialect) == [("1,x", None, 3)]
     with pytest.raises(SourceError, match=r"people.csv has columns name, age; its schema has age, name"):
         records("#\nname,age\n", dialect)
@@ -97,11 +98,31 @@ def test_comments_are_left_out():
 
 def test_half_a_surrogate_pair_is_refused():
     texts = [r'{"a": "\ud800"}', r'{"a": "\\ud800"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\uDE00"}']
-    assert [problem for _, problem, _ in records("\n".join(texts), Dialect(surrogates=True))] == [SURROGATE, None, None, SURROGATE]
+    assert [problem for _, problem, _ in records("\n".join(texts), Dialect(json=True))] == [SURROGATE, None, None, SURROGATE]
 
 
 def test_a_file_may_be_one_record():
     assert records("[1,\n2]\n", Dialect(whole=True), block_bytes=2) == [("[1,\n2]\n", None, 1)]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ('{"a": 1}\n', [('{"a": 1}', None, 1)]),
+        ('\n[{"a": 1e400},\n "x" , null]', [('{"a": 1e400}', None, 2), ('"x"', None, 3), ("null", None, 3)]),
+        (" [ ] ", []),
+        (" ", []),
+        (r'["\udc00"]', [(r'"\udc00"', SURROGATE, 1)]),
+    ],
+)
+def test_a_json_document_is_a_record_or_an_array_of_them(document, expected):
+    assert records(document, Dialect(json=True, whole=True)) == expected
+
+
+@pytest.mark.parametrize("document", ["[1,]", "[1", "[", "[,1]", "[1]]", "{}{}", "{'a': 1}", "[1 2]", "[" * 100_000, '["\t"]', b'["\xff"]'])
+def test_what_is_not_one_json_document_is_refused(document):
+    with pytest.raises(SourceError, match=r"people.csv(:\d+)? is not (JSON|UTF-8)"):
+        records(document, Dialect(json=True, whole=True))
 
 
 def test_an_endless_record_is_refused(monkeypatch):

@@ -1,0 +1,104 @@
+"""Spark's errors about data and queries as ours: what failed, where, and what to do, without Java's stack."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from pipelines import errors
+from pipelines.config.source import Source
+from pipelines.errors import SourceError
+
+# Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
+_FILES = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "PARQUET_", "MALFORMED_", "CANNOT_MERGE_SCHEMAS", "INCONSISTENT_BEHAVIOR")
+_QUERY = (
+    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_", "DATETIME_",
+    "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INVALID_", "MAP_KEY_", "MISSING_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_",
+    "INCOMPATIBLE_", "NESTED_AGGREGATE_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_", "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_",
+    "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
+)  # fmt: skip
+_NOISE = re.compile(
+    r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*", re.DOTALL
+)
+_OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
+
+
+@contextmanager
+def source_errors(source: Source) -> Iterator[None]:
+    """Around whatever makes Spark read the tables or run the query: a corrupt file, a failed cast, an unknown column come
+    out as SourceError, an error of ours that a task raised comes out as itself, all else passes."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        messages = _messages(error)
+        if ours := _ours(messages):
+            raise ours from error
+        condition = _condition(messages)
+        if condition.startswith(_FILES):
+            raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error
+        if condition.startswith(_QUERY):
+            raise SourceError(f"source.query or source.expect: {_told(messages)}{_place(messages[0])}") from error
+        raise
+
+
+@contextmanager
+def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
+    """Around finding and opening one table: whatever Spark says there is about its files."""
+    try:
+        yield
+    except SourceError as error:
+        raise _of_table(name, error) from error
+    except (PySparkException, Py4JJavaError) as error:
+        messages = _messages(error)
+        raise _of_table(name, _ours(messages) or SourceError(f"{path} cannot be read: {_told(messages)}")) from error
+
+
+def _of_table(name: str, error: errors.LockstepError) -> errors.LockstepError:
+    key = f"source.tables.{name}"
+    return error if str(error).startswith(key) else type(error)(f"{key}: {error}")
+
+
+def _messages(error: PySparkException | Py4JJavaError) -> list[str]:
+    """What the error says, then its causes, for Java's exceptions that Spark has not worded for Python."""
+    if isinstance(error, PySparkException):
+        return [str(error)]
+    found, cause = [], error.java_exception
+    while cause is not None:
+        found.append(cause.getMessage() or cause.getClass().getSimpleName())
+        cause = cause.getCause()
+    return found
+
+
+def _ours(messages: list[str]) -> errors.LockstepError | None:
+    """The error that a Python worker raised: its traceback's last line."""
+    raised = next((found for message in messages if (found := _OURS.search(message))), None)
+    return getattr(errors, raised[1])(raised[2].strip()) if raised else None
+
+
+def _condition(messages: list[str]) -> str:
+    found = next((found for message in messages if (found := re.match(r"\s*\[([A-Z0-9_.]+)\]", message))), None)
+    return found[1] if found else ""
+
+
+def _told(messages: list[str]) -> str:
+    """The first message and the last cause, in a line."""
+    told = [" ".join(_NOISE.sub("", message).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
+    return ": ".join(part.rstrip(".:")[:500] for part in told if part)
+
+
+def _place(message: str) -> str:
+    """Where in the query, as Spark marks it."""
+    found = re.search(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)", message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
+    return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""
+
+
+def _named(messages: list[str], source: Source) -> str:
+    """`source.tables.name: ` of the table that a message's file belongs to, where there is one."""
+    for name, table in source.tables.items():
+        for path in [table.path] if isinstance(table.path, str) else table.path:
+            place = re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/")
+            if any(place in message for message in messages):
+                return f"source.tables.{name}: "
+    return ""

@@ -1,0 +1,83 @@
+"""What Parquet files say of themselves, read before Spark touches them.
+
+Spark takes the schema of one file for all, so a column that another lacks would be NULL there; and it decompresses
+whatever a page asks for: a file of 4 KB can ask for 2 GiB.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import SourceError
+from pipelines.etl.distribute import distribute
+from pipelines.etl.files import naming, open_file
+
+FILES_PER_TASK = 64
+# What the best codecs reach on real columns is far below; dictionaries and run lengths do not count as compression here.
+CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
+
+
+def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
+    """How many rows the files of `rows` have.
+
+    Raises SourceError naming the file if one is no Parquet file, would burst, hides row groups from Spark, or differs
+    from the first in its columns, which `one_schema` forbids.
+    """
+    names = sorted(rows.inputFiles())
+    work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
+    seen = sorted(distribute(spark, work, _look, "path string, rows long, columns string").collect(), key=lambda file: file.path)
+    for file in seen:
+        if one_schema and file.columns != seen[0].columns:
+            differing = sorted(set(json.loads(file.columns)) ^ set(json.loads(seen[0].columns)))
+            raise SourceError(
+                f"{file.path} and {seen[0].path} differ in their columns: {', '.join(differing[:10])}; "
+                "make them tables of their own, or set options: {mergeSchema: true} to have NULL where one is missing"
+            )
+    promised = sum(file.rows for file in seen)
+    if rows.count() != promised:
+        _raise_hidden(rows, {file.path: file.rows for file in seen})
+    return promised
+
+
+def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
+    """Spark finds a row group by the offsets in the footer, and passes over those that lie nowhere."""
+    found = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}
+    path = next(path for path in promised if found.get(path, 0) != promised[path])
+    raise SourceError(f"{path} promises {promised[path]:,} rows, and Spark finds {found.get(path, 0):,}: its footer is corrupt; write the file again")
+
+
+def _look(paths: list[str]) -> Iterator[pa.RecordBatch]:
+    """One batch of (path, rows, columns)."""
+    seen = [_look_into(path) for path in paths]
+    yield pa.RecordBatch.from_pylist(seen, schema=pa.schema({"path": pa.string(), "rows": pa.int64(), "columns": pa.string()}))
+
+
+def _look_into(path: str) -> dict[str, Any]:
+    with naming(path), open_file(path) as stream:
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        footer = file.metadata
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        for group in groups:
+            _check_size(path, group)
+        leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
+        # Spark takes repetition levels as they come, and makes other lists of corrupt ones; Arrow checks them.
+        for _ in file.iter_batches(columns=[leaf.path for leaf in leaves if leaf.max_repetition_level]):
+            pass
+    columns = sorted(f"{leaf.path} {leaf.physical_type} {leaf.logical_type}" for leaf in leaves)
+    return {"path": path, "rows": sum(group.num_rows for group in groups), "columns": json.dumps(columns)}
+
+
+def _check_size(path: str, group: pq.RowGroupMetaData) -> None:
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        stored, asked = chunk.total_compressed_size, chunk.total_uncompressed_size
+        if asked > CHUNK_BYTES and asked > COMPRESSION * stored:
+            raise SourceError(
+                f"{path}: column {chunk.path_in_schema} asks for {asked:,} bytes of memory out of {stored:,} in the file; "
+                "if it is to be trusted, write it again in smaller row groups"
+            )

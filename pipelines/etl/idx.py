@@ -1,0 +1,111 @@
+"""IDX, the format of MNIST's files: two zero bytes, a type, a number of dimensions, their sizes, the values.
+
+All numbers are big-endian; the first dimension counts rows. http://yann.lecun.com/exdb/mnist describes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.errors import SourceError
+from pipelines.etl.files import content
+
+BATCH_BYTES = 4 * 2**20
+_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+@dataclass(frozen=True)
+class Header:
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    """Rows first."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the header itself."""
+        return 4 + 4 * len(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * prod(self.shape[1:])
+
+
+def read_header(path: str) -> Header:
+    """Raises SourceError if the file does not begin as IDX does."""
+    with content(path) as stream:
+        return _header(stream, path)
+
+
+def read_rows(path: str, rows_per_batch: int) -> Iterator[pa.Array]:
+    """A file's rows: numbers if it has one dimension, else each row's values as the bytes that lie in the file.
+
+    Raises SourceError if the file ends before its last row, or goes on after it.
+    """
+    with content(path) as stream:
+        header = _header(stream, path)
+        for first in range(0, header.shape[0], rows_per_batch):
+            rows = min(rows_per_batch, header.shape[0] - first)
+            values = _exactly(stream, rows * header.row_bytes)
+            if len(values) < rows * header.row_bytes:
+                have = first + len(values) // max(header.row_bytes, 1)
+                raise SourceError(f"{path} is truncated: its header promises {header.shape[0]:,} rows, {have:,} are there; get the file again")
+            yield _array(header, values, rows)
+        if stream.read(1):
+            raise SourceError(f"{path} goes on after the {header.shape[0]:,} rows that its header promises; get the file again")
+
+
+def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.RecordBatch]:
+    """The files side by side, a column each in the order of the schema; a column named `row` counts rows from 0.
+
+    Raises SourceError if the files have different numbers of rows, or a column's type does not fit its file.
+    """
+    headers = [read_header(path) for path in paths]
+    if len({header.shape[0] for header in headers}) > 1:
+        sizes = ", ".join(f"{path} has {header.shape[0]:,}" for path, header in zip(paths, headers, strict=True))
+        raise SourceError(f"idx files of one table must have as many rows as each other: {sizes}")
+    rows_per_batch = max(1, BATCH_BYTES // max(sum(header.row_bytes for header in headers), 1))
+    fields = [field for field in schema if field.name != row]
+    first = 0
+    for arrays in zip(*[read_rows(path, rows_per_batch) for path in paths], strict=True):
+        columns = {field.name: _cast(array, field, path) for array, field, path in zip(arrays, fields, paths, strict=True)}
+        columns[row] = pa.array(np.arange(first, first + len(arrays[0])))
+        first += len(arrays[0])
+        yield pa.record_batch([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def _header(stream: pa.NativeFile, path: str) -> Header:
+    start = _exactly(stream, 4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _DTYPES or not start[3]:
+        raise SourceError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}; IDX begins with 00 00, a type 08 to 0e, dimensions")
+    sizes = _exactly(stream, 4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise SourceError(f"{path} is truncated: {start[3]} dimensions are promised, and the file ends before their sizes; get it again")
+    return Header(np.dtype(_DTYPES[start[2]]), tuple(np.frombuffer(sizes, ">u4").tolist()))
+
+
+def _exactly(stream: pa.NativeFile, size: int) -> bytes:
+    """`size` bytes, or fewer at the end: a decompressing stream may give some at a time."""
+    pieces = []
+    while size > 0 and (piece := stream.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _array(header: Header, values: bytes, rows: int) -> pa.Array:
+    if len(header.shape) == 1:
+        return pa.array(np.frombuffer(values, header.dtype).astype(header.dtype.newbyteorder("=")))
+    offsets = np.arange(rows + 1, dtype=np.int32) * header.row_bytes
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)])
+
+
+def _cast(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    if pa.types.is_binary(array.type) != pa.types.is_binary(field.type):
+        raise SourceError(f"{path} holds {array.type} per row, and its column {field.name} is {field.type}; one dimension makes numbers, more make binary")
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{path} does not fit its column {field.name}: {error}; choose a wider type") from error

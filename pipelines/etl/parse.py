@@ -1,0 +1,157 @@
+"""Records of csv and json as Spark rows, each parsed alone and strictly.
+
+A parsed table has its own columns and those of ORIGIN: what is wrong with the record (NULL if nothing), and then the
+record itself, the number of the range it was in, and its line there.
+"""
+
+import codecs
+import difflib
+
+from pyspark.errors import ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+from pipelines.config.source import Table
+from pipelines.errors import ConfigError
+from pipelines.etl.records import Dialect
+
+PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
+_VALUES, _CORRUPT, _END = "_values", "_corrupt", "_end"
+
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+_TEXT = ("encoding", "charset")
+_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
+_CSV = (
+    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
+    "maxColumns", "maxCharsPerColumn",
+)  # fmt: skip
+_JSON = (
+    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+)  # fmt: skip
+OPTIONS = {
+    "csv": _CSV + _DATES + _TEXT,
+    "package": _CSV + _DATES + _TEXT,
+    "json": _JSON + _DATES + _TEXT,
+    "text": ("wholetext", *_TEXT),
+    "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
+    "binaryFile": _FOUND,
+    "idx": (),
+}
+# Options that are obeyed before Spark sees a record, and those that every parser gets.
+_OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+Options = dict[str, str]
+
+
+def options_of(name: str, table: Table) -> Options:
+    """A table's options by lower-case name, as Spark writes values. Raises ConfigError for one the format does not have:
+    Spark would take no notice of it."""
+    known = {option.lower(): option for option in OPTIONS[table.format]}
+    for option in table.options:
+        if option.lower() not in known:
+            near = difflib.get_close_matches(option.lower(), known, n=1)
+            remedy = f"{known[near[0]]} is near" if near else f"there are {', '.join(known.values()) or 'none'}"
+            raise ConfigError(f"source.tables.{name}.options.{option}: {table.format} has no such option; {remedy}")
+    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in table.options.items()}
+
+
+def schema_of(name: str, table: Table, default: str = "") -> StructType:
+    """The table's columns. Raises ConfigError if they are not DDL, or have a name that is needed here."""
+    try:
+        schema = StructType.fromDDL(table.ddl or default)
+    except ParseException as error:
+        raise ConfigError(f"source.tables.{name}.schema: {str(error).strip().splitlines()[0]} (got {table.ddl})") from error
+    if taken := {field.lower() for field in schema.names} & {*ORIGIN, _VALUES, _CORRUPT, _END}:
+        raise ConfigError(f"source.tables.{name}.schema: the column name {', '.join(sorted(taken))} is taken; choose another")
+    return schema
+
+
+def csv_dialect(name: str, options: Options, columns: list[str]) -> Dialect:
+    """Raises ConfigError for a quote or an escape that is not one ASCII character."""
+    quote = options.get("quote", '"')
+    for option, value in (("quote", quote), ("escape", options.get("escape", ""))):
+        if len(value) > 1 or not value.isascii():
+            raise ConfigError(f"source.tables.{name}.options.{option}: one ASCII character, or '' for none (got {value})")
+    return Dialect(
+        encoding=_encoding(name, options),
+        multiline=_yes(options, "multiline"),
+        quote=quote,
+        escape=options.get("escape", ""),
+        separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
+        ignore_leading_blanks=_yes(options, "ignoreleadingwhitespace"),
+        comment=options.get("comment", ""),
+        skip=int(options.get("skiprows", 0)),
+        header=_yes(options, "header"),
+        columns=() if _yes(options, "enforceschema") else tuple(columns),
+    )
+
+
+def json_dialect(name: str, options: Options) -> Dialect:
+    return Dialect(encoding=_encoding(name, options), json=True, whole=_yes(options, "multiline"))
+
+
+def text_dialect(name: str, options: Options) -> Dialect:
+    return Dialect(encoding=_encoding(name, options), whole=_yes(options, "wholetext"), keep_blank=True)
+
+
+def csv_rows(records: DataFrame, schema: StructType, ddl: str, options: Options) -> DataFrame:
+    """Records parsed as csv. A doubled quote is a quote, as RFC 4180 has it; in Spark's default a backslash escapes it."""
+    settings = {"quote": '"', **{name: value for name, value in options.items() if name not in _OURS}}
+    settings["escape"] = options.get("escape") or settings["quote"] or "\\"
+    values = F.from_csv(_sound(records), f"{ddl}, {_CORRUPT} string", {**settings, **_PERMISSIVE})
+    parsed = records.withColumn(_VALUES, values)
+    return _apart(parsed, schema, F.col(_VALUES), F.col(_VALUES)[_CORRUPT].isNull(), f"not a csv record of these {len(schema)} columns")
+
+
+def json_rows(records: DataFrame, schema: StructType, options: Options) -> DataFrame:
+    """Records parsed as one JSON object each.
+
+    Spark stops where the first value ends, whatever follows. So the record is put into an array, before an element that
+    marks the end: it is sound if that element is the second one.
+    """
+    allowed = {name: value for name, value in options.items() if name not in _OURS}
+    settings = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", **allowed, **_PERMISSIVE}
+    element = StructType([*schema.fields, StructField(_END, IntegerType())])
+    wrapped = StructType([StructField(_VALUES, ArrayType(element)), StructField(_CORRUPT, StringType())])
+    text = F.concat(F.lit(f'{{"{_VALUES}":['), _sound(records), F.lit(f',{{"{_END}":1}}]}}'))
+    parsed = records.withColumn(_VALUES, F.from_json(text, wrapped, settings))
+    elements = F.col(_VALUES)[_VALUES]
+    record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))
+    whole = F.col(_VALUES)[_CORRUPT].isNull() & (F.size(elements) == 2) & (mark[_END] == 1) & record.isNotNull()
+    return _apart(parsed, schema, record, F.coalesce(whole, F.lit(False)), "not a JSON object of these columns' types")
+
+
+def text_rows(records: DataFrame, schema: StructType) -> DataFrame:
+    """Records as the one column of the schema."""
+    return records.select(_sound(records).alias(schema.names[0]), *_origin(F.col(PROBLEM)))
+
+
+def _apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: str) -> DataFrame:
+    """The fields of `values`, and where a record came from if it is not `sound`."""
+    missing = [F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable]
+    problem = F.coalesce(F.col(PROBLEM), F.when(~sound, F.lit(reason)), *missing)
+    return parsed.select(*[values[name].alias(name) for name in schema.names], *_origin(problem))
+
+
+def _origin(problem: Column) -> list[Column]:
+    """The columns of ORIGIN, empty for good rows so that they take no room."""
+    return [problem.alias(PROBLEM), *[F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]]
+
+
+def _sound(records: DataFrame) -> Column:
+    return F.when(records[PROBLEM].isNull(), records[RECORD])
+
+
+def _yes(options: Options, name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
+
+
+def _encoding(name: str, options: Options) -> str:
+    encoding = options.get("encoding", options.get("charset", "utf-8"))
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError as error:
+        raise ConfigError(f"source.tables.{name}.options.encoding: {error}; name one that Python knows, such as ISO-8859-1") from error
