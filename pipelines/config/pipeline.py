@@ -2,6 +2,7 @@
 
 import json
 from hashlib import sha256
+from typing import Any
 
 from pydantic import Field
 
@@ -29,19 +30,19 @@ class Config(Section):
     train: Train = Train()
     tracking: Tracking = Tracking()
 
-
     @property
     def experiment(self) -> str:
         return self.tracking.experiment or self.name
 
     @property
-    def data_identity(self) -> dict:
+    def data_identity(self) -> dict[str, Any]:
         """What of the config decides a dataset version: all of `source` and `dataset` but paths, for which checksums stand."""
-        paths = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
+        paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 
     @property
     def model_identity(self) -> str:
         """Hex digest of what decides the model, the dataset's digest apart: `task`, and `train` without placement."""
-        decisive = self.model_dump(mode="json", include={"task": True, "train": True}, exclude={"train": PLACEMENT})
+        placement: Any = {"train": PLACEMENT}
+        decisive = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=placement)
         return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -6,6 +6,4 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Values of one part of a pipeline. A field's documentation is the string below it."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True)

@@ -46,7 +46,7 @@ def row_group_digest(columns: tuple[TensorColumn, ...], table: pa.Table) -> str:
     for column in columns:
         digest.update(f"{column.name} {column.dtype} {column.shape} {table.num_rows}\n".encode())
         for chunk in table.column(column.name).chunks:
-            digest.update(np.ascontiguousarray(to_numpy(column, chunk)))
+            digest.update(np.ascontiguousarray(to_numpy(column, chunk)).data)
     return digest.hexdigest()
 
 
@@ -88,9 +88,7 @@ def _slices(table: pa.Table, rows: int) -> Iterator[pa.Table]:
         yield table.slice(start, rows)
 
 
-def _described(
-    filesystem: pa.fs.FileSystem, root: str, file: str, split: str, part: int, groups: list[tuple[int, str]]
-) -> list[RowGroup]:
+def _described(filesystem: pa.fs.FileSystem, root: str, file: str, split: str, part: int, groups: list[tuple[int, str]]) -> list[RowGroup]:
     """The row groups of a closed part, its footer read back from where it was written."""
     with filesystem.open_input_file(f"{root}/{file}") as source:
         size = source.size()

@@ -22,7 +22,9 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
     is no file, the files' columns differ, or a column is not a number.
     """
     filesystem, root = storage.locate(path)
-    files = [entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"]
+    files = [
+        entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"
+    ]
     if not files:
         raise DatasetError(f"{path} has no .parquet file")
     columns: tuple[TensorColumn, ...] = ()
@@ -54,7 +56,7 @@ def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
 def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
     try:
         dtype = str(np.dtype(field.type.to_pandas_dtype()))
-        return TensorColumn(name=field.name, dtype=dtype, role="target" if field.name == target else "feature")  # type: ignore[arg-type]
+        return TensorColumn(name=field.name, dtype=dtype, role="target" if field.name == target else "feature")
     except (NotImplementedError, TypeError, ValueError) as error:
         raise DatasetError(f"{path}: column {field.name} is {field.type}; plain Parquet is read with columns of numbers only") from error
 
@@ -64,9 +66,7 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
 
 
 def _manifest(split: str, columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
-    encoders = {
-        column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns
-    }
+    encoders = {column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns}
     rows = sum(group.rows for group in groups)
     summary = Split(
         rows=rows,

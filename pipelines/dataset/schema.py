@@ -57,7 +57,9 @@ def to_numpy(column: TensorColumn, values: pa.Array) -> np.ndarray:
     if not column.shape:
         return values.to_numpy(zero_copy_only=False)
     data = values.buffers()[1]
-    flat = np.frombuffer(data, dtype=np.dtype(column.dtype), count=len(values) * prod(column.shape), offset=values.offset * column.row_bytes)
+    flat = np.frombuffer(
+        data, dtype=np.dtype(column.dtype), count=len(values) * prod(column.shape), offset=values.offset * column.row_bytes
+    )
     return flat.reshape(len(values), *column.shape)
 
 

@@ -10,7 +10,6 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileS
 
 from pipelines.errors import DatasetError
 
-
 ATTEMPTS = 5
 """So often a request to an S3-compatible store is made before it counts as failed: about ten seconds."""
 
@@ -47,7 +46,9 @@ def ask(filesystem: FileSystem, path: str) -> FileInfo:
     try:
         return filesystem.get_file_info(path)
     except OSError as error:
-        raise DatasetError(f"{path}: the store did not answer, asked up to {ATTEMPTS} times: {error}; start again when it is back") from error
+        raise DatasetError(
+            f"{path}: the store did not answer, asked up to {ATTEMPTS} times: {error}; start again when it is back"
+        ) from error
 
 
 def read(filesystem: FileSystem, path: str) -> bytes | None:

@@ -72,8 +72,7 @@ class Order:
         steps = self.full_steps(rows) + (self.remainder == "keep" and self.remainder_rows(rows) > 0)
         if not steps:
             raise ConfigError(
-                f"{rows} rows do not fill one global batch of {self.global_batch}; "
-                "lower train.global_batch, or set train.remainder to keep"
+                f"{rows} rows do not fill one global batch of {self.global_batch}; lower train.global_batch, or set train.remainder to keep"
             )
         return steps
 

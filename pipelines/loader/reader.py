@@ -53,7 +53,9 @@ class Reader:
         group = self.groups[number]
         try:
             table = self._decode(group)
-            values = {column.name: _joined([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in self.columns}
+            values = {
+                column.name: _joined([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in self.columns
+            }
             if not self._verified[number] and group.digest:
                 self._verify(group, table)
         except FileNotFoundError as error:

@@ -110,13 +110,13 @@ class Windows:
     def empty(self, shape: tuple[int, ...], row_numbers: bool) -> dict[str, Tensor]:
         """Tensors to gather rows into, of shape (*shape, *column.shape), where the rows are."""
         device = self._cache.device if self._cache else torch.device("cpu")
-        dtypes = {column.name: (torch.from_numpy(carried(np.empty(0, column.dtype))).dtype, column.shape) for column in self._reader.columns}
+        dtypes = {
+            column.name: (torch.from_numpy(carried(np.empty(0, column.dtype))).dtype, column.shape) for column in self._reader.columns
+        }
         if row_numbers:
             dtypes[ROW_NUMBERS] = (torch.int64, ())
         pin = self._pin and device.type == "cpu"
-        return {
-            name: torch.empty((*shape, *inner), dtype=dtype, device=device, pin_memory=pin) for name, (dtype, inner) in dtypes.items()
-        }
+        return {name: torch.empty((*shape, *inner), dtype=dtype, device=device, pin_memory=pin) for name, (dtype, inner) in dtypes.items()}
 
     def restored(self, gathered: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors with the dtypes of their columns."""

@@ -1,4 +1,11 @@
-"""A split's metrics over all workers, every row exactly once."""
+"""A split's metrics over all workers, every row exactly once, and the same for any number of them.
+
+Each shard's rows go through the model by themselves and add to metrics of the shard's own; these are merged in the order
+of shards. So which epoch is the best does not depend on who computed what.
+"""
+
+import torch.distributed as dist
+from torchmetrics import MetricCollection
 
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
@@ -7,16 +14,14 @@ from pipelines.tasks.base import Task
 from pipelines.train.place import Place
 from pipelines.train.strategy import Strategy
 
-BATCHES_AT_ONCE = 2
-"""An evaluation batch has the rows of so many global batches: without gradients it takes less memory than training."""
-
 
 class Evaluation:
     """A task's metrics on one split of a version; called after every epoch."""
 
     def __init__(self, settings: Train, version: Version, split: str, task: Task, place: Place) -> None:
-        self._split, self._task = split, task
-        order = Order(settings.shards, BATCHES_AT_ONCE * settings.global_batch, shuffle=False, remainder="keep")
+        self._split, self._task, self._place = split, task, place
+        # A shard's share of a batch has as many rows as a global batch: without gradients they take less memory.
+        order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = version.rows(split) and Loader(
             version,
             split,
@@ -32,7 +37,23 @@ class Evaluation:
         if not self._loader:
             return {}
         strategy.settle()
-        metrics = self._task.metrics()
+        shards = [self._task.metrics() for _ in self._loader.plays]
         for batch in self._loader:
-            self._task.update(metrics, strategy.predict(batch), batch)
-        return {f"{self._split}/{name}": float(value) for name, value in metrics.compute().items()}
+            for metrics, rows in zip(shards, self._loader.by_shard(batch), strict=True):
+                if len(next(iter(rows.values()))):
+                    self._task.update(metrics, strategy.predict(rows), rows)
+        merged = self._merged(shards)
+        return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
+
+    def _merged(self, own: list[MetricCollection]) -> MetricCollection:
+        """All shards' metrics as one, from every worker's own, on every worker."""
+        every: list[list[MetricCollection]] = [own]
+        if self._place.world_size > 1:
+            every = [own] * self._place.world_size
+            dist.all_gather_object(every, own)
+        merged, *others = [metrics for of_worker in every for metrics in of_worker]
+        for name, metric in merged.items(keep_base=True, copy_state=False):
+            metric.sync_on_compute = False  # every worker has them all
+            for other in others:
+                metric.merge_state(other[name])
+        return merged

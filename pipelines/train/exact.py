@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
@@ -18,7 +19,7 @@ from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.place import Place, seed
 from pipelines.train.precision import precision_of
-from pipelines.train.tree import Span, largest_nodes, meet, tree_sum
+from pipelines.train.tree import meet, worker_nodes
 from pipelines.train.update import Update
 
 
@@ -56,24 +57,20 @@ class Exact:
         before = [buffer.clone() for buffer in self.model.buffers()]
         sums: dict[int, Tensor] = {}
 
-        def vector(span: Span) -> Tensor | None:
-            if span[1] - span[0] > 1:
-                return None
-            shard = span[0]
+        def vector(shard: int) -> Tensor:
             self._restore(before)
             seed(self._place, self._settings.seed, number, shard)
             flat, sums[shard] = self._pass(batch[shard - block.start], before)
-            sums[shard] = torch.cat([sums[shard], torch.tensor(votes if shard == block.start else [0.0] * len(votes), dtype=torch.float64)])
             return flat
 
-        nodes = largest_nodes(block, shards)
-        total = meet([tree_sum(span, vector) for span in nodes], self._plays, shards)
-        own_loss = torch.stack([sums[shard][0] for shard in block]).sum()
-        counted = meet([tree_sum(span, lambda span: sums.pop(span[0], None) if span[1] - span[0] == 1 else None) for span in nodes], self._plays, shards)
-        self._drift(before, total, counted)
+        total = meet(worker_nodes(block, shards, vector), self._plays, shards)
+        own_loss = sum(float(sums[shard][0]) for shard in block)
+        counted = meet(worker_nodes(block, shards, sums.__getitem__), self._plays, shards)
+        self._move(before, total, counted)
         norm = self._update.apply(rate, counted[1].to(self._place.device))
-        sums_met = torch.cat([counted[:2], counted[len(counted) - len(votes) :]])
-        return torch.cat([norm.double().reshape(1), own_loss.reshape(1), sums_met.to(self._place.device)])
+        return torch.cat([torch.stack([norm.double().cpu(), counted.new_tensor(own_loss)]), counted[:2], self._votes(votes)]).to(
+            norm.device
+        )
 
     def predict(self, batch: Batch) -> Tensor:
         return self._update.predict(batch)
@@ -87,8 +84,15 @@ class Exact:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
 
+    def _votes(self, votes: Sequence[float]) -> Tensor:
+        met = torch.tensor(votes, dtype=torch.float64)
+        if self._place.world_size > 1:
+            dist.all_reduce(met)  # whole numbers: their sum is the same in any order
+        return met
+
     def _pass(self, microbatch: Batch, before: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """A shard's flat vector, and its float64 sums: loss, weight, passes made, and what each counting buffer rose by."""
+        """A shard's flat vector, and its float64 sums on the CPU: loss, weight, passes made, and the rise of every
+        counting buffer."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._place.device)
         rows = len(next(iter(microbatch.values())))
         parts = min(self._settings.accumulate, rows)
@@ -99,25 +103,23 @@ class Exact:
                 loss, weight = self._task.loss(self.model, passed)
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
             self._update.backward(loss / self._settings.global_batch)
-        return self._flat(before), torch.cat([sums.cpu(), torch.tensor([float(rows > 0)], dtype=torch.float64), *self._rises(before)])
+        starts = [start for start in before if not start.is_floating_point()]
+        rises = [(buffer - start).flatten().double().cpu() for buffer, start in zip(self._counting, starts, strict=True)]
+        return self._flat(before), torch.cat([sums.cpu(), sums.new_tensor([rows > 0]).cpu(), *rises])
 
     @torch.no_grad()
     def _flat(self, before: list[Tensor]) -> Tensor:
         flat = torch.zeros(sum(self._sizes), device=self._place.device)
-        pieces = flat.split(self._sizes)
+        *pieces, used = flat.split(self._sizes)
         for number, (piece, parameter) in enumerate(zip(pieces, self._parameters, strict=False)):
             if parameter.grad is not None:
                 piece.copy_(parameter.grad.flatten())
-                pieces[-1][number] = 1
+                used[number] = 1
                 parameter.grad = None
         starts = [start for start in before if start.is_floating_point()]
-        for piece, buffer, start in zip(pieces[len(self._parameters) :], self._drifting, starts, strict=False):
+        for piece, buffer, start in zip(pieces[len(self._parameters) :], self._drifting, starts, strict=True):
             torch.sub(buffer.flatten(), start.flatten(), out=piece)
         return flat
-
-    def _rises(self, before: list[Tensor]) -> list[Tensor]:
-        starts = [start for start in before if not start.is_floating_point()]
-        return [(buffer - start).flatten().double().cpu() for buffer, start in zip(self._counting, starts, strict=True)]
 
     @torch.no_grad()
     def _restore(self, before: list[Tensor]) -> None:
@@ -125,30 +127,30 @@ class Exact:
             buffer.copy_(start)
 
     @torch.no_grad()
-    def _drift(self, before: list[Tensor], total: Tensor, counted: Tensor) -> None:
+    def _move(self, before: list[Tensor], total: Tensor, counted: Tensor) -> None:
         """Give every parameter its summed gradient, and move every buffer by the mean over the shards that had rows.
 
-        Raises TrainingError if shards counted differently.
+        Raises TrainingError if a counting buffer rose differently from shard to shard.
         """
         self._restore(before)
-        pieces, ran = total.split(self._sizes), float(counted[2])
+        *pieces, used = total.split(self._sizes)
         for number, parameter in enumerate(self._parameters):
-            parameter.grad = pieces[number].view_as(parameter) if pieces[-1][number] > 0 else None
-        for piece, buffer in zip(pieces[len(self._parameters) :], self._drifting, strict=False):
-            buffer += piece.view_as(buffer) / ran
-        at = 3
+            parameter.grad = pieces[number].view_as(parameter) if used[number] > 0 else None
+        ran, at = float(counted[2]), 3
+        for piece, buffer in zip(pieces[len(self._parameters) :], self._drifting, strict=True):
+            buffer.add_(piece.view_as(buffer) / ran)
         for buffer in self._counting:
             rise = counted[at : at + buffer.numel()] / ran
-            at += buffer.numel()
             if bool((rise != rise.round()).any()):
-                raise TrainingError("a buffer of whole numbers rose differently from shard to shard; strategy exact has no mean of it: use ddp")
-            buffer += rise.view_as(buffer).to(buffer)
+                raise TrainingError("a buffer of whole numbers rose differently from shard to shard; it has no mean: use strategy ddp")
+            buffer.add_(rise.view_as(buffer).to(buffer))
+            at += buffer.numel()
 
 
 def _check(model: nn.Module) -> None:
     """Refuse, before training starts, what has no deterministic form."""
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm):
-            raise TrainingError(f"{name} is a synchronised batch norm, whose sums depend on the workers; with strategy exact use plain batch norm")
+            raise TrainingError(f"{name} is a synchronised batch norm, whose sums depend on the workers: use plain batch norm, or ddp")
         if getattr(module, "sparse", False):
-            raise TrainingError(f"{name} has sparse gradients, which have no fixed tree; with strategy exact set sparse=False")
+            raise TrainingError(f"{name} has sparse gradients, which have no fixed tree: set sparse=False, or use strategy ddp")

@@ -50,10 +50,15 @@ def tree_sum(span: Span, leaf: Callable[[Span], Tensor | None]) -> Tensor:
     return total.add_(tree_sum(right, leaf))
 
 
+def worker_nodes(block: range, shards: int, term: Callable[[int], Tensor]) -> list[Tensor]:
+    """Sums of the `largest_nodes` of a worker's block, from each shard's term, which is asked for once, in order."""
+    return [tree_sum(span, lambda node: term(node[0]) if node[1] - node[0] == 1 else None) for span in largest_nodes(block, shards)]
+
+
 def meet(own: Sequence[Tensor], plays: Sequence[range], shards: int) -> Tensor:
     """Every worker's nodes finished into the sum over all shards, the same on every worker.
 
-    `own` are this worker's nodes in the order of `largest_nodes`, each of shape (n,); `plays` is every worker's block.
+    `own` are this worker's nodes, as `worker_nodes` gives them, each of shape (n,); `plays` is every worker's block.
     Each worker sums one n/N of the entries, of which all others send it theirs, and then they tell each other: for a
     single node a worker, the bytes of a ring all-reduce.
     """

@@ -60,6 +60,6 @@ def test_a_missing_part_on_a_store_is_named(version: Version) -> None:
 
 def test_a_store_that_stays_away_is_a_clear_error(version: Version, server: ThreadedMotoServer) -> None:
     server.stop()
-    with pytest.raises(DatasetError, match="the store did not answer, asked up to 5 times"):
+    with pytest.raises(DatasetError, match=r"the store did not answer, asked up to 5 times"):
         list(Loader(version, "train", Order(global_batch=512)))
     server.start()

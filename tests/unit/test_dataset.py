@@ -51,7 +51,7 @@ def test_p8_the_second_of_two_equal_commits_removes_its_own_files(version: Versi
 
 def test_p6_equal_inputs_with_unequal_rows_are_an_error(version: Version) -> None:
     other = version.manifest.model_copy(update={"attempt": "b", "digest": "0" * 64})
-    with pytest.raises(DatasetError, match="the query is not deterministic, or a source changed"):
+    with pytest.raises(DatasetError, match=r"the query is not deterministic, or a source changed"):
         commit(version.filesystem, version.root, other, [])
     assert open_version(version.root).digest == version.digest
 
@@ -87,18 +87,18 @@ def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_without_a_version_the_error_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="holds no dataset version; run jobs/etl.py"):
+    with pytest.raises(DatasetError, match=r"holds no dataset version; run jobs/etl.py"):
         open_version(str(tmp_path))
 
 
 def test_a_version_of_another_config_is_not_opened(version: Version) -> None:
-    with pytest.raises(DatasetError, match="holds 1 version.s., none made from this config"):
+    with pytest.raises(DatasetError, match=r"holds 1 version.s., none made from this config"):
         open_version(str(Path(version.root).parent), identity={"source": "edited"})
 
 
 def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:
     edit_manifest(version, format=99)
-    with pytest.raises(DatasetError, match="has format 99; this version of Lockstep reads up to 1: upgrade it"):
+    with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads up to 1: upgrade it"):
         open_version(version.root)
 
 
@@ -106,7 +106,7 @@ def test_a_manifest_that_lies_about_rows_is_an_error(version: Version) -> None:
     splits = version.manifest.model_dump(mode="json")["splits"]
     splits["train"]["rows"] += 1
     edit_manifest(version, splits=splits)
-    with pytest.raises(CorruptError, match="has 3000 rows in train; the manifest says 3001"):
+    with pytest.raises(CorruptError, match=r"has 3000 rows in train; the manifest says 3001"):
         open_version(version.root)
 
 
@@ -121,10 +121,10 @@ def test_an_altered_row_group_index_is_an_error(version: Version) -> None:
     path = row_groups_path(version.root, "a")
     table = pq.read_table(path)
     pq.write_table(table.set_column(table.column_names.index("rows"), "rows", pa.array([1] * len(table))), path)
-    with pytest.raises(CorruptError, match="one of them was altered"):
+    with pytest.raises(CorruptError, match=r"one of them was altered"):
         open_version(version.root)
     Path(path).write_bytes(Path(path).read_bytes()[:100])
-    with pytest.raises(CorruptError, match="the version is damaged"):
+    with pytest.raises(CorruptError, match=r"the version is damaged"):
         open_version(version.root)
 
 
@@ -155,5 +155,5 @@ def test_plain_parquet_is_a_version_without_etl(tmp_path: Path) -> None:
 
 def test_plain_parquet_with_text_is_refused_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"y": [1], "city": ["Oslo"]}), tmp_path / "a.parquet")
-    with pytest.raises(DatasetError, match="column city is string; plain Parquet is read with columns of numbers only"):
+    with pytest.raises(DatasetError, match=r"column city is string; plain Parquet is read with columns of numbers only"):
         from_parquet(str(tmp_path), target="y")

@@ -94,9 +94,7 @@ def test_p3_threads_prefetch_and_cache_change_nothing(version: Version) -> None:
     order = Order(global_batch=256, seed=2)
     reference = numbers(list(Loader(version, "train", order, row_numbers=True)))
     for cache_bytes, prefetch_bytes, threads in [(0, 1, 1), (0, 2**24, 3), (2**30, 1, 3)]:
-        loader = Loader(
-            version, "train", order, row_numbers=True, cache_bytes=cache_bytes, prefetch_bytes=prefetch_bytes, threads=threads
-        )
+        loader = Loader(version, "train", order, row_numbers=True, cache_bytes=cache_bytes, prefetch_bytes=prefetch_bytes, threads=threads)
         assert numbers(list(loader)) == reference
 
 

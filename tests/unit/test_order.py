@@ -98,12 +98,12 @@ def test_fewer_rows_than_a_batch_is_an_error_with_the_numbers_and_the_remedy() -
 
 
 def test_shards_that_do_not_divide_the_batch_are_refused() -> None:
-    with pytest.raises(ConfigError, match="global_batch 100 over 8 shards"):
+    with pytest.raises(ConfigError, match=r"global_batch 100 over 8 shards"):
         Order(shards=8, global_batch=100)
 
 
 def test_more_workers_than_shards_are_refused() -> None:
-    with pytest.raises(ConfigError, match="lower train.workers"):
+    with pytest.raises(ConfigError, match=r"lower train.workers"):
         shards_of(0, 9, 8)
 
 
