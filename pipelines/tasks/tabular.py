@@ -28,10 +28,7 @@ class Perceptron(nn.Module):
         self.indices = tuple(column.name for column in indexed)
         self.numbers = tuple(column.name for column in features if not _is_index(column))
         # A list, since a ModuleDict refuses columns named like a method of its own, such as `type`.
-        self.embeddings = nn.ModuleList([nn.Embedding(column.cardinality or 0, _width(column, settings)) for column in indexed])
-        for embedding in self.embeddings:
-            # torch's own deviation of 1 drowns the other inputs: test AUC on adult 0.924, with 0.1 it is 0.928.
-            nn.init.normal_(embedding.weight, std=0.1)
+        self.embeddings = nn.ModuleList([_embedding(column, settings) for column in indexed])
         width = sum(_width(column, settings) * prod(column.shape) for column in features)
         layers: list[nn.Module] = []
         for hidden in settings.hidden:
@@ -45,6 +42,13 @@ class Perceptron(nn.Module):
         embedded = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
         numbers = [batch[name].float() for name in self.numbers]
         return self.layers(torch.cat([values.unsqueeze(-1).flatten(1) for values in (*embedded, *numbers)], dim=1))
+
+
+def _embedding(column: TensorColumn, settings: Settings) -> nn.Embedding:
+    """torch's own deviation of 1 drowns the other inputs: it gives a test AUC of 0.924 on adult, 0.1 gives 0.928."""
+    embedding = nn.Embedding(column.cardinality or 0, _width(column, settings))
+    nn.init.normal_(embedding.weight, std=0.1)
+    return embedding
 
 
 def _is_index(column: TensorColumn) -> bool:

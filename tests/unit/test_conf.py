@@ -1,0 +1,113 @@
+"""Every YAML that is shipped is a pipeline, as it stands and with flags: a stale key in one has nothing else to find it."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.config import Config, TaskSettings, load
+from pipelines.config.dataset import ByColumn
+from pipelines.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+RAW = Path(os.environ.get("LOCKSTEP_RAW") or ROOT.parent / "shared" / "data")
+
+
+def is_pipeline(path: Path) -> bool:
+    """A pipeline's YAML, where Kubernetes' and others' may lie beside it."""
+    return path.parent.name == "conf" or "source:" in path.read_text().splitlines()
+
+
+FILES = sorted(path for folder in ("conf", "cluster") for path in (ROOT / folder).rglob("*.yaml") if is_pipeline(path))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+
+@pytest.fixture(params=FILES, ids=NAMES)
+def path(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def config(path: Path) -> Config:
+    return load(path)
+
+
+def text_of_query(config: Config) -> str:
+    """The query and the columns of its tables: every column that can be meant is in there."""
+    return " ".join([config.source.sql, *(table.ddl for table in config.source.tables.values())])
+
+
+def test_the_pipelines_that_the_readme_names_are_here() -> None:
+    assert {"conf/adult.yaml", "conf/california.yaml", "conf/digits.yaml", "conf/linear.yaml", "conf/mnist.yaml"} <= set(NAMES)
+
+
+def test_every_other_yaml_is_yaml() -> None:
+    for folder in ("conf", "cluster"):
+        for path in (ROOT / folder).rglob("*.y*ml"):
+            assert list(yaml.safe_load_all(path.read_text())), path
+
+
+def test_it_loads_and_writes_below_data(path: Path, config: Config) -> None:
+    assert config.name == path.stem
+    assert config.dataset.path == f"data/{config.name}"
+    assert isinstance(config.task, TaskSettings)
+
+
+def test_flags_override_it(path: Path) -> None:
+    config = load(path, {"train.workers": 4, "train.epochs": 1, "dataset.path": "s3://bucket/here", "tracking.uri": "http://mlflow:5000"})
+    assert (config.train.workers, config.train.epochs) == (4, 1)
+    assert (config.dataset.path, config.tracking.uri) == ("s3://bucket/here", "http://mlflow:5000")
+    with pytest.raises(ConfigError, match=r"train\.wrkers: no such setting; workers is near"):
+        load(path, {"train.wrkers": 4})
+
+
+def test_its_header_says_what_the_data_are_and_what_was_reached(path: Path) -> None:
+    header = path.read_text().partition("\nname:")[0]
+    assert all(line.startswith("#") for line in header.splitlines())
+    assert "Reached: test " in header
+
+
+def test_a_flag_that_its_header_names_is_one(path: Path) -> None:
+    for flag in re.findall(r"--(\w+(?:\.\w+)+)", path.read_text().partition("\nname:")[0]):
+        *_, table, setting = flag.split(".")
+        assert setting in ("path", "format") and table in load(path).source.tables, flag
+
+
+def test_its_paths_follow_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_RAW", raising=False)
+    default = paths_of(load(path))
+    monkeypatch.setenv("LOCKSTEP_RAW", "/elsewhere")
+    assert paths_of(load(path)) == [name.replace("data/raw/", "/elsewhere/") for name in default]
+    assert all(name.startswith(("data/raw/", "package://")) for name in default)
+
+
+def test_its_raw_data_are_called_as_published(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not RAW.is_dir():
+        pytest.skip(f"no raw data at {RAW}; set LOCKSTEP_RAW")
+    monkeypatch.setenv("LOCKSTEP_RAW", str(RAW))
+    assert [name for name in paths_of(load(path)) if "://" not in name and not Path(name).exists()] == []
+
+
+def test_encoders_and_expectations_name_columns_of_the_query(config: Config) -> None:
+    text = text_of_query(config)
+    for name, encoder in config.dataset.encoders.items():
+        for column in encoder.inputs(name):
+            assert re.search(rf"\b{column}\b", text), f"{name} reads {column}"
+    for reason, condition in config.source.expect.items():
+        columns = set(re.findall(r"\b[a-z]\w*\b", condition))
+        assert columns, reason
+        assert all(re.search(rf"\b{column}\b", text) for column in columns), f"{reason}: {condition}"
+    if isinstance(config.dataset.split, ByColumn):
+        assert re.search(rf"\bAS {config.dataset.split.by}\b", text)
+
+
+def test_the_query_reads_each_of_its_tables(config: Config) -> None:
+    for name in config.source.tables:
+        assert re.search(rf"\bFROM {name}\b", config.source.sql), name
+
+
+def paths_of(config: Config) -> list[str]:
+    paths = [table.path for table in config.source.tables.values()]
+    return [name for path in paths for name in ([path] if isinstance(path, str) else path)]
