@@ -2,16 +2,30 @@
 
 1. `client`     reaches the tracking server or file, and words what it answers.
 2. `liveness`   heartbeats: which runs are at work, and which a kill left RUNNING.
-3. `training`   opens or continues the run of a training, tags and ends it truthfully.
-4. `sender`     sends curves from rank 0 in batches, each point once, through outages and restarts.
-5. `etl`        the run of an ETL.
-6. `system`     each node's own figures.
+3. `sender`     sends curves from rank 0 in batches, each point once, through outages and restarts.
+4. `run`        a run while it is under way, and how it ends.
+5. `training`   opens or continues the run of a training.
+6. `etl`        the run of an ETL.
+7. `system`     each node's own figures.
 """
 
 from pipelines.tracking.client import check_host
 from pipelines.tracking.etl import EtlRun, etl_run
+from pipelines.tracking.run import Run, answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import TrainingRun, open_training, weights_file
 
-__all__ = ["EtlRun", "Sender", "TrainingRun", "check_host", "etl_run", "open_training", "system_metrics", "weights_file"]
+__all__ = [
+    "EtlRun",
+    "Run",
+    "Sender",
+    "TrainingRun",
+    "answers",
+    "check_host",
+    "etl_run",
+    "open_training",
+    "system_metrics",
+    "under_way",
+    "weights_file",
+]

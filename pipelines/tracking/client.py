@@ -1,5 +1,6 @@
 """Reaches MLflow: a server, or an SQLite file for a single machine."""
 
+import logging
 import os
 import re
 import socket
@@ -23,6 +24,7 @@ _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 
 def connect(uri: str) -> MlflowClient:
     """A client of the server or file at `uri`; the environment may ask for more patience."""
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
     for name, value in PATIENCE.items():
         os.environ.setdefault(name, value)
     with reaching(uri):

@@ -1,30 +1,22 @@
 """The run of an ETL: rows in, out and refused, seconds by stage, the data's profile."""
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mlflow import MlflowClient
 from mlflow.entities import Metric
-from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
-from pipelines.tracking.liveness import HEARTBEAT, beating, correct_dead, heartbeat
-
-log = logging.getLogger(__name__)
+from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.run import Run, under_way
 
 
 @dataclass(frozen=True)
-class EtlRun:
-    client: MlflowClient
-    uri: str
-    run_id: str
-
+class EtlRun(Run):
     def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float]) -> None:
         """Log what came of it. Training runs link here by the manifest's `run_id`."""
         refused = sum(manifest.quarantined.values())
@@ -36,12 +28,11 @@ class EtlRun:
             **{f"seconds/{stage}": seconds for stage, seconds in seconds_by_stage.items()},
         }
         now = int(time.time() * 1_000)
+        self.tag({"dataset.digest": manifest.digest, "dataset.version": manifest.version})
         with reaching(self.uri):
             self.client.log_batch(
                 self.run_id, [Metric(key(name), float(value), now, 0) for name, value in values.items()], synchronous=True
             )
-            for name, value in {"dataset.digest": manifest.digest, "dataset.version": manifest.version}.items():
-                self.client.set_tag(self.run_id, name, value)
             self.client.log_text(self.run_id, manifest.to_json().decode(), "manifest.json")
             self.client.log_dict(self.run_id, manifest.profile, "profile.json")
 
@@ -58,15 +49,6 @@ def etl_run(config: Config) -> Iterator[EtlRun]:
         run_id = client.create_run(experiment, tags=tags, run_name=f"{config.name}-etl").info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
         log_params(client, run_id, config)
-    try:
-        with beating(client, run_id):
-            yield EtlRun(client, uri, run_id)
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        try:
-            client.set_terminated(run_id, "KILLED" if interrupted else "FAILED")
-        except MlflowException as away:  # the next command corrects it; what happened matters more
-            log.warning("run %s could not be ended: %s", run_id, str(away).splitlines()[0])
-        raise
-    with reaching(uri):
-        client.set_terminated(run_id, "FINISHED")
+    run = EtlRun(client, uri, run_id)
+    with under_way(run):
+        yield run

@@ -5,11 +5,10 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from mlflow import MlflowClient
+from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
-from mlflow.entities import Dataset, DatasetInput, InputTag, Run
+from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 
@@ -18,36 +17,19 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
 from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
+from pipelines.tracking.run import Run
 
 IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
-Status = Literal["FINISHED", "FAILED", "KILLED"]
 _DIGEST_LENGTH = 32
 """MLflow takes 36 digits of a dataset's digest at most."""
 
 
 @dataclass(frozen=True)
-class TrainingRun:
-    client: MlflowClient
-    uri: str
-    run_id: str
+class TrainingRun(Run):
     folder: str
     """Of its checkpoints."""
     continued: bool
     """Whether an earlier command had begun it."""
-
-    def tag(self, tags: Mapping[str, str]) -> None:
-        with reaching(self.uri):
-            for name, value in tags.items():
-                self.client.set_tag(self.run_id, name, value)
-
-    def end(self, status: Status) -> None:
-        with reaching(self.uri):
-            self.client.set_terminated(self.run_id, status)
-
-    @property
-    def status(self) -> str:
-        with reaching(self.uri):
-            return str(self.client.get_run(self.run_id).info.status)
 
 
 def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> TrainingRun:
@@ -70,7 +52,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
         return _begun(client, config, version, experiment, {**tags, IDENTITY: identity})
 
 
-def _continued(client: MlflowClient, uri: str, run: Run, tags: Mapping[str, str]) -> TrainingRun:
+def _continued(client: MlflowClient, uri: str, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
     run_id = run.info.run_id
     if run.info.status == "RUNNING" and is_alive(run.data.tags):
         raise TrackingError(

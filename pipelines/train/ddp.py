@@ -32,12 +32,12 @@ class DataParallel:
         self.model = (synchronised(model, place.device) if synced else model).to(place.device)
         if settings.compile:
             self.model.compile()
-        loss = _Loss(task, self.model, self._precision, place.device.type, runs_empty=synced)
-        # Buffers meet in `settle`, not before every step. DDP divides by the number of workers: `_finish` undoes it.
-        self._together = (
-            DistributedDataParallel(loss, broadcast_buffers=False, gradient_as_bucket_view=True) if place.world_size > 1 else None
-        )
-        self._loss = loss if self._together is None else self._together
+        loss: nn.Module = _Loss(task, self.model, self._precision, place.device.type, runs_empty=synced)
+        self._loss, self._together = loss, cast(DistributedDataParallel | None, None)
+        if place.world_size > 1:
+            # It divides by the number of workers, which `_forward` makes good.
+            self._loss = self._together = DistributedDataParallel(loss, gradient_as_bucket_view=True)
+            self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
         self._optimizer = optimizer(settings, self.model.parameters())
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=self._precision.scaled)
 

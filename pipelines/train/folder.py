@@ -1,16 +1,19 @@
-"""A run's folder: how the driver and the workers tell each other what they must know, on storage both see.
+"""A run's folder: how the driver and the workers tell each other what they must know, on storage that both see.
 
-<train.storage>/<name>-<run id>/
-  checkpoints/…       see `checkpoint`
-  progress.json       rank 0, every second: how far it is
-  stop                the driver: save and leave
-  weights.safetensors rank 0, at the end: the best epoch's
-  outcome.json        rank 0, after the weights: what came of it
+    checkpoints/          see `checkpoint`
+    initial.safetensors   the driver: the weights to start from, where the config names some
+    progress.json         rank 0, every second: how far it is
+    stop                  the driver: save and leave
+    failure.json          a worker: an error that another attempt would meet again
+    weights.safetensors   rank 0, at the end: the best epoch's
+
+It is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
 """
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -19,72 +22,91 @@ from pyarrow.fs import FileType, LocalFileSystem
 from pipelines.dataset import storage
 from pipelines.errors import DatasetError, TrainingError
 
-STOP, PROGRESS, WEIGHTS, OUTCOME = "stop", "progress.json", "weights.safetensors", "outcome.json"
+INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
+PROGRESS, STOP, FAILURE = "progress.json", "stop", "failure.json"
 
 
 class Folder:
-    """Small files in one folder of a file system, each written whole or not at all. Picklable."""
+    """Small files in one folder of a file system, each written whole or not at all.
+
+    Raises TrainingError, naming the path, wherever the store fails.
+    """
 
     def __init__(self, uri: str) -> None:
-        """Raises TrainingError if no file system knows the URI."""
         self.uri = uri
-        try:
+        with _naming(uri):
             self.filesystem, self.path = storage.locate(uri)
-        except DatasetError as error:
-            raise TrainingError(f"train.storage: {error}") from error
 
     @property
     def is_local(self) -> bool:
         return isinstance(self.filesystem, LocalFileSystem)
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write a file, in place of an older one. Raises TrainingError if the store fails."""
+    def put(self, name: str, content: bytes, durable: bool = True) -> None:
+        """Write a file, in place of an older one; on a disk `durable` waits until it would survive a loss of power."""
         path = f"{self.path}/{name}"
-        try:
+        with _naming(path):
             if self.is_local:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                draft = f"{path}.{uuid4().hex}"
-                try:
-                    with open(draft, "wb") as stream:
-                        stream.write(content)
-                        stream.flush()
-                        os.fsync(stream.fileno())
-                    os.replace(draft, path)
-                finally:
-                    with suppress(FileNotFoundError):
-                        os.unlink(draft)
+                _replace(path, content, durable)
             else:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
-        except OSError as error:
-            raise TrainingError(f"{path} cannot be written: {error}; free space or set train.storage to another place") from error
 
     def get(self, name: str) -> bytes | None:
-        """A file's bytes, None where there is none. Raises TrainingError if the store fails."""
-        try:
-            return storage.read(self.filesystem, f"{self.path}/{name}")
-        except DatasetError as error:
-            raise TrainingError(str(error)) from error
+        """A file's bytes, None where there is none."""
+        path = f"{self.path}/{name}"
+        with _naming(path):
+            return storage.read(self.filesystem, path)
 
-    def put_json(self, name: str, values: dict[str, Any]) -> None:
-        self.put(name, json.dumps(values).encode())
+    def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
+        self.put(name, json.dumps(values).encode(), durable)
 
     def get_json(self, name: str) -> dict[str, Any] | None:
         content = self.get(name)
         return None if content is None else json.loads(content)
 
     def has(self, name: str) -> bool:
-        return self.filesystem.get_file_info(f"{self.path}/{name}").type != FileType.NotFound
+        return self._kind(name) != FileType.NotFound
 
     def remove(self, name: str) -> None:
         """Remove a file or a folder, if it is there."""
-        path = f"{self.path}/{name}"
-        kind = self.filesystem.get_file_info(path).type
-        if kind == FileType.Directory:
-            storage.remove_folder(self.filesystem, path)
-        elif kind != FileType.NotFound:
-            self.filesystem.delete_file(path)
+        path, kind = f"{self.path}/{name}", self._kind(name)
+        with _naming(path):
+            if kind == FileType.Directory:
+                storage.remove_folder(self.filesystem, path)
+            elif kind != FileType.NotFound:
+                self.filesystem.delete_file(path)
 
     def names(self, folder: str) -> list[str]:
         """Names of what lies in a folder below this one."""
-        return [entry.base_name for entry in storage.entries(self.filesystem, f"{self.path}/{folder}")]
+        path = f"{self.path}/{folder}"
+        with _naming(path):
+            return [entry.base_name for entry in storage.entries(self.filesystem, path)]
+
+    def _kind(self, name: str) -> FileType:
+        path = f"{self.path}/{name}"
+        with _naming(path):
+            return self.filesystem.get_file_info(path).type
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, DatasetError) as error:
+        text = str(error) if path in str(error) else f"{path}: {error}"
+        raise TrainingError(f"{text}; free space or mend the store, or set train.storage to another place") from error
+
+
+def _replace(path: str, content: bytes, durable: bool) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    draft = f"{path}.{uuid4().hex}"
+    try:
+        with open(draft, "wb") as stream:
+            stream.write(content)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)

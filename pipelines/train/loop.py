@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.loader import Loader, Order
+from pipelines.loader import Loader
 from pipelines.tasks.base import Task
 from pipelines.train.checkpoint import Checkpoints, Record
 from pipelines.train.evaluate import Evaluation
@@ -15,19 +15,8 @@ from pipelines.train.ledger import Ledger, Step, Window, check_finite, steps_per
 from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
 from pipelines.train.saver import Saver
-from pipelines.train.state import Fitted, State, is_better
+from pipelines.train.state import Fitted, State, is_better, order_of, total_steps
 from pipelines.train.strategy import Strategy
-
-
-def order_of(config: Config) -> Order:
-    """The order in which the config's training rows come."""
-    train = config.train
-    return Order(train.shards, train.global_batch, train.seed, train.window, train.remainder, train.shuffle)
-
-
-def total_steps(config: Config, rows: int) -> int:
-    """Optimizer steps of the whole run over a training split of `rows` rows. Raises ConfigError if there are none."""
-    return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
 
 
 class Loop:

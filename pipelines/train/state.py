@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Literal
 
+from pipelines.config import Config
+from pipelines.loader import Order
 from pipelines.train.ledger import Window
 
 
@@ -41,6 +43,17 @@ class Fitted:
     best_epoch: int
     metrics: dict[str, float]
     """The best epoch's, on the validation and the test split."""
+
+
+def order_of(config: Config) -> Order:
+    """The order in which the config's training rows come."""
+    train = config.train
+    return Order(train.shards, train.global_batch, train.seed, train.window, train.remainder, train.shuffle)
+
+
+def total_steps(config: Config, rows: int) -> int:
+    """Optimizer steps of the whole run over a training split of `rows` rows. Raises ConfigError if there are none."""
+    return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
 
 
 def is_better(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:

@@ -1,0 +1,53 @@
+"""The Ray cluster that a training runs on: joined or started, and asked for what it has."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+from pipelines.config.train import Train
+from pipelines.errors import TrainingError
+
+log = logging.getLogger(__name__)
+
+OBJECT_STORE_BYTES = 128 * 2**20
+"""Ray's shared memory is hardly used here."""
+
+
+@contextmanager
+def cluster(settings: Train) -> Iterator[None]:
+    """The Ray that this process is connected to, or the one that RAY_ADDRESS names, as it does in a submitted job; or a
+    Ray of our own for as long as this lasts, with a CPU for every one that the workers take."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet = ray.LoggingConfig(log_level="ERROR")  # of Ray's own processes; what a task prints is passed on
+    if address := os.environ.get("RAY_ADDRESS"):
+        ray.init(address, logging_config=quiet)
+    else:
+        cpus = max(os.cpu_count() or 1, settings.workers * settings.cpus_per_worker)
+        ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, logging_config=quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def takes_gpus(settings: Train) -> bool:
+    """Whether workers compute on GPUs. Raises TrainingError if they must and the cluster has too few."""
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    if settings.use_gpu is True and gpus < settings.workers:
+        raise TrainingError(
+            f"train.use_gpu is true and the Ray cluster has {gpus} GPUs for {settings.workers} workers, one each; "
+            "lower train.workers, or set train.use_gpu to auto"
+        )
+    return settings.use_gpu is not False and gpus >= settings.workers
+
+
+def warn_of_waiting(settings: Train) -> None:
+    """A cluster may grow, so too few CPUs are no error: Ray waits, and we say for what."""
+    has, needs = ray.cluster_resources().get("CPU", 0), settings.workers * settings.cpus_per_worker
+    if has < needs:
+        log.warning("the Ray cluster has %d CPUs, and the workers take %d: waiting for it to grow", has, needs)

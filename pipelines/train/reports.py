@@ -1,0 +1,88 @@
+"""Whom a Ray Train worker's loop reports to: Ray, MLflow, and the driver through the run's folder."""
+
+import logging
+import time
+from threading import Event, Thread
+from typing import Any
+
+import ray.train
+import torch.distributed as dist
+
+from pipelines.errors import TrainingError
+from pipelines.tracking import Sender
+from pipelines.train.folder import PROGRESS, STOP, Folder
+from pipelines.train.hooks import Silent
+
+log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 10.0
+"""Ray's controller takes a report every two seconds, and who reports more often waits for it."""
+_LOOK_SECONDS = {True: 0.5, False: 5.0}
+"""Between looks at the folder, on a local disk and on a store that is paid by the request."""
+
+
+class Reports(Silent):
+    """What every worker does: tells Ray of checkpoints, at the same steps."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._reported = time.monotonic()
+
+    def saved(self, step: int, path: str) -> None:
+        """Report a checkpoint that is where it belongs; rank 0's clock says whether it is time for that again."""
+        due = [time.monotonic() - self._reported >= REPORT_SECONDS]
+        if dist.is_initialized():
+            dist.broadcast_object_list(due, src=0)
+        if due[0]:
+            self._reported = time.monotonic()
+            ray.train.report(
+                {"step": step},
+                ray.train.Checkpoint(path, self._folder.filesystem),
+                checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
+            )
+
+
+class FirstReports(Reports):
+    """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it."""
+
+    def __init__(self, folder: Folder, sender: Sender, total_steps: int, epochs: int) -> None:
+        super().__init__(folder)
+        self._sender = sender
+        self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
+        self._stop, self._closed = Event(), Event()
+        self._thread = Thread(target=self._exchange, name="folder", daemon=True)
+        self._thread.start()
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self._sender.log(step, metrics)
+        self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
+
+    def epoch(self, number: int) -> None:
+        self._progress = {**self._progress, "epoch": number}
+
+    def asked_to_stop(self) -> bool:
+        return self._stop.is_set()
+
+    def unsent(self) -> list[Any]:
+        return list(self._sender.unsent())
+
+    def resend(self, points: list[Any]) -> None:
+        self._sender.resend(points)
+
+    def close(self, seconds: float) -> list[Any]:
+        """Send what is left, for so long at most, and return the rest."""
+        self._closed.set()
+        self._thread.join()
+        return list(self._sender.close(seconds))
+
+    def _exchange(self) -> None:
+        written: dict[str, Any] = {}
+        while not self._closed.wait(_LOOK_SECONDS[self._folder.is_local]):
+            try:
+                if self._progress is not written:
+                    written = self._progress
+                    self._folder.put_json(PROGRESS, written, durable=False)
+                if self._folder.has(STOP):
+                    self._stop.set()
+            except TrainingError as error:  # what must be written is the checkpoints' to say
+                log.warning("%s", error)

@@ -1,0 +1,158 @@
+"""The driver: checks the numbers, opens the MLflow run, has the workers train, files the model, ends the run truthfully."""
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from pipelines import serve, tracking
+from pipelines.config import Config
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError, TrackingError, TrainingError
+from pipelines.learning import task_of
+from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.train.folder import FAILURE, INITIAL, PROGRESS, STOP, WEIGHTS, Folder
+from pipelines.train.progress import Progress, summary
+from pipelines.train.state import order_of, total_steps
+from pipelines.train.watch import Interrupts, watch
+from pipelines.train.weights import from_bytes, model_digest
+from pipelines.train.worker import Assignment, work
+
+log = logging.getLogger(__name__)
+
+_STARTS = 10
+"""So many times Ray waits a minute for resources that its cluster does not have yet."""
+_AWAY_SECONDS = 600.0
+"""How long a finished training waits for a tracking server that is away."""
+_RAY_STATE = "checkpoint_manager_snapshot.json"
+"""Ray's own list of checkpoints, which it insists on finding again; we prune, and find ours by ourselves."""
+
+
+@dataclass(frozen=True)
+class Result:
+    run_id: str
+    model: str
+    """URI of the logged model."""
+    model_digest: str
+    metrics: dict[str, float]
+    """The best epoch's, on the validation and the test split."""
+    rows: int
+    """Trained on, over all epochs."""
+    seconds: float
+    """Spent in training steps."""
+
+
+def train(config: Config) -> Result:
+    """Train the config's model on the dataset version that was made from this config, and file it in MLflow.
+
+    Goes on with a run of the same model and dataset that was cut off. Raises SystemExit with 128 + the signal's number
+    when interrupted, with the run KILLED and ready to go on; DatasetError, TrainingError, TrackingError.
+    """
+    version = open_version(config.dataset.path, config.data_identity)
+    check(config, version)
+    progress = Progress()
+    with cluster(config.train):
+        gpus = takes_gpus(config.train)
+        warn_of_waiting(config.train)
+        run = tracking.open_training(config, version, {"ray.job_id": ray.get_runtime_context().get_job_id()})
+        progress.say(_opening(config, version, run, gpus))
+        with tracking.under_way(run), Interrupts(lambda: run.end("KILLED")) as interrupts:
+            folder = _prepared(config, run)
+            fitted = watch(_trainer(config, version, run, folder, gpus), folder, interrupts, progress)
+            if not fitted["finished"]:
+                progress.say(f"stopped after step {fitted['steps']:,}, which is saved: the same command goes on from there")
+                raise SystemExit(128 + (interrupts.signal or signal.SIGTERM))
+            result = _filed(config, version, run, folder, fitted)
+    progress.say(summary(run.run_id, config.experiment, config.tracking.uri, fitted, result.model))
+    return result
+
+
+def check(config: Config, version: Version) -> None:
+    """Raise TrainingError or ConfigError for numbers and settings that cannot be trained with, before anything starts."""
+    try:
+        total_steps(config, version.rows("train"))
+    except ConfigError as error:
+        raise TrainingError(f"split train of {version.root}: {error}") from error
+    task_of(config.task, version.manifest)
+    settings = config.train
+    busy = settings.shards / (settings.workers * -(-settings.shards // settings.workers))
+    if busy < 0.9:
+        log.warning(
+            "%d workers share %d shards unevenly and are busy %.0f %% of the time; take a number that divides it",
+            settings.workers,
+            settings.shards,
+            100 * busy,
+        )
+
+
+def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
+    settings, rows = config.train, version.rows("train")
+    left_out = order_of(config).remainder_rows(rows) if settings.remainder == "drop" else 0
+    return (
+        f"run {run.run_id} {'goes on' if run.continued else 'begins'}: {rows:,} rows of {version.root}, "
+        f"{total_steps(config, rows):,} steps of {settings.global_batch} in at most {settings.epochs} epochs"
+        f"{f' ({left_out} rows left out of each, other ones every time)' if left_out else ''}, "
+        f"on {settings.workers} worker{'s' if settings.workers > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
+    )
+
+
+def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
+    """The run's folder, without what an earlier command said in it, and with the weights to start from."""
+    folder = Folder(run.folder)
+    for name in (STOP, FAILURE, PROGRESS, _RAY_STATE):
+        folder.remove(name)
+    if config.train.init_from and not folder.has(INITIAL):
+        path = tracking.weights_file(config.tracking.uri, config.train.init_from)
+        with open(path, "rb") as file:
+            folder.put(INITIAL, file.read())
+    return folder
+
+
+def _trainer(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, gpus: bool) -> TorchTrainer:
+    settings = config.train
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
+    parent, _, name = folder.path.rpartition("/")
+    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run.run_id, run.folder, socket.gethostname())
+    # Ray's types are still those of Train v1.
+    return TorchTrainer(
+        work,  # type: ignore[arg-type]
+        train_loop_config={"assignment": assignment},
+        # Saving beside the training needs a group on the CPU, also where gradients meet on GPUs.
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=round(settings.timeout_seconds)),
+        scaling_config=ScalingConfig(num_workers=settings.workers, use_gpu=gpus, resources_per_worker=_resources(config, gpus)),
+        run_config=RunConfig(
+            name=name,
+            storage_path=parent,
+            storage_filesystem=folder.filesystem,
+            logging_config=LoggingConfig(log_level="WARNING"),
+            failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
+        ),
+    )
+
+
+def _resources(config: Config, gpus: bool) -> dict[str, float]:
+    return {"CPU": config.train.cpus_per_worker, **({"GPU": 1} if gpus else {})}
+
+
+def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, fitted: Mapping[str, Any]) -> Result:
+    """Send what is left, and log the best epoch's model."""
+    if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
+        raise TrackingError(
+            f"the model is trained and saved in {folder.path}, but {config.tracking.uri} has not answered for "
+            f"{_AWAY_SECONDS / 60:.0f} minutes; the same command files it"
+        )
+    run.send(fitted["unsent"])
+    content = folder.get(WEIGHTS)
+    assert content is not None, "rank 0 writes the weights before it returns"
+    weights = from_bytes(content)
+    digest = model_digest(weights)
+    model = serve.log_model(config, version.manifest, weights, run.run_id, fitted["steps"])
+    run.tag({"model.digest": digest})
+    return Result(run.run_id, model, digest, fitted["metrics"], fitted["rows"], fitted["seconds"])

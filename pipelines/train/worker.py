@@ -1,0 +1,102 @@
+"""What Ray Train calls on every worker: finds its place, builds what the loop needs, and runs it."""
+
+import logging
+import socket
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray.train
+import ray.train.torch
+import torch
+
+from pipelines import config as configs
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError
+from pipelines.learning import task_of
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import FAILURE, INITIAL, WEIGHTS, Folder
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.reports import FirstReports, Reports
+from pipelines.train.state import total_steps
+from pipelines.train.strategy import strategy_of
+from pipelines.train.weights import from_bytes, to_bytes, weights_of
+
+LAST_WORDS_SECONDS = 5.0
+"""For metrics that are not sent when the work is done; the driver has more time for the rest."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the driver gives to every worker."""
+
+    config: dict[str, Any]
+    """As plain values: the class of a config with a user's task is made where it is read."""
+    version: Version
+    run_id: str
+    folder: str
+    driver_host: str
+
+
+def work(settings: dict[str, Any]) -> dict[str, Any]:
+    """Ray Train's training function: `settings` holds an Assignment.
+
+    Returns `Fitted` as a dict with the metrics that could not be sent; or under `failure` the error that ended it, when
+    another attempt would meet it again.
+    """
+    logging.getLogger("ray.train").setLevel(logging.WARNING)  # it prints a line for every report
+    assignment: Assignment = settings["assignment"]
+    folder = Folder(assignment.folder)
+    if failure := folder.get_json(FAILURE):
+        return {"failure": failure}
+    try:
+        return _train(assignment, folder)
+    except NonFiniteError as error:  # all workers raise it at the same step
+        return {"failure": described(error)}
+    except (ConfigError, CorruptError) as error:
+        folder.put_json(FAILURE, described(error))
+        raise
+
+
+def described(error: LockstepError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "message": str(error)}
+
+
+def _train(assignment: Assignment, folder: Folder) -> dict[str, Any]:
+    config = configs.parse(assignment.config, assignment.config["name"])
+    tracking.check_host(config.tracking.uri, assignment.driver_host)
+    context = ray.train.get_context()
+    place = Place(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    torch.set_num_threads(config.train.cpus_per_worker)
+    with _node_metrics(config, assignment.run_id, context.get_local_rank()):
+        return _fit(config, assignment, folder, place)
+
+
+def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place) -> dict[str, Any]:
+    task = task_of(config.task, assignment.version.manifest)
+    initial = folder.get(INITIAL) if config.train.init_from else None
+    strategy = strategy_of(config.train, task, place, None if initial is None else from_bytes(initial))
+    checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, config.train.timeout_seconds)
+    reports = _reports(config, assignment, folder) if place.rank == 0 else Reports(folder)
+    unsent: list[Any] = []
+    try:
+        fitted = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
+        if place.rank == 0 and fitted.finished:
+            folder.put(WEIGHTS, to_bytes(weights_of(strategy.model)))
+    finally:
+        if isinstance(reports, FirstReports):
+            unsent = reports.close(LAST_WORDS_SECONDS)
+    return {**asdict(fitted), "unsent": unsent}
+
+
+def _reports(config: Config, assignment: Assignment, folder: Folder) -> FirstReports:
+    sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
+    return FirstReports(folder, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
+
+
+def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:
+    """One worker of each node logs the node's figures."""
+    return nullcontext() if local_rank else tracking.system_metrics(config.tracking.uri, run_id, socket.gethostname())

@@ -1,0 +1,75 @@
+"""Small trainings: a config, and the dataset version it was made into, without Spark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from versions import write_version
+
+from pipelines.config import Config, parse
+from pipelines.dataset.manifest import content_digest, parse_manifest
+from pipelines.dataset.schema import schema_to_text
+from pipelines.dataset.versions import Version, open_version
+
+FEATURES = 8
+
+
+def training(folder: Path, rows: int = 2_000, task: dict[str, Any] | None = None, **train: Any) -> Config:
+    """The config of a training on numbers x0, x1, …, whose label says whether x0 · x1 + x2 / 2 is positive.
+
+    The version that it names holds `rows` rows to train, a quarter as many to validate and to test.
+    """
+    features = {f"x{number}": "identity" for number in range(FEATURES)}
+    config = parse(
+        {
+            "name": "toy",
+            "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
+            "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}},
+            "task": {"kind": "tabular", "hidden": [32, 32], **(task or {})},
+            "train": {"storage": str(folder / "runs"), "global_batch": 64, "epochs": 3, "lr": 0.01, **train},
+            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db", "log_every_seconds": 0.2},
+        },
+        "toy",
+    )
+    if not (folder / "data").exists():
+        generator = np.random.default_rng(0)
+        parts = {"train": rows, "validation": rows // 4, "test": rows // 4}
+        written = write_version(
+            folder / "data", {split: [_points(generator, count)] for split, count in parts.items() if count}, cardinality={"label": 2}
+        )
+        _as_etl_would(written, config)
+    return config
+
+
+def version_of(config: Config) -> Version:
+    return open_version(config.dataset.path, config.data_identity)
+
+
+def _points(generator: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    x = generator.standard_normal((FEATURES, rows)).astype("float32")
+    return {**{f"x{number}": x[number] for number in range(FEATURES)}, "label": (x[0] * x[1] + x[2] / 2 > 0).astype("uint8")}
+
+
+def _as_etl_would(version: Version, config: Config) -> None:
+    """Give the version's manifest what ETL knows beside the rows: encoders' states, the raw schema, the config."""
+    raw = pa.schema([*((f"x{number}", pa.float32()) for number in range(FEATURES)), ("label", pa.bool_())])
+    states = {"identity": {"impute": None, "dtype": "float32"}, "binary": {"classes": ["false", "true"], "counts": [1, 1]}}
+    encoders = {
+        name: version.manifest.encoders[name].model_copy(
+            update={"feature": settings.model_dump(mode="json"), "state": states[settings.encoder]}
+        )
+        for name, settings in config.dataset.encoders.items()
+    }
+    manifest = version.manifest.model_copy(
+        update={
+            "encoders": encoders,
+            "raw_schema": schema_to_text(raw),
+            "identity": config.data_identity,
+            "digest": content_digest(encoders, version.row_groups),
+        }
+    )
+    path = Path(version.root) / "manifest.json"
+    path.write_bytes(manifest.to_json())
+    assert parse_manifest(path.read_bytes(), str(path)) == manifest, json.dumps(manifest.identity)

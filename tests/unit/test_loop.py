@@ -1,0 +1,249 @@
+"""The training loop without Ray: resumed runs, checkpoints, early ends, numbers that go wrong."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor
+from trainings import training, version_of
+
+from pipelines.config import Config
+from pipelines.errors import NonFiniteError, TrainingError
+from pipelines.learning import task_of
+from pipelines.train.checkpoint import RECORD, Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.state import Fitted
+from pipelines.train.strategy import Strategy, strategy_of
+
+Curve = dict[int, dict[str, float]]
+UNTIMED = ("train/loss", "train/grad_norm", "train/learning_rate", "validation/auc", "validation/loss")
+
+
+class Recorder(Silent):
+    """Keeps the curves, and asks to stop before the step after `stop_after`."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.curve: Curve = {}
+        self.saves: list[int] = []
+        self._left = stop_after
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.curve.setdefault(step, {}).update({name: value for name, value in metrics.items() if name in UNTIMED})
+
+    def asked_to_stop(self) -> bool:
+        if self._left is not None:
+            self._left -= 1
+        return self._left is not None and self._left < 0
+
+    def saved(self, step: int, path: str) -> None:
+        self.saves.append(step)
+
+
+def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Fitted, Strategy]:
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, place)
+    checkpoints = Checkpoints(Folder(folder), place, config.train.checkpoint.keep)
+    return Loop(config, version, task, strategy, place, checkpoints, hooks).run(), strategy
+
+
+def fit_alone(config: Config, folder: Path, stop_after: int | None = None) -> tuple[Fitted, dict[str, Tensor], Recorder]:
+    hooks = Recorder(stop_after)
+    fitted, strategy = fit(Place(), config, str(folder), hooks)
+    return fitted, dict(strategy.model.state_dict()), hooks
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("training")
+    training(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home: Path) -> tuple[Fitted, dict[str, Tensor], Recorder]:
+    return fit_alone(training(home, {"dropout": 0.2}, **SETTINGS), home / "undisturbed")
+
+
+SETTINGS: dict[str, Any] = {"clip_norm": 0.5, "schedule": "one_cycle", "checkpoint": {"every_steps": 10}}
+EPOCH = 2_000 // 64
+
+
+@pytest.mark.parametrize("stop_after", [1, 13, EPOCH - 1, EPOCH, EPOCH + 1, 2 * EPOCH + 5, 3 * EPOCH - 1])
+def test_p4_a_resumed_run_is_the_uninterrupted_one(
+    home: Path, tmp_path: Path, undisturbed: tuple[Fitted, dict[str, Tensor], Recorder], stop_after: int
+) -> None:
+    config = training(home, {"dropout": 0.2}, **SETTINGS)
+    stopped, _, before = fit_alone(config, tmp_path, stop_after)
+    assert (stopped.finished, stopped.steps) == (False, stop_after + 1)
+    fitted, weights, after = fit_alone(config, tmp_path)
+    wanted, wanted_weights, wanted_curve = undisturbed
+    points = [(step, name) for curve in (before.curve, after.curve) for step, metrics in curve.items() for name in metrics]
+    assert len(points) == len(set(points)), "a point is logged once"
+    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in wanted_curve.curve} == wanted_curve.curve
+    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (wanted.rows, wanted.steps, wanted.best_epoch, wanted.metrics)
+    assert weights.keys() == wanted_weights.keys()
+    for name, values in weights.items():
+        assert torch.equal(values, wanted_weights[name]), name
+
+
+def test_points_fall_on_the_same_steps(undisturbed: tuple[Fitted, dict[str, Tensor], Recorder]) -> None:
+    fitted, _, hooks = undisturbed
+    assert sorted(hooks.curve) == list(range(1, fitted.steps + 1))
+    assert [step for step, metrics in hooks.curve.items() if "validation/auc" in metrics] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
+
+
+def test_it_learns(undisturbed: tuple[Fitted, dict[str, Tensor], Recorder]) -> None:
+    fitted, _, _ = undisturbed
+    assert fitted.metrics["test/auc"] > 0.95
+    assert fitted.metrics["validation/auc"] > 0.95
+
+
+def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Fitted, Curve]:
+    hooks = Recorder(stop_after)
+    fitted, _ = fit(place, training(home, **train), str(folder), hooks)
+    return fitted, hooks.curve
+
+
+def test_p3_a_run_goes_on_with_another_number_of_workers(home: Path, tmp_path: Path) -> None:
+    _, wanted = steps_on(Place(), home, tmp_path / "alone", None)
+    parts = [in_group(2, tmp_path / "two", steps_on, home, tmp_path / "run", 20)[0], steps_on(Place(), home, tmp_path / "run", None)]
+    assert [fitted.finished for fitted, _ in parts] == [False, True]
+    found = parts[0][1] | parts[1][1]
+    assert found.keys() == wanted.keys()
+    for step, metrics in wanted.items():
+        assert found[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
+
+
+def test_p2_an_epoch_counts_every_row(home: Path, tmp_path: Path) -> None:
+    kept, _, _ = fit_alone(training(home, remainder="keep", epochs=1), tmp_path / "keep")
+    assert (kept.rows, kept.steps) == (2_000, EPOCH + 1)
+    dropped, _, _ = fit_alone(training(home, epochs=1), tmp_path / "drop")
+    assert (dropped.rows, dropped.steps) == (EPOCH * 64, EPOCH)
+
+
+def keeping(place: Place, home: Path, folder: Path) -> tuple[Fitted, Curve]:
+    return steps_on(place, home, folder, None, remainder="keep", epochs=2)
+
+
+def test_a_last_step_that_leaves_workers_without_rows(tmp_path: Path) -> None:
+    """130 rows are two steps of 64 and one of 2, whose shards 0 to 3, all of worker 0, give a single row."""
+    training(tmp_path, rows=130)
+    fitted, curve = in_group(3, tmp_path / "group", keeping, tmp_path, tmp_path / "run")[0]
+    assert (fitted.rows, fitted.steps) == (260, 6)
+    _, wanted = keeping(Place(), tmp_path, tmp_path / "alone")
+    for step, metrics in wanted.items():
+        assert curve[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
+
+
+def test_max_steps_ends_a_run_within_an_epoch(home: Path, tmp_path: Path) -> None:
+    fitted, _, hooks = fit_alone(training(home, max_steps=EPOCH + 7), tmp_path)
+    assert (fitted.finished, fitted.steps, fitted.epochs) == (True, EPOCH + 7, 2)
+    assert "validation/auc" in hooks.curve[EPOCH + 7]
+
+
+def test_early_stopping_waits_for_so_many_epochs_and_tests_the_best(home: Path, tmp_path: Path) -> None:
+    """The rate is so high from the third epoch on that nothing gets better."""
+    config = training(home, epochs=30, early_stopping=2, schedule="one_cycle", lr=20, optimizer="sgd")
+    fitted, weights, hooks = fit_alone(config, tmp_path)
+    assert fitted.epochs == fitted.best_epoch + 2 < 30
+    values = [metrics["validation/auc"] for metrics in hooks.curve.values() if "validation/auc" in metrics]
+    assert fitted.metrics["validation/auc"] == max(values) == values[fitted.best_epoch - 1]
+    name, record = whole(tmp_path)[0]
+    assert record.step == fitted.best_epoch * EPOCH or len(whole(tmp_path)) > 1, name
+    assert all(torch.isfinite(tensor).all() for tensor in weights.values())
+
+
+def whole(folder: Path) -> list[tuple[str, Any]]:
+    return Checkpoints(Folder(str(folder)), Place(), 2)._whole()
+
+
+def test_the_newest_checkpoints_and_the_best_are_kept(home: Path, tmp_path: Path) -> None:
+    fitted, _, hooks = fit_alone(training(home, epochs=9, lr=0.05, checkpoint={"keep": 2}), tmp_path)
+    steps = [record.step for _, record in whole(tmp_path)]
+    assert hooks.saves == [EPOCH * epoch for epoch in range(1, 10)]
+    assert steps[:2] == [9 * EPOCH, 8 * EPOCH]
+    assert set(steps) == {9 * EPOCH, 8 * EPOCH, fitted.best_epoch * EPOCH}
+    assert len(list((tmp_path / "checkpoints").iterdir())) == len(steps)
+
+
+def test_every_steps_saves_within_epochs_and_the_best_at_their_end(home: Path, tmp_path: Path) -> None:
+    _, _, hooks = fit_alone(training(home, epochs=1, checkpoint={"every_steps": 12}), tmp_path)
+    assert hooks.saves == [12, 24, EPOCH]
+
+
+def test_every_seconds_saves_by_the_clock(home: Path, tmp_path: Path) -> None:
+    _, _, hooks = fit_alone(training(home, epochs=1, checkpoint={"every_seconds": 1e-6}), tmp_path)
+    assert len(hooks.saves) == EPOCH
+    _, _, hooks = fit_alone(training(home, epochs=1, checkpoint={"every_seconds": 1e6}), tmp_path / "rarely")
+    assert hooks.saves == [EPOCH]
+
+
+@pytest.mark.parametrize("tear", [lambda newest: (newest / RECORD).unlink(), lambda newest: [file.unlink() for file in newest.iterdir()]])
+def test_a_torn_checkpoint_is_never_chosen(home: Path, tmp_path: Path, tear: Callable[[Path], Any]) -> None:
+    config = training(home, epochs=2)
+    fit_alone(config, tmp_path, stop_after=EPOCH + 4)
+    newest = max((tmp_path / "checkpoints").iterdir())
+    tear(newest)
+    assert whole(tmp_path)[0][1].step == EPOCH
+    fitted, _, _ = fit_alone(config, tmp_path)
+    assert fitted.finished
+    assert not newest.exists()
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch": 32}, {"shards": 4}, {"window": 2}])
+def test_a_checkpoint_of_another_order_is_refused(home: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    fit_alone(training(home), tmp_path, stop_after=3)
+    with pytest.raises(TrainingError, match=r"step-000000004-.* goes on with the same rows in the same order only"):
+        fit_alone(training(home, **change), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(TrainingError, match=rf"{tmp_path}/checkpoints.*; free space or mend the store"):
+        fit_alone(training(home), tmp_path)
+
+
+def test_a_loss_that_is_not_a_number_names_its_step_and_keeps_the_last_checkpoint(home: Path, tmp_path: Path) -> None:
+    config = training(home, lr=1e30, optimizer="sgd", checkpoint={"every_steps": 1})
+    with pytest.raises(NonFiniteError, match=r"step \d+: the (loss is (nan|inf), from worker 0 \(shards 0 to 7\)|gradient's norm is)"):
+        fit_alone(config, tmp_path)
+    _, record = whole(tmp_path)[0]
+    assert record.step >= 1
+
+
+def poisoned(place: Place, home: Path, folder: str) -> None:
+    """Worker 1 alone gets a NaN, in its 6th batch."""
+    config = training(home)
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, place)
+    whole_step = strategy.step
+
+    def step(batch: Any, number: int, rate: float, votes: Any) -> Tensor:
+        if place.rank == 1 and number == 5:
+            batch = {**batch, "x3": batch["x3"] * torch.nan}
+        return whole_step(batch, number, rate, votes)
+
+    strategy.step = step  # type: ignore[method-assign]
+    Loop(config, version, task, strategy, place, Checkpoints(Folder(folder), place, 2), Silent()).run()
+
+
+def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> None:
+    for error in in_group(2, tmp_path / "group", poisoned, home, str(tmp_path / "run")):
+        assert isinstance(error, NonFiniteError)
+        assert str(error).startswith("step 6: the loss is nan, from worker 1 (shards 4 to 7): the last whole checkpoint is kept")
