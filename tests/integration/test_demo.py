@@ -1,0 +1,88 @@
+"""`make demo` as a user meets it: two real commands, a Ray, and what is left of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import mlflow
+import pytest
+from mlflow.entities import Run
+from ray_head import answers, own_ray
+
+ROOT = Path(__file__).parents[2]
+DEMO = [sys.executable, "cluster/local/demo.py", "conf/digits.yaml"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where data, runs and mlflow.db go."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def running_ray(environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A Ray that someone else has started, as environment variables that lead to it."""
+    with patch.dict(os.environ, {**environment, "RAY_AUTH_MODE": "token"}), own_ray() as address:
+        yield {**os.environ, "RAY_API_SERVER_ADDRESS": address}
+        assert answers(address), "the demo stopped a Ray that was not its own"
+
+
+def the_run(home: Path, status: str) -> Run:
+    client = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db")
+    experiment = client.get_experiment_by_name("digits")
+    assert experiment
+    trainings = f"attributes.status = '{status}' AND tags.strategy LIKE '%'"
+    (run,) = client.search_runs([experiment.experiment_id], trainings)
+    return run
+
+
+def left_running(home: Path) -> list[str]:
+    """Command lines of processes that were started with this LOCKSTEP_HOME."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"LOCKSTEP_HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except (OSError, UnicodeDecodeError):
+            continue  # it has ended meanwhile, or is not ours
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(running_ray: dict[str, str], home: Path) -> None:
+    done = subprocess.run(DEMO, cwd=ROOT, env=running_ray, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    run = the_run(home, "FINISHED")
+    assert run.data.metrics["test/accuracy"] >= 0.97
+    for said in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
+        assert said in done.stdout
+    assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
+    models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
+    assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)
+
+
+@pytest.mark.timeout(600)
+def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: dict[str, str], home: Path) -> None:
+    """Needs the test above: its dataset is up to date, and its Ray is gone."""
+    command = [*DEMO, "--train.epochs", "1000"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        assert demo.stdout
+        said = ""
+        for line in demo.stdout:
+            said += line
+            if line.startswith("epoch 1 "):
+                demo.send_signal(signal.SIGINT)
+        assert demo.wait() == 128 + signal.SIGINT, said
+    assert "is up to date" in said
+    the_run(home, "KILLED")
+    assert left_running(home) == []
