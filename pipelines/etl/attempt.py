@@ -4,10 +4,7 @@ A task that is retried leaves a file that no report names; it does not exist for
 """
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from uuid import uuid4
@@ -15,15 +12,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
-from pyspark.errors import PySparkException
 
-from pipelines import errors
 from pipelines.dataset import storage
 from pipelines.dataset.parts import RowGroup
 
 REPORT_SCHEMA = "report string"
 QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
-_RAISED = re.compile(r"^pipelines\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -103,16 +97,3 @@ class Quarantine:
         if self._writer is not None:
             with storage.naming(f"{self._attempt.root}/quarantine-{self._attempt.name}"):
                 self._writer.close()
-
-
-@contextmanager
-def task_errors() -> Iterator[None]:
-    """Our own errors, raised in Spark's tasks, as themselves; a full local disk of Spark's as a DatasetError."""
-    try:
-        yield
-    except PySparkException as error:
-        if raised := _RAISED.search(str(error)):
-            raise getattr(errors, raised[1])(raised[2].strip()) from error
-        if "No space left on device" in str(error):
-            raise errors.DatasetError("Spark has no space left for its shuffle; point spark.local.dir to a larger disk") from error
-        raise

@@ -37,9 +37,9 @@ def run_query(spark: SparkSession, config: Config) -> tuple[DataFrame, tuple[str
     """
     rows = spark.sql(config.source.sql)
     _check_names(rows, config)
-    analysed = rows._jdf.queryExecution().analyzed()
-    warnings = tuple(dict.fromkeys(_warnings(analysed)))
-    return (rows if _cheap(analysed) else rows.persist()), warnings
+    execution = rows._jdf.queryExecution()
+    warnings = tuple(dict.fromkeys(_warnings(execution.analyzed())))
+    return (rows if _cheap(execution.withCachedData()) else rows.persist()), warnings
 
 
 def _check_names(rows: DataFrame, config: Config) -> None:

@@ -25,15 +25,16 @@ from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remo
 from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, SourceFile
 from pipelines.errors import DatasetError
 from pipelines.etl import order
-from pipelines.etl.attempt import Attempt, Report, task_errors
+from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import checksums
 from pipelines.etl.describe import describe
+from pipelines.etl.faults import source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.query import run_query
 from pipelines.etl.session import session
-from pipelines.etl.sources import read_tables, source_errors
+from pipelines.etl.sources import read_tables
 from pipelines.etl.write import Job, part_numbers, write_parts, write_refused
 from pipelines.features import ENCODERS_VERSION, check_columns
 
@@ -97,7 +98,7 @@ def _write(spark: SparkSession, config: Config, attempt: Attempt, stages: Stages
         report = write_refused(reduce(DataFrame.unionAll, frames), attempt) if frames else Report()
         parsed = tables.rows_parsed or rows.count()
     check_quarantined(parsed, dict(report.refused), limit, report.samples)
-    with stages("fit"), source_errors(config.source), task_errors():
+    with stages("fit"), source_errors(config.source):
         fitted = fit(kept, dataset)
     order.check_splits(fitted.rows, dataset.split)
     columns = tuple(encoded.column for encoded in fitted.encoders.values())

@@ -19,7 +19,7 @@ from pipelines.dataset import storage
 from pipelines.dataset.manifest import SPLITS, Encoded
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, task_errors, together
+from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, together
 from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, placed
 from pipelines.etl.sort import sort_rows
 from pipelines.features import Encoders
@@ -57,14 +57,12 @@ def write_parts(rows: DataFrame, job: Job) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
     moved = placed(rows, job.parts).repartitionById(count, PART)
-    with task_errors():
-        return together([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+    return together([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
 def write_refused(refused: DataFrame, attempt: Attempt) -> Report:
     """Write rows of `quality.quarantine`."""
-    with task_errors():
-        return together([row.report for row in refused.mapInArrow(partial(_write_refused, attempt), REPORT_SCHEMA).collect()])
+    return together([row.report for row in refused.mapInArrow(partial(_write_refused, attempt), REPORT_SCHEMA).collect()])
 
 
 def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

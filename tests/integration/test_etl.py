@@ -1,0 +1,195 @@
+"""Raw tables to a committed version: what comes out, and what is refused."""
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from people import ROWS, people, write_pipeline
+from pyspark.sql import SparkSession
+
+from pipelines.config import Config, load
+from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.schema import to_numpy
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError, DatasetError, QualityError, SourceError
+from pipelines.etl.run import run
+
+
+class Pipeline:
+    """The pipeline of `people`, in a folder of its own."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri = folder, uri
+
+    def __call__(self, **overrides: Any) -> Config:
+        """The config with overrides; a dot of a key is written as two underscores."""
+        return load(write_pipeline(self.folder, self.uri), {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One tracking database, for making one takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, uri: str, spark: SparkSession) -> Pipeline:
+    return Pipeline(tmp_path, uri)
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Version:
+    """The pipeline's version, made once."""
+    config = Pipeline(tmp_path_factory.mktemp("people"), uri)()
+    made = run(config)
+    version = open_version(config.dataset.path, config.data_identity)
+    assert version.manifest == made
+    return version
+
+
+def column(version: Version, name: str, groups: tuple[RowGroup, ...] | None = None) -> np.ndarray:
+    """A tensor column of all splits, or of some row groups, in their order."""
+    (wanted,) = [found for found in version.columns if found.name == name]
+    pieces = []
+    for group in version.row_groups if groups is None else groups:
+        table = pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index, [name])
+        pieces.append(to_numpy(wanted, table.column(name).combine_chunks()))
+    return np.concatenate(pieces)
+
+
+def quarantined(version: Version) -> list[dict[str, Any]]:
+    return pq.read_table(f"{version.root}/quarantine-{version.manifest.attempt}").to_pylist()
+
+
+def left_in(config: Config) -> list[Path]:
+    """Files in the dataset's folder."""
+    return [path for path in Path(config.dataset.path).rglob("*") if path.is_file()]
+
+
+def test_p2_every_row_is_in_one_split_or_in_the_quarantine(version: Version) -> None:
+    refused = quarantined(version)
+    assert Counter(row["reason"] for row in refused) == version.manifest.quarantined == {"plausible age": 7}
+    records = [json.loads(row["record"]) for row in refused]
+    assert {record["age"] for record in records} == {130}
+    ids = column(version, "id").tolist() + [record["id"] for record in records]
+    assert sorted(ids) == list(range(ROWS)) and version.manifest.rows_parsed == ROWS
+
+
+def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> None:
+    splits = version.manifest.splits
+    assert {split: found.rows for split, found in splits.items()} == {split: version.rows(split) for split in splits}
+    assert all(found.parts > 1 and found.rows > 200 for found in splits.values())
+    attempt = version.manifest.attempt
+    left = {path.name for path in Path(version.root).iterdir()}
+    assert left == {f"data-{attempt}", f"quarantine-{attempt}", f"row_groups-{attempt}.parquet", "manifest.json"}
+    files = {str(path.relative_to(version.root)) for path in Path(version.root).glob("data-*/*/*")}
+    assert files == {group.file for group in version.row_groups}
+
+
+def test_statistics_are_those_of_the_training_split(version: Version) -> None:
+    train = set(column(version, "id", version.of_split("train")).tolist())
+    raw = [fields for fields in (line.split(",") for line in people()) if int(fields[0]) in train]
+    ages, heights = np.array([int(age) for _, age, *_ in raw]), np.array([float(height) for _, _, height, *_ in raw if height])
+    encoders, profile = version.manifest.encoders, version.manifest.profile
+    assert encoders["age"].state["mean"] == pytest.approx(ages.mean(), rel=1e-14)
+    assert encoders["age"].state["deviation"] == pytest.approx(ages.std(), rel=1e-14)
+    assert encoders["height"].state["impute"] == pytest.approx(heights.mean(), rel=1e-14)
+    assert (profile["height"]["rows"], profile["height"]["nulls"]) == (len(raw), len(raw) - len(heights))
+    assert (profile["age"]["minimum"], profile["age"]["maximum"]) == (ages.min(), ages.max())
+    assert profile["city"]["distinct"] == 4 and profile["city"]["nulls"] == sum(city == '""' for _, _, _, city, *_ in raw)
+
+
+def test_rows_keep_their_values_together_and_are_shuffled(version: Version) -> None:
+    raw = {int(number): int(age) for number, age, *_ in (line.split(",") for line in people())}
+    state, ids = version.manifest.encoders["age"].state, column(version, "id").tolist()
+    ages = column(version, "age") * state["deviation"] + state["mean"]
+    assert [raw[number] for number in ids] == ages.round().astype(int).tolist()
+    assert column(version, "place").shape == (ROWS - 7, 8)
+    assert sum(abs(after - before) == 1 for before, after in pairwise(ids)) < 20
+
+
+def test_a_second_run_finds_the_version_and_stops(pipeline: Pipeline, version: Version, caplog: pytest.LogCaptureFixture) -> None:
+    config = pipeline(dataset__path=str(Path(version.root).parent))
+    before = {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")}
+    with caplog.at_level("INFO", "pipelines"):
+        assert run(config) == version.manifest
+    assert f"{version.root} is up to date" in caplog.messages
+    assert {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")} == before
+
+
+def test_p6_another_source_is_another_version(pipeline: Pipeline, version: Version) -> None:
+    config = pipeline()
+    with (pipeline.folder / "raw/0.csv").open("a") as raw:
+        raw.write("3000,44,1.8,Bonn,job 1,true\n")
+    other = run(config)
+    assert other.version != version.manifest.version and other.digest != version.manifest.digest
+    assert other.identity == version.manifest.identity and other.rows_parsed == ROWS + 1
+
+
+def test_what_encoders_refuse_is_kept_with_its_reason(pipeline: Pipeline) -> None:
+    config = pipeline(dataset__features__height__impute="none", source__max_quarantined=0.03)
+    manifest = run(config)
+    refused = quarantined(open_version(config.dataset.path))
+    assert manifest.quarantined == {"height: standardize cannot encode NULL": 60, "plausible age": 7}
+    assert {json.loads(row["record"])["height"] for row in refused if row["reason"].startswith("height")} == {None}
+    assert sum(split.rows for split in manifest.splits.values()) == ROWS - 67
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"source__max_quarantined": 0.002}, ["7 of 3,000 rows were refused", "0.20%", '7 × plausible age, such as {"id":']),
+        (
+            {"dataset__features__height__impute": "none", "source__max_quarantined": 0.01},
+            ["67 of 3,000 rows were refused", "60 × height: standardize cannot encode NULL, such as {"],
+        ),
+    ],
+)
+def test_p8_too_many_refused_rows_leave_no_version(pipeline: Pipeline, overrides: dict[str, Any], words: list[str]) -> None:
+    config = pipeline(**overrides)
+    with pytest.raises(QualityError) as raised:
+        run(config)
+    assert all(word in str(raised.value) for word in words)
+    assert left_in(config) == []
+
+
+def test_a_column_that_the_query_does_not_give(pipeline: Pipeline) -> None:
+    config = pipeline(
+        dataset__features__age={"encoder": "standardize", "column": "agee"},
+        dataset__target={"rich": {"encoder": "binary", "column": "wealthy"}},
+    )
+    with pytest.raises(ConfigError) as raised:
+        run(config)
+    assert str(raised.value).splitlines() == [
+        "dataset.features.age: the query gives no column agee; age is near; it gives id, age, height, city, job, rich, ratio",
+        "dataset.target.rich: the query gives no column wealthy; it gives id, age, height, city, job, rich, ratio",
+    ]
+
+
+def test_a_split_that_gets_no_rows(pipeline: Pipeline) -> None:
+    config = pipeline(source__query="SELECT *, 1 AS ratio FROM people WHERE id < 5")
+    with pytest.raises(SourceError, match=r"no row is left for .*; give more rows, or change dataset.split"):
+        run(config)
+    assert left_in(config) == []
+
+
+def test_p8_a_place_that_cannot_be_written_is_named(pipeline: Pipeline) -> None:
+    (pipeline.folder / "file").touch()
+    config = pipeline(dataset__path=str(pipeline.folder / "file/data"))
+    with pytest.raises(DatasetError, match=f"{pipeline.folder}/file/data/.*Not a directory"):
+        run(config)
+
+
+def test_repeated_keys_and_columns_left_out(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    query = "SELECT *, 1 AS ratio, 2 AS unused FROM people UNION ALL SELECT *, 2 AS ratio, 2 FROM people WHERE id < 20"
+    config = pipeline(source__query=query)
+    with caplog.at_level("INFO", "pipelines"):
+        manifest = run(config)
+    assert manifest.quarantined == {"plausible age": 8, "repeated key: id": 19}
+    assert sorted(column(open_version(config.dataset.path), "id").tolist()) == [number for number in range(ROWS) if number % 450 != 17]
+    assert "columns of the query left out: unused" in caplog.messages

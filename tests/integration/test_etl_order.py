@@ -1,0 +1,119 @@
+"""Where rows go: by their content alone."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.errors import ConfigError, SourceError
+from pipelines.etl import order
+from pipelines.etl.order import CONTENT, PART, PLACE, ROW, SPLIT
+
+
+def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
+    return [row[0] for row in order.identified(rows, key).select(ROW).collect()]
+
+
+def splits(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> dict[object, int]:
+    """The number of its split by the value of each row's first column."""
+    kept, _ = order.dealt(order.identified(rows, key), split)
+    return {row[0]: row[SPLIT] for row in kept.collect()}
+
+
+def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
+    """Known answers: if they change, raise order.VERSION, for versions made before are then made otherwise."""
+    rows = spark.sql("SELECT * FROM VALUES (1, 0.5D, 'a'), (2, -1.5D, NULL), (3, NULL, 'ü'), (4, 0D, 'd'), (5, 9D, 'e') AS t(i, x, s)")
+    dealt, _ = order.dealt(order.identified(rows, ()), ByFraction())
+    found = order.placed(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
+    assert [tuple(row) for row in found.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
+
+
+KNOWN = []
+
+
+def test_null_and_its_neighbour_do_not_change_places(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (NULL, 5), (5, NULL), (NULL, NULL) AS t(a, b)")
+    assert len(set(hashes(rows))) == 3
+
+
+def test_every_type_has_a_hash_and_maps_one_for_any_order_of_entries(spark: SparkSession) -> None:
+    sql = """SELECT map('a', map(1, {0}), 'b', NULL) m, named_struct('inner', array(map('x', 1))) s, parse_json('{{"k": [1]}}') v,
+        array(1, NULL) a, X'00FF' b, DATE'2020-01-01' d, TIMESTAMP'2020-01-01 00:00:00' t, 1.50BD n, NULL nothing"""
+    turned = "SELECT map_from_entries(reverse(map_entries(m))) m, s, v, a, b, d, t, n, nothing FROM ({0})"
+    one, same, other = (spark.sql(text) for text in (sql.format(7), turned.format(sql.format(7)), sql.format(8)))
+    assert hashes(one) == hashes(same) != hashes(other)
+
+
+def test_shares_are_kept_and_do_not_depend_on_the_other_rows(spark: SparkSession) -> None:
+    rows = spark.range(20_000).selectExpr("id", "id % 7 AS x")
+    split = ByFraction(train=0.7, validation=0.2, test=0.1)
+    found = splits(rows, split)
+    counts = [list(found.values()).count(number) for number in range(3)]
+    assert all(
+        abs(count - share * 20_000) < 4 * (20_000 * share * (1 - share)) ** 0.5
+        for count, share in zip(counts, (0.7, 0.2, 0.1), strict=True)
+    )
+    few = splits(rows.where("id % 100 = 3").repartition(7), split)
+    assert few == {key: found[key] for key in few} and len(few) == 200
+
+
+def test_nothing_goes_to_a_split_without_a_share(spark: SparkSession) -> None:
+    assert set(splits(spark.range(2_000).toDF("id"), ByFraction(train=0.9, validation=0.1, test=0.0)).values()) == {0, 1}
+
+
+def test_a_group_stays_together(spark: SparkSession) -> None:
+    rows = spark.range(3_000).selectExpr("id", "nullif(id % 100, 0) AS g")
+    found = splits(rows, ByFraction(train=0.5, validation=0.25, test=0.25, group="g"))
+    by_group = {group: {found[key] for key in range(3_000) if key % 100 == group} for group in range(100)}
+    assert all(len(numbers) == 1 for numbers in by_group.values())
+    assert set.union(*by_group.values()) == {0, 1, 2}
+
+
+def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSession) -> None:
+    rows = spark.range(4_000).selectExpr("id", "element_at(array('train', 'test', 'Train', NULL), CAST(id % 4 + 1 AS INT)) AS s")
+    kept, refused = order.dealt(order.identified(rows, ()), ByColumn(by="s", validation=0.25))
+    counts = {(row.s, row[SPLIT]): row["count"] for row in kept.groupBy("s", SPLIT).count().collect()}
+    assert set(counts) == {("train", 0), ("train", 1), ("test", 2)}
+    assert counts["test", 2] == 1_000 and 180 < counts["train", 1] < 320 and counts["train", 0] + counts["train", 1] == 1_000
+    assert refused is not None
+    assert [tuple(row) for row in refused.groupBy("reason").count().collect()] == [("split: s is not train, validation or test", 2_000)]
+    assert refused.where("record LIKE '%__row%'").isEmpty()
+
+
+def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> None:
+    days = ["DATE'2016-12-31'", "DATE'2017-01-01'", "DATE'2017-05-31'", "DATE'2017-06-01'", "NULL"]
+    rows = spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}, {day})' for number, day in enumerate(days, 1))} AS t(i, d)")
+    kept, refused = order.dealt(order.identified(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
+    assert {row.i: row[SPLIT] for row in kept.collect()} == {1: 0, 2: 1, 3: 1, 4: 2}
+    assert refused is not None and [row.reason for row in refused.collect()] == ["split: d is NULL"]
+
+
+@pytest.mark.parametrize(("validation", "test"), [("soon", "2017-06-01"), ("2018-01-01", "2017-06-01")])
+def test_limits_that_are_no_times_in_order(spark: SparkSession, validation: str, test: str) -> None:
+    rows = spark.sql("SELECT DATE'2017-01-01' AS d")
+    with pytest.raises(ConfigError, match=f"column d is date; validation \\({validation}\\) and test"):
+        order.dealt(order.identified(rows, ()), ByTime(time="d", validation=validation, test=test))
+
+
+def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession) -> None:
+    rows = spark.range(300).selectExpr("id % 100 AS k", "nullif(id % 100, 5) AS j", "id AS v")
+    found = []
+    for arrangement in (rows.orderBy("v"), rows.orderBy(F.desc("v")).repartition(3)):
+        kept, refused = order.without_repeats(order.identified(arrangement, ("k", "j")), ("k", "j"))
+        assert refused is not None
+        assert [tuple(row) for row in refused.groupBy("reason").count().collect()] == [("repeated key: k, j", 200)]
+        found.append(sorted(row.v for row in kept.collect()))
+    assert found[0] == found[1] and sorted(value % 100 for value in found[0]) == list(range(100))
+
+
+def test_keys_that_do_not_repeat_cost_no_row(spark: SparkSession) -> None:
+    rows = order.identified(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
+    kept, refused = order.without_repeats(rows, ("k",))
+    assert refused is None and kept is rows
+    assert hashes(rows, ("k",)) == hashes(rows.withColumn("x", F.lit(2)), ("k",))
+
+
+def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
+    with pytest.raises(SourceError, match=r"no row is left for validation \(train 9, validation 0, test 3\); give more rows, or change"):
+        order.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
+    order.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
