@@ -3,7 +3,7 @@
 1. `run`         the driver: checks the numbers, opens the MLflow run, starts the workers, ends the run truthfully.
 2. `worker`      what Ray Train calls on every worker: where it computes, whom it reports to.
 3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.
-4. `strategy`    how gradients meet; `ddp` is one, `batch_norm` the part of it that looks at all workers' rows.
+4. `strategy`    how gradients meet: `ddp`, with `batch_norm` over all workers' rows, or `exact`, with its `tree`; `update` follows.
 5. `optimize`    optimizers, and the learning rate as a pure function of the step.
 6. `ledger`      what each step summed up to, and the metrics that come of it.
 7. `evaluate`    a split's metrics, every row exactly once.

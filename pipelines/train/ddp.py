@@ -7,16 +7,15 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import synchronised
-from pipelines.train.optimize import optimizer
 from pipelines.train.place import Place, seed
 from pipelines.train.precision import Precision, precision_of
+from pipelines.train.update import Update
 
 
 class DataParallel:
@@ -38,8 +37,7 @@ class DataParallel:
             # It divides by the number of workers, which `_forward` makes good.
             self._loss = self._together = DistributedDataParallel(loss, gradient_as_bucket_view=True)
             self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
-        self._optimizer = optimizer(settings, self.model.parameters())
-        self._scaler = torch.amp.GradScaler(place.device.type, enabled=self._precision.scaled)
+        self._update = Update(settings, self.model, place, self._precision)
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
@@ -53,22 +51,19 @@ class DataParallel:
         counts = torch.tensor([float(_rows(batch)), *votes], dtype=torch.float64).to(self._place.device, non_blocking=True)
         for part in passes[:-1]:
             with self._together.no_sync() if self._together else nullcontext():
-                self._backward(part, own)
+                self._update.backward(self._forward(part, own))
         loss = self._forward(passes[-1], own)
         # Sums meet while the backward runs; dividing the gradients afterwards costs one pass over them, if any.
         sums = torch.cat([own, counts])
         meeting = dist.all_reduce(sums, async_op=True) if self._together else None
-        self._scaler.scale(loss).backward()
+        self._update.backward(loss)
         if meeting is not None:
             meeting.wait()
-        norm = self._finish(rate, sums[1])
+        norm = self._update.apply(rate, sums[1])
         return torch.cat([norm.double().reshape(1), own[:1], sums])
 
-    @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        self.model.eval()
-        with self._precision.autocast(self._place.device.type):
-            return cast(Tensor, self.model(batch))
+        return self._update.predict(batch)
 
     def settle(self) -> None:
         """Average the workers' batch norm statistics: each saw its own rows."""
@@ -80,41 +75,16 @@ class DataParallel:
                     buffer.div_(self._place.world_size)
 
     def state_dict(self) -> dict[str, Any]:
-        model, optimizer = get_state_dict(self.model, self._optimizer)
-        return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
+        return self._update.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        set_state_dict(self.model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        self._scaler.load_state_dict(state["scaler"])
+        self._update.load_state_dict(state)
 
     def _forward(self, part: Batch, own: Tensor) -> Tensor:
         """The part's loss, scaled so that fp16 holds it; its sum and weight are added to `own`."""
         loss, weight = self._loss(part)
         own += torch.stack([loss.detach().double(), weight.detach().double()])
         return loss * (self._place.world_size / self._settings.global_batch)
-
-    def _backward(self, part: Batch, own: Tensor) -> None:
-        self._scaler.scale(self._forward(part, own)).backward()
-
-    @torch.no_grad()
-    def _finish(self, rate: float, weight: Tensor) -> Tensor:
-        """Turn sums into the mean, clip, and step. Returns the mean gradient's norm."""
-        if self._precision.scaled:
-            self._scaler.unscale_(self._optimizer)
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        # Gradients are sums divided by global_batch, which is the weight itself unless rows weigh differently.
-        factor = torch.where(weight > 0, self._settings.global_batch / weight, 0.0)
-        norm = nn.utils.get_total_norm(gradients) * factor.float()
-        if self._settings.clip_norm is not None:
-            factor = factor * (self._settings.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        if factor.device.type != "cpu" or factor.item() != 1:
-            torch._foreach_mul_(gradients, factor.float())
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._optimizer.zero_grad()
-        return norm
 
 
 class _Loss(nn.Module):

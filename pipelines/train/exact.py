@@ -68,7 +68,7 @@ class Exact:
         counted = meet(worker_nodes(block, shards, sums.__getitem__), self._plays, shards)
         self._move(before, total, counted)
         norm = self._update.apply(rate, counted[1].to(self._place.device))
-        return torch.cat([torch.stack([norm.double().cpu(), counted.new_tensor(own_loss)]), counted[:2], self._votes(votes)]).to(
+        return torch.cat([torch.stack([norm.double().cpu(), counted.new_tensor(own_loss)]), counted[:3], self._votes(votes)]).to(
             norm.device
         )
 
@@ -91,8 +91,8 @@ class Exact:
         return met
 
     def _pass(self, microbatch: Batch, before: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """A shard's flat vector, and its float64 sums on the CPU: loss, weight, passes made, and the rise of every
-        counting buffer."""
+        """A shard's flat vector, and its float64 sums on the CPU: loss, weight, rows, whether there were any,
+        and the rise of every counting buffer."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._place.device)
         rows = len(next(iter(microbatch.values())))
         parts = min(self._settings.accumulate, rows)
@@ -105,7 +105,7 @@ class Exact:
             self._update.backward(loss / self._settings.global_batch)
         starts = [start for start in before if not start.is_floating_point()]
         rises = [(buffer - start).flatten().double().cpu() for buffer, start in zip(self._counting, starts, strict=True)]
-        return self._flat(before), torch.cat([sums.cpu(), sums.new_tensor([rows > 0]).cpu(), *rises])
+        return self._flat(before), torch.cat([sums.cpu(), torch.tensor([rows, rows > 0], dtype=torch.float64), *rises])
 
     @torch.no_grad()
     def _flat(self, before: list[Tensor]) -> Tensor:
@@ -136,7 +136,7 @@ class Exact:
         *pieces, used = total.split(self._sizes)
         for number, parameter in enumerate(self._parameters):
             parameter.grad = pieces[number].view_as(parameter) if used[number] > 0 else None
-        ran, at = float(counted[2]), 3
+        ran, at = float(counted[3]), 4
         for piece, buffer in zip(pieces[len(self._parameters) :], self._drifting, strict=True):
             buffer.add_(piece.view_as(buffer) / ran)
         for buffer in self._counting:

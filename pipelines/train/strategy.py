@@ -47,7 +47,7 @@ class Strategy(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-STRATEGIES = {"ddp": DataParallel, "exact": Exact}
+STRATEGIES: dict[str, type[DataParallel] | type[Exact]] = {"ddp": DataParallel, "exact": Exact}
 
 
 def strategy_of(settings: Train, task: Task, place: Place, weights: Mapping[str, Tensor] | None = None) -> Strategy:
