@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("LOCKSTEP_HOME", str(Path.cwd()))
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     etl_seconds = timed(etl, arguments)
     with ray_address() as address:
         train_seconds = timed(train, arguments, address)

@@ -30,7 +30,7 @@ THIRD_PARTIES = {
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tracking": {"mlflow", "numpy", "pandas"},
     "learning": set(),
-    "etl": {"numpy", "pandas", "pyarrow", "pyspark"},
+    "etl": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
     "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
     "jobs": set(),
@@ -63,12 +63,12 @@ def faults(room: str, imports: set[str]) -> list[str]:
     for name in sorted(imports):
         top, _, rest = name.partition(".")
         other = rest.split(".")[0]
-        if top == "pipelines":
+        if top == "pipelines" and rest:
             if other not in LEVEL:
                 found.append(f"{name}: no layer has a room {other}")
             elif other != room and (LEVEL[other] >= LEVEL[room] or (room, other) in STRANGERS):
                 found.append(f"{name}: {room} may not know {other}")
-        elif top not in sys.stdlib_module_names and top not in THIRD_PARTIES[room]:
+        elif top not in sys.stdlib_module_names and top not in {"pipelines", *THIRD_PARTIES[room]}:
             found.append(f"{name}: {room} may import {', '.join(sorted(THIRD_PARTIES[room])) or 'no third party'}")
     return found
 
