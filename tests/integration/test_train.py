@@ -1,0 +1,190 @@
+"""Training through Ray Train and MLflow, on a small version: one true run, through kills, interrupts and bad numbers."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import mlflow
+import pandas as pd
+import psutil
+import pytest
+from mlflow import MlflowClient
+from trainings import FEATURES, training, version_of
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.errors import CorruptError, NonFiniteError, TrainingError
+from pipelines.train.run import Result, train
+from pipelines.train.weights import from_bytes, model_digest
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+LONG: dict[str, Any] = {"rows": 12_000, "workers": 2, "epochs": 4, "checkpoint": {"every_steps": 40}}
+"""Four epochs of 187 steps: long enough to be disturbed."""
+EPOCH, STRIDE = 12_000 // 64, 2
+
+
+def history(config: Config, run_id: str, name: str) -> list[int]:
+    return sorted(metric.step for metric in MlflowClient(config.tracking.uri).get_metric_history(run_id, name))
+
+
+def latest_run(config: Config) -> Any:
+    client = MlflowClient(config.tracking.uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    return client.search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"])[0]
+
+
+@contextmanager
+def once_at(config: Config, step: int, act: Callable[[], None]) -> Iterator[None]:
+    """Act, once, when the run has reached that step, as far as its folder tells."""
+
+    def look() -> None:
+        while True:
+            for file in Path(config.train.storage).glob("*/progress.json"):
+                if json.loads(file.read_text())["step"] >= step:
+                    return act()
+            time.sleep(0.05)
+
+    thread = Thread(target=look, daemon=True)
+    thread.start()
+    yield
+    assert not thread.is_alive(), "the run was over before it could be disturbed"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("train")
+
+
+@pytest.fixture(scope="module")
+def trained(home: Path) -> tuple[Config, Result]:
+    config = training(home, workers=2)
+    return config, train(config)
+
+
+def test_a_training_becomes_one_finished_run(trained: tuple[Config, Result]) -> None:
+    config, result = trained
+    run = latest_run(config)
+    assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
+    steps = list(range(1, 3 * (2_000 // 64) + 1))
+    for name in ("train/loss", "train/grad_norm", "train/learning_rate", "train/rows_per_second", "train/data_wait_fraction"):
+        assert history(config, result.run_id, name) == steps, name
+    assert history(config, result.run_id, "validation/auc") == [31, 62, 93]
+    assert history(config, result.run_id, "test/auc") == [93]
+    assert run.data.metrics["test/auc"] == result.metrics["test/auc"] > 0.9
+    assert result.rows == 93 * 64
+
+
+def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
+    config, result = trained
+    tags = latest_run(config).data.tags
+    assert tags["dataset.digest"] == version_of(config).digest
+    assert tags["strategy"] == "ddp"
+    assert tags["ray.job_id"]
+    weights = from_bytes(Path(tracking.weights_file(config.tracking.uri, result.run_id)).read_bytes())
+    assert tags["model.digest"] == result.model_digest == model_digest(weights)
+
+
+def test_its_model_takes_raw_rows(trained: tuple[Config, Result]) -> None:
+    config, result = trained
+    mlflow.set_tracking_uri(config.tracking.uri)
+    rows = pd.DataFrame({f"x{number}": [1.5, 1.5] for number in range(FEATURES)} | {"x1": [1.5, -1.5]}).astype("float32")
+    assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
+
+
+def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
+    _, earlier = trained
+    config = training(home, workers=1, init_from=earlier.run_id, epochs=1, lr=1e-9, optimizer="sgd")
+    result = train(config)
+    assert result.metrics["test/auc"] == pytest.approx(earlier.metrics["test/auc"], abs=1e-6)
+    assert f"run {result.run_id} of experiment toy" in capsys.readouterr().out
+
+
+def workers() -> list[psutil.Process]:
+    """Ray Train's worker processes below this one."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) -> None:
+    config = training(tmp_path, **LONG)
+    killed: list[int] = []
+
+    def kill() -> None:
+        victim = workers()[0]
+        killed.append(victim.pid)
+        victim.kill()
+
+    with once_at(config, EPOCH + 50, kill):
+        result = train(config)
+    assert killed
+    run = latest_run(config)
+    assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
+    assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
+    assert history(config, result.run_id, "validation/auc") == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH]
+    assert result.rows == 4 * EPOCH * 64
+    assert len(MlflowClient(config.tracking.uri).search_runs([run.info.experiment_id])) == 1
+
+
+def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = training(tmp_path, **LONG)
+    with once_at(config, 60, lambda: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(SystemExit) as left:
+        train(config)
+    assert left.value.code == 128 + signal.SIGTERM
+    interrupted = latest_run(config)
+    assert interrupted.info.status == "KILLED"
+    assert "the same command goes on from there" in capsys.readouterr().out
+    result = train(config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})}))
+    assert result.run_id == interrupted.info.run_id
+    assert latest_run(config).info.status == "FINISHED"
+    assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
+    assert result.rows == 4 * EPOCH * 64
+
+
+def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> None:
+    config = training(tmp_path, workers=2, lr=1e30, optimizer="sgd", checkpoint={"every_steps": 1})
+    with pytest.raises(NonFiniteError, match=r"step \d+: the .*the last whole checkpoint is kept"):
+        train(config)
+    assert latest_run(config).info.status == "FAILED"
+    assert list(Path(config.train.storage).glob("*/checkpoints/step-*/record.json"))
+
+
+def test_an_altered_part_fails_the_run_and_is_named(tmp_path: Path) -> None:
+    config = training(tmp_path, workers=2)
+    part = next((tmp_path / "data").glob("*/data-a/split=train/*.parquet"))
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    part.write_bytes(content)
+    with pytest.raises(CorruptError, match=part.name):
+        train(config)
+    assert latest_run(config).info.status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"global_batch": 4_096},
+            "2000 rows do not fill one global batch of 4096; lower train.global_batch, or set train.remainder to keep",
+        ),
+        ({"use_gpu": True, "workers": 2}, "train.use_gpu is true and the Ray cluster has 0 GPUs for 2 workers"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_any_worker_starts(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    config = training(tmp_path, **settings)
+    with pytest.raises(TrainingError, match=message):
+        train(config)
+    assert not Path(config.train.storage).exists()
+    assert not (tmp_path / "mlflow.db").exists()
