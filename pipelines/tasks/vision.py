@@ -36,6 +36,10 @@ class OverImages(nn.Module):
         super().__init__()
         self.column = column
         self.network = network
+        for module in network.modules():
+            # A kernel of one channel or one pixel has two layouts in one: DDP warns unless it names the one of its gradient.
+            if isinstance(module, nn.Conv2d) and module.weight.is_contiguous(memory_format=torch.channels_last):
+                module.weight.data = module.weight.data.to(memory_format=torch.channels_last)
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs)."""
