@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
+BENCHMARKS ?= etl loader train
 
 installed := $(VENV)/installed
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -12,12 +13,12 @@ export LOCKSTEP_HOME ?= $(CURDIR)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "with PYTHON=python3.12, PORT=5000, ARGS='…' for pytest or a benchmark, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
+	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
 demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
 
-test: java $(installed) ## all tests: unit, then integration; ARGS="tests/unit -k order" for some
+test: java $(installed) ## all tests, quick ones first; ARGS="tests/unit -k order" for some
 	@python -m pytest $(ARGS)
 
 ui: $(installed) ## browse the runs in MLflow's UI
@@ -28,11 +29,11 @@ lint: $(installed) ## ruff and mypy
 	@ruff format --check .
 	@mypy
 
-bench: java $(installed) ## the benchmarks, each beside its peers; ARGS="etl" for one
-	@cluster/local/bench.sh $(ARGS)
+bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl ARGS="--rows 1000000" for one
+	@set -e; for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS); done
 
-clean: ## remove .venv and caches; data, runs and mlflow.db stay
-	@rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
+clean: ## remove environments and caches; data, runs and mlflow.db stay
+	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
