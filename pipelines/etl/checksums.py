@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from pipelines.config.source import Table
 from pipelines.dataset.manifest import SourceFile
 from pipelines.etl import files
+from pipelines.etl.content import BLOCK_BYTES, naming, open_file
 from pipelines.etl.distribute import distribute
-from pipelines.etl.files import BLOCK_BYTES, File
+from pipelines.etl.files import File
 
 TASK_BYTES = 256 * 2**20
 _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
@@ -36,7 +37,7 @@ def stats(found: list[File]) -> tuple[SourceFile, ...]:
 def _hashed(found: list[File]) -> Iterator[pa.RecordBatch]:
     for file in found:
         digest, size = sha256(), 0
-        with files.naming(file.path), files.open_file(file.path) as stream:
+        with naming(file.path), open_file(file.path) as stream:
             while block := stream.read(BLOCK_BYTES):
                 digest.update(block)
                 size += len(block)

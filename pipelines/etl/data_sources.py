@@ -7,7 +7,7 @@ They run in Spark's Python workers, so this package must be installed where exec
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipelines.errors import SourceError
-from pipelines.etl.files import blocks
+from pipelines.etl.content import blocks
 from pipelines.etl.idx import read_columns
 from pipelines.etl.records import Dialect, cut
 
@@ -74,7 +74,7 @@ class PackageReader(DataSourceReader):
         return cut(blocks(self.path), self.dialect, self.path)
 
 
-def _paths(options: dict[str, str]) -> list[str]:
+def _paths(options: Mapping[str, str]) -> list[str]:
     return json.loads(options["paths"]) if "paths" in options else [options["path"]]
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import dropwhile
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,16 +13,21 @@ from pipelines.config.source import Source
 from pipelines.errors import SourceError
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
-_FILES = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "PARQUET_", "MALFORMED_", "CANNOT_MERGE_SCHEMAS", "INCONSISTENT_BEHAVIOR")
+_FILES = (
+    "CANNOT_MERGE_SCHEMAS", "FAILED_READ_FILE", "INCONSISTENT_BEHAVIOR", "MALFORMED_", "PARQUET_", "PATH_NOT_FOUND",
+    "UNABLE_TO_INFER_SCHEMA",
+)  # fmt: skip
 _QUERY = (
-    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_", "DATETIME_",
-    "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INVALID_", "MAP_KEY_", "MISSING_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_",
-    "INCOMPATIBLE_", "NESTED_AGGREGATE_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_", "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_",
-    "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
+    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_",
+    "DATETIME_", "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INCOMPATIBLE_", "INVALID_", "MAP_KEY_", "MISSING_",
+    "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
+    "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
 _NOISE = re.compile(
-    r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*", re.DOTALL
+    r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
+    re.DOTALL,
 )
+_CONDITION = re.compile(r"\s*\[([A-Z0-9_.]+)\]")
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
@@ -68,7 +74,8 @@ def _messages(error: PySparkException | Py4JJavaError) -> list[str]:
     while cause is not None:
         found.append(cause.getMessage() or cause.getClass().getSimpleName())
         cause = cause.getCause()
-    return found
+    # What lies around the first that has a condition only says that a task failed.
+    return list(dropwhile(lambda message: not _CONDITION.match(message), found)) or found
 
 
 def _ours(messages: list[str]) -> errors.LockstepError | None:
@@ -78,7 +85,7 @@ def _ours(messages: list[str]) -> errors.LockstepError | None:
 
 
 def _condition(messages: list[str]) -> str:
-    found = next((found for message in messages if (found := re.match(r"\s*\[([A-Z0-9_.]+)\]", message))), None)
+    found = _CONDITION.match(messages[0])
     return found[1] if found else ""
 
 
@@ -90,7 +97,9 @@ def _told(messages: list[str]) -> str:
 
 def _place(message: str) -> str:
     """Where in the query, as Spark marks it."""
-    found = re.search(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)", message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
+    found = re.search(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)", message) or re.search(
+        r"\(?line (\d+),? pos(?:ition)? (\d+)()", message
+    )
     return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
+from pipelines.etl.content import naming, open_file
 from pipelines.etl.distribute import distribute
-from pipelines.etl.files import naming, open_file
 
 FILES_PER_TASK = 64
 # What the best codecs reach on real columns is far below; dictionaries and run lengths do not count as compression here.
@@ -48,7 +48,9 @@ def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
     """Spark finds a row group by the offsets in the footer, and passes over those that lie nowhere."""
     found = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}
     path = next(path for path in promised if found.get(path, 0) != promised[path])
-    raise SourceError(f"{path} promises {promised[path]:,} rows, and Spark finds {found.get(path, 0):,}: its footer is corrupt; write the file again")
+    raise SourceError(
+        f"{path} promises {promised[path]:,} rows, and Spark finds {found.get(path, 0):,}: its footer is corrupt; write the file again"
+    )
 
 
 def _look(paths: list[str]) -> Iterator[pa.RecordBatch]:

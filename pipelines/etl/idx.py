@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import SourceError
-from pipelines.etl.files import content
+from pipelines.etl.content import content
 
 BATCH_BYTES = 4 * 2**20
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -51,7 +51,9 @@ def read_rows(path: str, rows_per_batch: int) -> Iterator[pa.Array]:
             values = _exactly(stream, rows * header.row_bytes)
             if len(values) < rows * header.row_bytes:
                 have = first + len(values) // max(header.row_bytes, 1)
-                raise SourceError(f"{path} is truncated: its header promises {header.shape[0]:,} rows, {have:,} are there; get the file again")
+                raise SourceError(
+                    f"{path} is truncated: its header promises {header.shape[0]:,} rows, {have:,} are there; get the file again"
+                )
             yield _array(header, values, rows)
         if stream.read(1):
             raise SourceError(f"{path} goes on after the {header.shape[0]:,} rows that its header promises; get the file again")
@@ -79,7 +81,9 @@ def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.R
 def _header(stream: pa.NativeFile, path: str) -> Header:
     start = _exactly(stream, 4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _DTYPES or not start[3]:
-        raise SourceError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}; IDX begins with 00 00, a type 08 to 0e, dimensions")
+        raise SourceError(
+            f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}; IDX begins with 00 00, a type 08 to 0e, dimensions"
+        )
     sizes = _exactly(stream, 4 * start[3])
     if len(sizes) < 4 * start[3]:
         raise SourceError(f"{path} is truncated: {start[3]} dimensions are promised, and the file ends before their sizes; get it again")
@@ -104,7 +108,9 @@ def _array(header: Header, values: bytes, rows: int) -> pa.Array:
 
 def _cast(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if pa.types.is_binary(array.type) != pa.types.is_binary(field.type):
-        raise SourceError(f"{path} holds {array.type} per row, and its column {field.name} is {field.type}; one dimension makes numbers, more make binary")
+        raise SourceError(
+            f"{path} holds {array.type} per row, and its column {field.name} is {field.type}; one dimension makes numbers, more make binary"
+        )
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:

@@ -6,6 +6,7 @@ record itself, the number of the range it was in, and its line there.
 
 import codecs
 import difflib
+from typing import cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
@@ -61,7 +62,7 @@ def options_of(name: str, table: Table) -> Options:
 def schema_of(name: str, table: Table, default: str = "") -> StructType:
     """The table's columns. Raises ConfigError if they are not DDL, or have a name that is needed here."""
     try:
-        schema = StructType.fromDDL(table.ddl or default)
+        schema = cast(StructType, StructType.fromDDL(table.ddl or default))
     except ParseException as error:
         raise ConfigError(f"source.tables.{name}.schema: {str(error).strip().splitlines()[0]} (got {table.ddl})") from error
     if taken := {field.lower() for field in schema.names} & {*ORIGIN, _VALUES, _CORRUPT, _END}:
@@ -131,7 +132,9 @@ def text_rows(records: DataFrame, schema: StructType) -> DataFrame:
 
 def _apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: str) -> DataFrame:
     """The fields of `values`, and where a record came from if it is not `sound`."""
-    missing = [F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable]
+    missing = [
+        F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
+    ]
     problem = F.coalesce(F.col(PROBLEM), F.when(~sound, F.lit(reason)), *missing)
     return parsed.select(*[values[name].alias(name) for name in schema.names], *_origin(problem))
 

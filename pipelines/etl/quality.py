@@ -14,7 +14,9 @@ def quarantine(rows: DataFrame, reason: Column, source: Column | None = None) ->
     """Refused rows as they are kept: (reason, the row as JSON, where it came from if that is known)."""
     record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in rows.columns]), {"ignoreNullFields": "false"})
     return rows.select(
-        reason.cast("string").alias("reason"), record.alias("record"), (F.lit(None) if source is None else source).cast("string").alias("source")
+        reason.cast("string").alias("reason"),
+        record.alias("record"),
+        (F.lit(None) if source is None else source).cast("string").alias("source"),
     )
 
 
@@ -41,7 +43,10 @@ def check_quarantined(parsed: int, refused: dict[str, int], limit: float, sample
     total = sum(refused.values())
     if total <= limit * parsed:
         return
-    reasons = [f"  {count:,} × {reason}{_sample((samples or {}).get(reason))}" for reason, count in sorted(refused.items(), key=lambda pair: -pair[1])]
+    reasons = [
+        f"  {count:,} × {reason}{_sample((samples or {}).get(reason))}"
+        for reason, count in sorted(refused.items(), key=lambda pair: -pair[1])
+    ]
     raise QualityError(
         f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%}); source.max_quarantined allows {limit:.2%}. "
         "Mend the source or the query, or raise it:\n" + "\n".join(reasons)

@@ -179,7 +179,11 @@ def _check_header(record: str, dialect: Dialect, path: str) -> None:
     """The header must name the schema's columns, in their order."""
     quoting = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     try:
-        names = next(csv.reader([record], delimiter=dialect.separator, **quoting)) if len(dialect.separator) == 1 else record.split(dialect.separator)
+        names = (
+            next(csv.reader([record], delimiter=dialect.separator, **quoting))
+            if len(dialect.separator) == 1
+            else record.split(dialect.separator)
+        )
     except csv.Error:
         names = [record[:200]]
     if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:

@@ -1,10 +1,14 @@
-"""The Spark session: how it starts, and the settings that content depends on."""
+"""The Spark session: how it starts, what its content depends on, and what it prints."""
 
+import logging
 import os
 import sys
+import warnings
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
@@ -13,38 +17,64 @@ CONTENT = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.parquet.mergeSchema": "false",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Of files that do not say which calendar they are in; a table's options can say LEGACY.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
+    # A parser that leaves out columns nobody asked for also leaves out what is wrong with them.
+    "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    "spark.sql.json.enableExactStringParsing": "true",
 }
-# These only decide how fast they come.
+# These decide only how fast they come.
 SPEED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
+# They print the stack of every failed task; the driver gets the same as an exception.
+TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def session(name: str) -> SparkSession:
     """The running session, or a new one: on the master that spark-submit names, else on all cores of this machine.
 
-    Python workers run the interpreter that runs this, unless PYSPARK_PYTHON says otherwise: the system's own Python
-    lacks pyarrow.
+    Python workers run the interpreter that runs this, unless PYSPARK_PYTHON says otherwise (the system's own Python
+    lacks pyarrow), and look for this package also where it was found here.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*] pyspark-shell")
-    if "local" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    arguments = os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "" if under_submit else "--master local[*] pyspark-shell")
+    if "local" in arguments and not under_submit:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = builder.getOrCreate()
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    spark = SparkSession.builder.appName(name).config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
-    spark.sparkContext.setLogLevel("ERROR")
+    _hush(spark)
     for source in DATA_SOURCES:
         spark.dataSource.register(source)
     return spark
+
+
+def _python_path() -> str:
+    here = str(Path(pipelines.__file__).parents[1])
+    return os.pathsep.join(dict.fromkeys([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+
+
+def _hush(spark: SparkSession) -> None:
+    """Leave errors, but for those that are told elsewhere."""
+    spark.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    jvm = spark._jvm
+    assert jvm is not None
+    log4j = jvm.org.apache.logging.log4j
+    for logger in TALKATIVE:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

@@ -36,10 +36,7 @@ def well_quoted(texts: pa.StringArray, separator: str, quote: str, escape: str, 
     """Which records have quotes only around whole values."""
     escaped = escape not in ("", quote)
     quote, separator, escape = re.escape(quote), re.escape(separator), re.escape(escape)
-    if escaped:
-        inside = rf"(?:[^{quote}{escape}]|{escape}.)*"
-    else:
-        inside = f"(?:[^{quote}]|{quote}{quote})*"
+    inside = rf"(?:[^{quote}{escape}]|{escape}.)*" if escaped else f"(?:[^{quote}]|{quote}{quote})*"
     blanks = r"[ \t]*"
     value = f"{blanks if ignore_leading_blanks else ''}{quote}{inside}{quote}{blanks}"
     whole = rf"(?s)\A(?:(?:[^{quote}]*{separator})?{value}(?:{separator}|\z))*[^{quote}]*\z"

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pipelines.config.source import Source, Table
 from pipelines.errors import SourceError
 from pipelines.etl import files, parse
+from pipelines.etl.content import lines
 from pipelines.etl.distribute import distribute
 from pipelines.etl.faults import source_errors, table_errors
 from pipelines.etl.files import Range
@@ -104,7 +105,9 @@ def _malformed(spark: SparkSession, name: str, found: _Parsed) -> DataFrame:
     """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in the middle of a file."""
     places = [(number, piece.file.path, piece.start) for number, piece in enumerate(found.ranges)]
     origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
-    source = F.concat(F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit("")))
+    source = F.concat(
+        F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit(""))
+    )
     return (
         found.rows.where(F.col(PROBLEM).isNotNull())
         .join(F.broadcast(origins), RANGE)
@@ -151,7 +154,7 @@ def _records(spark: SparkSession, table: Table, dialect: Dialect) -> _Parsed:
 
 def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, piece in pieces:
-        for batch in cut(files.lines_of(piece), dialect, piece.file.path, start=piece.start == 0):
+        for batch in cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0):
             ranges = pa.array([number] * len(batch), pa.int32())
             yield pa.record_batch([*batch.columns, ranges], names=[RECORD, PROBLEM, LINE, RANGE])
 
@@ -162,7 +165,9 @@ def _read_in_place(spark: SparkSession, name: str, table: Table, options: Option
     listed = (reader.schema("_ int") if table.format == "parquet" else reader).load(paths).inputFiles()
     there = files.find(table.path)
     if len(listed) != len(there) and not {"pathglobfilter", "modifiedbefore", "modifiedafter"} & options.keys():
-        raise SourceError(f"{table.path} holds {len(there)} files, of which Spark reads {len(listed)}; set options: {{recursiveFileLookup: true}}")
+        raise SourceError(
+            f"{table.path} holds {len(there)} files, of which Spark reads {len(listed)}; set options: {{recursiveFileLookup: true}}"
+        )
     if table.format == "binaryFile":
         return _Parsed(spark.read.format("binaryFile").options(**options).load(paths), len(listed))
     rows = spark.read.options(**options).parquet(*paths)

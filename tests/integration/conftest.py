@@ -1,20 +1,44 @@
-"""One Spark session and one Ray cluster for all integration tests."""
+"""One Spark session and one Ray cluster for all integration tests, each started by the first test that asks."""
 
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+# 4 partitions for a shuffle are enough.
+SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
+SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
+OBJECT_STORE_BYTES = 128 * 2**20
+os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
+def spark() -> Iterator[SparkSession]:
     from pipelines.etl.session import session
 
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --conf spark.ui.enabled=false pyspark-shell")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = SPARK
     spark = session("tests")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A Ray of 4 CPUs in this process, with a token of its own, apart from any other Ray of the machine."""
+    import ray
+
+    # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    (folder / "token").write_text(secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
+    os.environ.pop("RAY_AUTH_TOKEN", None)
+    os.environ.pop("RAY_ADDRESS", None)
+    ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(folder))
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)

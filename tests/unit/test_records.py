@@ -12,7 +12,9 @@ LINES = Dialect(quote='"')
 VALUES_WITH_BREAKS = Dialect(quote='"', multiline=True)
 
 
-def records(text: str | bytes, dialect: Dialect = LINES, block_bytes: int = 1 << 20, start: bool = True) -> list[tuple[str, str | None, int]]:
+def records(
+    text: str | bytes, dialect: Dialect = LINES, block_bytes: int = 1 << 20, start: bool = True
+) -> list[tuple[str, str | None, int]]:
     data = text.encode() if isinstance(text, str) else text
     blocks = [data[begin : begin + block_bytes] for begin in range(0, len(data), block_bytes)]
     return [tuple(row.values()) for batch in cut(blocks, dialect, "people.csv", start) for row in batch.to_pylist()]
@@ -131,6 +133,10 @@ def test_an_endless_record_is_refused(monkeypatch):
         records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)
 
 
-@given(st.text('ab",\r\n\\', max_size=60), st.integers(1, 20), st.sampled_from([LINES, VALUES_WITH_BREAKS, Dialect(quote='"', escape="\\", multiline=True)]))
+@given(
+    st.text('ab",\r\n\\', max_size=60),
+    st.integers(1, 20),
+    st.sampled_from([LINES, VALUES_WITH_BREAKS, Dialect(quote='"', escape="\\", multiline=True)]),
+)
 def test_blocks_do_not_matter(text, block_bytes, dialect):
     assert records(text, dialect, block_bytes) == records(text, dialect)

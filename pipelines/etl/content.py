@@ -1,0 +1,114 @@
+"""What is in a file, on any file system pyarrow knows, or inside an installed Python package (package://name/file)."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import FileSystem, LocalFileSystem
+
+from pipelines.errors import SourceError
+
+PACKAGE = "package://"
+BLOCK_BYTES = 4 * 2**20
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A failing file system's OSError as a SourceError that names the path."""
+    try:
+        yield
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+
+
+def locate(path: str) -> tuple[FileSystem, str]:
+    """The file system of a path or URI, and the path on it. Raises SourceError if no file system knows it."""
+    if path.startswith("file:"):
+        path = unquote(urlsplit(path).path)
+    if "://" not in path:
+        return LocalFileSystem(), str(Path(path).absolute())
+    scheme, _, rest = path.partition("://")
+    authority, slash, key = rest.partition("/")
+    key, question, settings = key.partition("?")
+    try:
+        filesystem, root = _file_system({"s3a": "s3", "s3n": "s3"}.get(scheme, scheme), authority, question + settings)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: {error}; give a local path or a URI that pyarrow knows, such as s3://bucket/path") from error
+    return filesystem, f"{root.rstrip('/')}{slash}{key}"
+
+
+@lru_cache(maxsize=64)
+def _file_system(scheme: str, authority: str, settings: str) -> tuple[FileSystem, str]:
+    """Connecting costs a round trip, so a file system is kept for all the paths on it."""
+    return FileSystem.from_uri(f"{scheme}://{authority}/{settings}")
+
+
+def splits(path: str) -> bool:
+    """Whether reading may start in the middle of the file."""
+    return not path.startswith(PACKAGE) and not path.endswith(COMPRESSED)
+
+
+def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
+    """The file's bytes as they lie, for reading anywhere in it."""
+    if path.startswith(PACKAGE):
+        return _open_resource(path)
+    filesystem, inner = locate(path)
+    return filesystem.open_input_file(inner)
+
+
+@contextmanager
+def content(path: str) -> Iterator[pa.NativeFile]:
+    """The file's content from its beginning, decompressed by its ending. Raises SourceError if it cannot be read."""
+    with naming(path), open_file(path) as raw:
+        yield pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
+
+
+def blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """The file's content, in pieces. Raises SourceError if it breaks off or cannot be read."""
+    with content(path) as stream:
+        while block := stream.read(block_bytes):
+            yield block
+
+
+def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
+    """The content of all lines that begin at bytes [start, stop) of a file; all content if the file does not split."""
+    if not splits(path):
+        yield from blocks(path)
+        return
+    with naming(path), open_file(path) as stream:
+        position, end = _line_start(stream, start), _line_start(stream, stop)
+        stream.seek(position)
+        while block := stream.read(min(BLOCK_BYTES, end - position)):
+            position += len(block)
+            yield block
+
+
+def _line_start(stream: pa.NativeFile, offset: int) -> int:
+    """Where the first line begins that does not begin before `offset`."""
+    if offset == 0:
+        return 0
+    # From the byte before: a line that begins at `offset` has its predecessor's end there.
+    position = offset - 1
+    stream.seek(position)
+    while block := stream.read(2**16):
+        if (found := block.find(b"\n")) >= 0:
+            return position + found + 1
+        position += len(block)
+    return position
+
+
+@contextmanager
+def _open_resource(path: str) -> Iterator[pa.NativeFile]:
+    package, _, name = path.removeprefix(PACKAGE).partition("/")
+    try:
+        resource: Any = files(package).joinpath(name)
+    except ModuleNotFoundError as error:
+        raise SourceError(f"{path}: {error}; install the package on every machine that Spark uses") from error
+    with as_file(resource) as local, pa.OSFile(str(local)) as stream:
+        yield stream

@@ -1,0 +1,222 @@
+"""Files that were made to break readers: each is read right, kept apart, or refused by name. None is silently wrong."""
+
+import csv
+import json
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from raw import raw
+
+from pipelines.config.source import Source
+from pipelines.errors import SourceError
+from pipelines.etl.records import Dialect, cut
+from pipelines.etl.sources import Tables, read_tables, source_errors
+
+
+def read(spark: SparkSession, **tables: dict[str, Any]) -> Tables:
+    return read_tables(spark, Source.model_validate({"tables": tables, "query": "SELECT 1"}))
+
+
+def texts(spark: SparkSession, view: str) -> Counter:
+    """A view's rows as tuples, NULL as the empty string."""
+    return Counter(tuple("" if value is None else value for value in row) for row in spark.table(view).collect())
+
+
+def columns(names: list[str]) -> str:
+    return ", ".join(f"`{name}` string" for name in names)
+
+
+@pytest.mark.parametrize("multiline", [True, False])
+def test_csv_spectrum(spark: SparkSession, multiline: bool) -> None:
+    files = {path.stem: path for path in sorted(raw("hostile", "csv-spectrum", "csvs").glob("*.csv"))}
+    expected = {name: json.loads((path.parents[1] / "json" / f"{name}.json").read_text()) for name, path in files.items()}
+    table = {"format": "csv", "options": {"header": True, "multiLine": multiline}}
+    found = read(spark, **{name: table | {"path": str(path), "schema": columns(list(expected[name][0]))} for name, path in files.items()})
+    assert len(files) == 11
+    for name, rows in expected.items():
+        # The files were once checked out with other line breaks than they were made with.
+        breaks = "\r\n" if b"\r" in files[name].read_bytes() else "\n"
+        wanted = Counter(tuple(value.replace("\r\n", breaks) for value in row.values()) for row in rows)
+        got = texts(spark, name)
+        if multiline or "newlines" not in name:
+            assert got == wanted, name
+        else:
+            assert got < wanted, name
+            assert sum(got.values()) < found.parsed[name], name
+    assert bool(found.refused) != multiline
+
+
+SEPARATORS = {".tsv": "\t", ".psv": "|", ".ssv": ";"}
+ENCODINGS = {
+    "characters.csv": "big5", "spanish_chars.csv": "latin-1", "sparse_with_column_errors.csv": "cp1252", "utf-16le_encoded.csv": "utf-16",
+}  # fmt: skip
+
+
+def oracle(path: Path, encoding: str) -> tuple[Counter, int]:
+    """The rows that Python's own reader finds, of the width that most of them have; bytes that are no text as `\\xff`."""
+    text = path.read_bytes().decode(encoding, "backslashreplace").removeprefix("\ufeff")
+    rows = [tuple(row) for row in csv.reader(StringIO(text, newline=""), delimiter=SEPARATORS.get(path.suffix, ",")) if row]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 1
+    return Counter(row for row in rows if len(row) == width), width
+
+
+def messy(path: Path, encoding: str = "utf-8") -> dict[str, Any]:
+    schema = columns([f"c{number}" for number in range(oracle(path, encoding)[1])])
+    options = {"sep": SEPARATORS.get(path.suffix, ","), "multiLine": True, "encoding": encoding}
+    return {"format": "csv", "path": str(path), "schema": schema, "options": options}
+
+
+def test_messytables(spark: SparkSession) -> None:
+    """As if all were UTF-8: rows are those that Python's own reader finds, and any that differ are refused."""
+    paths = sorted(raw("hostile", "messytables", "horror").iterdir())
+    refused = {"simple.unknown": "holds no rows", "utf-16le_encoded.csv": "is UTF-16; set options: {encoding: UTF-16"}
+    for path in paths:
+        if path.name in refused:
+            with pytest.raises(SourceError, match=f"{path} {refused[path.name]}"):
+                read(spark, t=messy(path))
+    tables = {f"t{number}": path for number, path in enumerate(paths) if path.name not in refused}
+    found = read(spark, **{name: messy(path) for name, path in tables.items()})
+    for name, path in tables.items():
+        got, (wanted, _) = texts(spark, name), oracle(path, "utf-8")
+        apart = sum(rows for reason, rows in found.refused.items() if reason.startswith(f"{name}: "))
+        assert got <= wanted, (path.name, list((got - wanted).items())[:3])
+        assert apart or got == wanted, path.name
+        assert sum(got.values()) + apart == found.parsed[name], path.name
+
+
+def test_messytables_in_their_encodings(spark: SparkSession) -> None:
+    paths = [raw("hostile", "messytables", "horror", name) for name in ENCODINGS]
+    tables = {f"t{number}": messy(path, ENCODINGS[path.name]) for number, path in enumerate(paths)}
+    found = read(spark, **tables)
+    for name, path in zip(tables, paths, strict=True):
+        assert texts(spark, name) == oracle(path, ENCODINGS[path.name])[0], path.name
+    assert all("not a csv record" in reason for reason in found.refused)
+
+
+def test_json_test_suite_as_lines(spark: SparkSession, tmp_path: Path) -> None:
+    """Each file's text as the value of a record's field, a line each."""
+    files = [
+        path for path in sorted(raw("hostile", "JSONTestSuite", "test_parsing").glob("*.json")) if b"\n" not in path.read_bytes().strip()
+    ]
+    lines = [b'{"v": ' + path.read_bytes().strip() + b"}" for path in files]
+    (tmp_path / "lines.json").write_bytes(b"\n".join(lines))
+    tables = read(spark, t={"format": "json", "path": str(tmp_path), "schema": "v string"})
+    assert tables.rows_parsed == len(files) > 290
+    assert tables.malformed is not None
+    refused = {files[int(row.source.rpartition(":")[2]) - 1].name for row in tables.malformed.collect()}
+    assert {path.name for path in files if path.name.startswith("n_")} - refused == set()
+    assert {name for name in refused if name.startswith("y_")} == set()
+
+
+def test_json_test_suite_as_documents(spark: SparkSession) -> None:
+    """What must parse: objects become rows, and other values are kept apart, for they are no records."""
+    folder = raw("hostile", "JSONTestSuite", "test_parsing")
+    table = {"format": "json", "path": f"{folder}/y_*.json", "schema": "a string, asd string, b int", "options": {"multiLine": True}}
+    tables = read(spark, t=table)
+    records = [value for path in sorted(folder.glob("y_*.json")) for value in _records(json.loads(path.read_bytes()))]
+    objects = [value for value in records if isinstance(value, dict)]
+    assert tables.rows_parsed == len(records)
+    assert spark.table("t").count() == len(objects) >= 10
+    assert {row.a for row in spark.table("t").collect()} >= {"b", "[]"}
+
+
+def _records(document: Any) -> list[Any]:
+    return document if isinstance(document, list) else [document]
+
+
+def test_json_test_suite_is_not_read_where_it_must_not_be() -> None:
+    """What Python's scanner lets pass goes on to Spark's parser, for which the other tests speak."""
+    passed = set()
+    for path in sorted(raw("hostile", "JSONTestSuite", "test_parsing").glob("n_*.json")):
+        try:
+            batches = list(cut([path.read_bytes()], Dialect(json=True, whole=True), str(path)))
+        except SourceError as error:
+            assert str(path) in str(error)
+        else:
+            passed |= {text for batch in batches for text in batch["record"].to_pylist()}
+    assert passed == {"NaN", "-NaN", "Infinity", "-Infinity", "-"} & passed
+
+
+def read_parquet(spark: SparkSession, name: str, path: Path, **options: Any) -> pa.Table:
+    table = {"format": "parquet", "path": str(path), "options": options}
+    source = Source.model_validate({"tables": {name: table}})
+    with source_errors(source):
+        read_tables(spark, source)
+        return spark.sql(source.sql).toArrow()
+
+
+def test_corrupt_parquet_is_refused_by_name(spark: SparkSession) -> None:
+    folder = raw("hostile", "parquet-testing")
+    damaged = ["datapage_v1-corrupt-checksum", "rle-dict-uncompressed-corrupt-checksum", "nation.dict-malformed", "large_string_map.brotli"]
+    paths = [*sorted((folder / "bad_data").iterdir()), *[folder / "data" / f"{name}.parquet" for name in damaged]]
+    for path in paths:
+        # Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it.
+        if path.name == "ARROW-GH-43605.parquet":
+            continue
+        with pytest.raises(SourceError, match=f"^source.tables.t: .*{path.name}") as caught:
+            read_parquet(spark, "t", path)
+        assert len(str(caught.value)) < 600
+        assert "\n" not in str(caught.value)
+    assert len(paths) == 12
+
+
+def test_a_small_file_cannot_take_gigabytes(spark: SparkSession) -> None:
+    path = raw("hostile", "parquet-testing", "data", "large_string_map.brotli.parquet")
+    with pytest.raises(SourceError, match=r"column arr.key_value.key asks for 2,147,483,749 bytes of memory out of 3,346 in the file"):
+        read_parquet(spark, "t", path)
+
+
+def test_parquet_of_many_writers(spark: SparkSession) -> None:
+    """Each file is read as Arrow reads it, or refused by name."""
+    paths = sorted(path for path in raw("hostile", "parquet-testing", "data").glob("*.parquet*") if path.suffix != ".json")
+
+    def compare(path: Path) -> bool:
+        try:
+            table = read_parquet(spark, re.sub(r"\W", "_", path.name), path)
+        except SourceError as error:
+            assert path.name in str(error)
+            return False
+        expected = pq.ParquetFile(path).read()
+        assert table.num_rows == expected.num_rows, path.name
+        for field in expected.schema:
+            if (
+                pa.types.is_integer(field.type)
+                or pa.types.is_floating(field.type)
+                or pa.types.is_string(field.type)
+                or pa.types.is_binary(field.type)
+            ):
+                got = table[field.name].cast(field.type) if pa.types.is_integer(field.type) else table[field.name]
+                assert repr(got.to_pylist()) == repr(expected[field.name].to_pylist()), (path.name, field)
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        read_right = sum(pool.map(compare, paths))
+    assert read_right >= 50
+
+
+def test_old_calendars(spark: SparkSession) -> None:
+    """Files of Spark 2.4.5 do not say that they are in the Julian calendar, those of 2.4.6 do: both as Spark reads them."""
+    folder = raw("hostile", "comet-spark-testdata", "spark", "src", "test", "resources", "test-data")
+    time = {
+        "date": "",
+        "millis": " 09:02:03.123",
+        "micros": " 09:02:03.123456",
+        "int96_plain": " 09:02:03.123456",
+        "int96_dict": " 09:02:03.123456",
+    }
+    for version, day in (("v2_4_5", "07"), ("v2_4_6", "01"), ("v3_2_0", "01")):
+        for kind, clock in time.items():
+            path = folder / f"before_1582_{'' if kind == 'date' else 'timestamp_'}{kind}_{version}.snappy.parquet"
+            read(spark, t={"format": "parquet", "path": str(path)})
+            assert spark.sql("SELECT min(CAST(plain AS string)) FROM t").collect() == [(f"1001-01-{day}{clock}",)]
+    table = {"format": "parquet", "path": f"{folder}/before_1582_date_v2_4_5.snappy.parquet", "options": {"datetimeRebaseMode": "LEGACY"}}
+    read(spark, t=table)
+    assert spark.sql("SELECT min(CAST(plain AS string)) FROM t").collect() == [("1001-01-01",)]
