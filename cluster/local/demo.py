@@ -64,7 +64,7 @@ def train(arguments: list[str], address: str) -> None:
     job = ["--working-dir", ".", "--", "python", "jobs/train.py", *arguments]
     show(["ray", "job", "submit", *job])
     name = f"lockstep-{os.getpid()}-{time.time_ns()}"
-    passed = {key: value for key, value in os.environ.items() if key.startswith(("LOCKSTEP_", "MLFLOW_"))}
+    passed = {key: value for key, value in os.environ.items() if key.startswith(("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS"))}
     environment = {"env_vars": {**passed, "RAY_JOB_STOP_WAIT_TIME_S": str(JOB_STOP_SECONDS)}}
     options = ["--address", address, "--submission-id", name, "--no-wait", "--runtime-env-json", json.dumps(environment)]
     client = JobSubmissionClient(address, headers=authorization())

@@ -24,15 +24,15 @@ STOP_SECONDS = 15
 
 @contextmanager
 def ray_address() -> Iterator[str]:
-    """Address of the job server, for `ray job submit --address`; sets this process's RAY_AUTH_… variables.
+    """Address of the job server, for `ray job submit --address`; sets this process's RAY_… variables for Ray's commands.
 
-    RAY_API_SERVER_ADDRESS names a running one, else the usual port is asked. Only one that takes this user's token and
-    has this version of Ray will do; otherwise a Ray of our own is started on free ports, with a token of its own.
+    RAY_API_SERVER_ADDRESS names a running one, else the usual port is asked. Only one that has this version of Ray and
+    takes this user's token, or asks for none, will do; otherwise one of our own is started, on free ports, with a token.
     """
-    os.environ["RAY_AUTH_MODE"] = "token"
     named = os.environ.get("RAY_API_SERVER_ADDRESS")
     address = named or "http://127.0.0.1:8265"
-    if answers(address):
+    if answers(address, authorization()):
+        os.environ["RAY_AUTH_MODE"] = "disabled" if answers(address, {}) else "token"
         print(f"using the Ray at {address}")
         yield address
     elif named:
@@ -44,27 +44,31 @@ def ray_address() -> Iterator[str]:
 
 @contextmanager
 def own_ray() -> Iterator[str]:
+    """A Ray with token authentication, in a folder of its own."""
     # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp"))
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
-    os.environ.pop("RAY_AUTH_TOKEN", None)
-    port = free_port()
-    options = ["--disable-usage-stats", f"--temp-dir={folder}", "--object-store-memory=200000000"]
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+    for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
+        os.environ.pop(name, None)
+    port, cpus = free_port(), max(2, os.cpu_count() or 1)
+    options = ["--disable-usage-stats", f"--temp-dir={folder}", "--object-store-memory=200000000", f"--num-cpus={cpus}"]
     ports = [f"--dashboard-port={port}", "--port=0", "--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}"]
     command = ["ray", "start", "--head", "--block", *ports, *options]
     try:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
             wait_for(f"http://127.0.0.1:{port}", ray, folder / "ray.log")
+            # With several Rays on a machine, what runs in this one has to be told which is its own.
+            os.environ["RAY_ADDRESS"] = (folder / "ray_current_cluster").read_text().strip()
             yield f"http://127.0.0.1:{port}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def answers(address: str) -> bool:
-    """Whether a Ray of our version is there and takes our token."""
-    request = Request(f"{address}/api/version", headers=authorization())
+def answers(address: str, headers: dict[str, str]) -> bool:
+    """Whether a Ray of our version is there and lets us in."""
+    request = Request(f"{address}/api/version", headers=headers)
     try:
         with urlopen(request, timeout=5) as reply:
             return json.load(reply).get("ray_version") == version("ray")
@@ -81,7 +85,7 @@ def authorization() -> dict[str, str]:
 
 def wait_for(address: str, ray: subprocess.Popen, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not answers(address):
+    while not answers(address, authorization()):
         if ray.poll() is not None or time.monotonic() > deadline:
             sys.exit(f"Ray did not start; its last words:\n{log.read_text()[-2000:]}")
         time.sleep(0.2)

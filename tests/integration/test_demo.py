@@ -11,7 +11,7 @@ from unittest.mock import patch
 import mlflow
 import pytest
 from mlflow.entities import Run
-from ray_head import answers, own_ray
+from ray_head import answers, authorization, own_ray
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "cluster/local/demo.py", "conf/digits.yaml"]
@@ -32,9 +32,9 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.fixture
 def running_ray(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """A Ray that someone else has started, as environment variables that lead to it."""
-    with patch.dict(os.environ, {**environment, "RAY_AUTH_MODE": "token"}), own_ray() as address:
+    with patch.dict(os.environ, environment), own_ray() as address:
         yield {**os.environ, "RAY_API_SERVER_ADDRESS": address}
-        assert answers(address), "the demo stopped a Ray that was not its own"
+        assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
 
 
 def the_run(home: Path, status: str) -> Run:
