@@ -58,9 +58,8 @@ def own_ray() -> Iterator[str]:
     command = ["ray", "start", "--head", "--block", *ports, *options]
     try:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
-            wait_for(f"http://127.0.0.1:{port}", ray, folder / "ray.log")
             # With several Rays on a machine, what runs in this one has to be told which is its own.
-            os.environ["RAY_ADDRESS"] = (folder / "ray_current_cluster").read_text().strip()
+            os.environ["RAY_ADDRESS"] = started_address(f"http://127.0.0.1:{port}", ray, folder)
             yield f"http://127.0.0.1:{port}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,12 +82,14 @@ def authorization() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def wait_for(address: str, ray: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not answers(address, authorization()):
+def started_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str:
+    """Wait until Ray has started; the address that its drivers connect to."""
+    deadline, address = time.monotonic() + START_SECONDS, folder / "ray_current_cluster"
+    while not (address.exists() and answers(job_server, authorization())):
         if ray.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"Ray did not start; its last words:\n{log.read_text()[-2000:]}")
+            sys.exit(f"Ray did not start; its last words:\n{(folder / 'ray.log').read_text()[-2000:]}")
         time.sleep(0.2)
+    return address.read_text().strip()
 
 
 def free_port() -> int:
