@@ -1,12 +1,13 @@
 """What is in a file, on any file system pyarrow knows, or inside an installed Python package (package://name/file)."""
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow.fs import FileSystem, LocalFileSystem
@@ -30,7 +31,7 @@ def naming(path: str) -> Iterator[None]:
 def locate(path: str) -> tuple[FileSystem, str]:
     """The file system of a path or URI, and the path on it. Raises SourceError if no file system knows it."""
     if path.startswith("file:"):
-        path = unquote(urlsplit(path).path)
+        path = unquote(re.sub("^file:(//[^/]*)?", "", path))
     if "://" not in path:
         return LocalFileSystem(), str(Path(path).absolute())
     scheme, _, rest = path.partition("://")

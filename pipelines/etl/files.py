@@ -8,10 +8,12 @@ Spark.
 import re
 from dataclasses import dataclass
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from pipelines.errors import SourceError
 from pipelines.etl.content import PACKAGE, locate, naming, open_file, splits
+
+_WILDCARD = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True)
@@ -65,34 +67,34 @@ def _find(path: str) -> list[File]:
         at = filesystem.get_file_info(inner)
         if at.type == FileType.File:
             return [_file(path, inner, at)]
-        if at.type == FileType.Directory:
-            found = [entry for entry in filesystem.get_file_info(FileSelector(inner, recursive=True)) if entry.is_file]
-        else:
-            found = _matching(filesystem, inner)
-    seen = [_file(path, inner, entry) for entry in found if not _hidden(entry.path, inner)]
-    if not seen:
+        if at.type == FileType.NotFound and not _WILDCARD.search(inner):
+            raise SourceError(f"{path}: no such file; give a path that exists")
+        root = inner if at.type == FileType.Directory else _WILDCARD.split(inner, maxsplit=1)[0].rpartition("/")[0]
+        below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
+    wanted = ".*" if at.type == FileType.Directory else _regex(inner)
+    found = [entry for entry in below if entry.is_file and re.fullmatch(wanted, entry.path) and not _hidden(entry.path.removeprefix(root))]
+    if not found:
         raise SourceError(
             f"{path}: {'no file in this folder' if at.type == FileType.Directory else 'no such file'}; give a path that exists"
         )
-    return seen
+    return [_file(path, inner, entry) for entry in found]
 
 
-def _matching(filesystem: FileSystem, pattern: str) -> list[FileInfo]:
-    """Files that a glob names, and those inside folders that it names."""
-    if not re.search(r"[*?\[{]", pattern):
-        return []
-    base = re.split(r"[*?\[{]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
-    wildcards = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": "|"}
-    tokens = re.findall(r"\[[^\]]*\]|.", pattern)
-    regex = "".join(token if len(token) > 1 else wildcards.get(token, re.escape(token)) for token in tokens)
-    found = filesystem.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
-    return [entry for entry in found if entry.is_file and re.fullmatch(f"{regex}(?:/.*)?", entry.path)]
+def _regex(glob: str) -> str:
+    """A glob as a regular expression, for files that it names and those in folders that it names."""
+    tokens = re.findall(r"\{[^}]*\}|\[[^\]]*\]|.", glob)
+    return "".join(map(_token_regex, tokens)) + "(?:/.*)?"
 
 
-def _hidden(path: str, root: str) -> bool:
-    """Whether a name on the way from `root` hides it; Hive's `_column=value` folders do not."""
-    below = path.removeprefix(re.split(r"[*?\[{]", root, maxsplit=1)[0])
-    return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in below.split("/"))
+def _token_regex(token: str) -> str:
+    if len(token) > 1 and token[0] == "{":
+        return f"(?:{'|'.join(re.escape(name) for name in token[1:-1].split(','))})"
+    return token if len(token) > 1 else {"*": "[^/]*", "?": "[^/]"}.get(token, re.escape(token))
+
+
+def _hidden(path: str) -> bool:
+    """Whether a name on the way hides it; Hive's `_column=value` folders do not."""
+    return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
 def _file(path: str, inner: str, entry: FileInfo) -> File:

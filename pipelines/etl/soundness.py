@@ -32,6 +32,28 @@ def where(mask: object, reason: str, problems: pa.StringArray) -> pa.StringArray
     return pc.coalesce(problems, pc.if_else(mask if isinstance(mask, pa.Array) else pa.array(mask), reason, None))
 
 
+def quotes_in(data: bytes, quote: str, escape: str) -> np.ndarray:
+    """Offsets of the quotes that open or close: doubled ones do both, escaped ones neither."""
+    if escape not in ("", quote):
+        data = re.sub(re.escape(escape.encode()) + b".", b"  ", data, flags=re.DOTALL)
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == ord(quote))
+
+
+def stray_quotes(data: bytes, quotes: np.ndarray, separator: str, quote: str) -> np.ndarray:
+    """Offsets of the quotes in whole records that do not stand where a value begins or ends, nor beside another quote.
+
+    Every second quote opens. The one before it, if that is its neighbour, closed: together they are a quote in a value.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    bounds = np.zeros(256, bool)
+    bounds[[ord(separator), ord(quote), ord("\n"), ord("\r")]] = True
+    opening, closing = quotes[0::2], quotes[1::2]
+    before = np.where(opening > 0, bounds[codes[opening - 1]], True)
+    after = np.where(closing + 1 < len(codes), bounds[codes[np.minimum(closing + 1, len(codes) - 1)]], True)
+    never_closed = quotes[-1:] if len(quotes) % 2 else quotes[:0]
+    return np.concatenate([opening[~before], closing[~after], never_closed])
+
+
 def well_quoted(texts: pa.StringArray, separator: str, quote: str, escape: str, ignore_leading_blanks: bool) -> np.ndarray:
     """Which records have quotes only around whole values."""
     escaped = escape not in ("", quote)
@@ -43,7 +65,14 @@ def well_quoted(texts: pa.StringArray, separator: str, quote: str, escape: str, 
     return pc.match_substring_regex(texts, whole).to_numpy(zero_copy_only=False)
 
 
+def half_surrogates(texts: pa.StringArray) -> np.ndarray:
+    """Which records have escapes that spell a surrogate without its partner: no text in any encoding."""
+    found = pc.match_substring_regex(texts, r"\\u[dD][89a-fA-F]").to_numpy(zero_copy_only=False)
+    for index in np.flatnonzero(found):
+        found[index] = half_surrogate(texts[index].as_py())
+    return found
+
+
 def half_surrogate(text: str) -> bool:
-    """Whether JSON's escapes spell a surrogate that has no partner: no text in any encoding."""
     bare = re.sub(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}", "", text.replace("\\\\", ""))
     return re.search(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", bare) is not None

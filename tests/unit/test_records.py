@@ -1,5 +1,7 @@
 """Text falls into records, and what a parser would have to guess is refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,3 +142,10 @@ def test_an_endless_record_is_refused(monkeypatch):
 )
 def test_blocks_do_not_matter(text, block_bytes, dialect):
     assert records(text, dialect, block_bytes) == records(text, dialect)
+
+
+@given(st.text('ab",\n \t', max_size=30), st.booleans())
+def test_quotes_are_judged_alike_with_and_without_the_short_way(text, blanks):
+    by_numpy = Dialect(quote='"', multiline=True, ignore_leading_blanks=blanks)
+    by_regex = replace(by_numpy, separator=",,")
+    assert records(text, by_numpy) == [(record.replace(",,", ","), *rest) for record, *rest in records(text.replace(",", ",,"), by_regex)]

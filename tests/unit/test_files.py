@@ -1,0 +1,117 @@
+"""Files are found as Spark finds them, and cut so that every line is in one piece."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
+
+from pipelines.errors import SourceError
+from pipelines.etl.content import blocks, lines, locate
+from pipelines.etl.files import find, ranges
+
+NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw data")
+    for name in NAMES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+GLOBS = [
+    ("", ["a.csv", "b.csv", "b.txt", "deep/er/d.csv", "x=1/c.csv"]),
+    ("/b.txt", ["b.txt"]),
+    ("/*.csv", ["a.csv", "b.csv"]),
+    ("/[b-z].{csv,txt}", ["b.csv", "b.txt"]),
+    ("/?.csv", ["a.csv", "b.csv"]),
+    ("/d*", ["deep/er/d.csv"]),
+    ("/*/*.csv", ["x=1/c.csv"]),
+]
+
+
+@pytest.mark.parametrize(("glob", "expected"), GLOBS)
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_paths_folders_and_globs(folder: Path, scheme: str, glob: str, expected: list[str]) -> None:
+    found = find(f"{scheme}{folder}{glob}".replace(" ", "%20" if scheme else " "))
+    assert [file.path.removeprefix(f"{folder}/") for file in found] == expected
+    assert [file.bytes for file in found] == [len(name) for name in expected]
+
+
+def test_several_paths_give_each_file_once(folder: Path) -> None:
+    assert [Path(file.path).name for file in find((f"{folder}/b*", f"{folder}/*.csv"))] == ["a.csv", "b.csv", "b.txt"]
+
+
+@pytest.mark.parametrize("path", ["none.csv", "*.json", "_hidden/*", "x=1/*.txt"])
+def test_a_path_without_files_is_named(folder: Path, path: str) -> None:
+    if path == "_hidden/*":
+        assert [file.bytes for file in find(f"{folder}/{path}")] == [len("_hidden/e.csv")]
+        return
+    with pytest.raises(SourceError, match="no such file"):
+        find(f"{folder}/{path}")
+
+
+def test_an_unknown_file_system_is_named() -> None:
+    with pytest.raises(SourceError, match=r"^what://is/this: .*give a local path or a URI that pyarrow knows"):
+        find("what://is/this")
+
+
+@given(lengths=st.lists(st.integers(0, 30), max_size=40), range_bytes=st.integers(1, 50), ends=st.booleans())
+def test_every_line_is_in_one_piece(folder: Path, lengths: list[int], range_bytes: int, ends: bool) -> None:
+    path = folder / "_lines" / "a.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(f"{number}{'x' * length}" for number, length in enumerate(lengths)) + "\n" * ends)
+    pieces = [piece for some in ranges(find(str(path)), range_bytes) for piece in some]
+    read = [b"".join(lines(piece.file.path, piece.start, piece.stop)) for piece in pieces]
+    assert b"".join(read) == path.read_bytes()
+    assert all(not text or text.endswith(b"\n") for position, text in enumerate(read) if any(read[position + 1 :]))
+
+
+def test_compressed_files_do_not_split(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"1\n" * 1000))
+    (tmp_path / "b.txt").write_bytes(b"2\n" * 5)
+    work = ranges(find(str(tmp_path)), 4)
+    assert [(Path(piece.file.path).name, piece.start) for pieces in work for piece in pieces] == [
+        ("a.gz", 0),
+        ("b.txt", 0),
+        ("b.txt", 4),
+        ("b.txt", 8),
+    ]
+    piece = work[0][0]
+    assert b"".join(lines(piece.file.path, piece.start, piece.stop)) == b"1\n" * 1000
+
+
+def test_small_files_share_a_task(folder: Path) -> None:
+    assert len(ranges(find(str(folder)), 1000)) == 1
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Query of URIs on an S3 server of our own, which has a bucket named raw."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    query = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+    filesystem, _ = locate(f"s3://raw/?{query}")
+    filesystem.create_dir("raw")
+    for name in NAMES:
+        with filesystem.open_output_stream(f"raw/in/{name}") as stream:
+            stream.write(name.encode())
+    yield query
+    server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_store_is_a_file_system(bucket: str, scheme: str) -> None:
+    for glob, expected in [pair for pair in GLOBS if "?" not in pair[0]]:
+        found = find(f"{scheme}://raw/in{glob}?{bucket}")
+        assert [file.path for file in found] == [f"{scheme}://raw/in/{name}?{bucket}" for name in expected]
+        assert [b"".join(blocks(file.path)).decode() for file in found] == expected
