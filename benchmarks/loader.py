@@ -1,0 +1,163 @@
+"""Our loader beside its peers: same rows, same machine, same cores, shuffled. Linux.
+
+    python benchmarks/loader.py [--small] [--no-peers] [--tables narrow tensors …] [--results FOLDER]
+
+Every number is of a process of its own, its files in the page cache. Peers are installed into .venv-peers by the first
+run. MosaicML Streaming and LitData read the first tenth of the narrow rows, in a format of their own with 3 fields a row
+instead of 40, both in their favour; LitData reads Parquet too.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loader_bench import ALL_CORES, PEERS, ROW_BY_ROW, Bench, ours
+from loader_data import KINDS
+from loader_run import install_peers, measure, peers_versions
+from report import RESULTS, Row, save, show, versions_of
+
+
+def narrow(bench: Bench) -> list[Row]:
+    """13 floats, 26 whole numbers and a label; batches of 4,096, 8 shards."""
+    path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
+    fine = bench.data("narrow", bench.rows("narrow"), row_group_bytes=2**22)
+    table: list[Row] = []
+    for cores in range(1, ALL_CORES + 1) if ALL_CORES <= 2 else (1, ALL_CORES):
+        rates, memory, took = _ours(path, batch, cores)
+        rates["row groups of 4 MiB: bare Parquet decode"] = ours("bare", cores=cores, folder=fine).get("rows_per_second")
+        rates["row groups of 4 MiB: Lockstep, cache off"] = ours("epochs", cores=cores, folder=fine, batch=batch, cache=False).get("later")
+        by_hand = ours("iterable", cores=cores, folder=path, batch=batch, seconds=bench.seconds("narrow"))
+        rates["torch IterableDataset over pyarrow, unshuffled"] = by_hand.get("rows_per_second")
+        for peer in bench.peers:
+            _peer(bench, peer, "narrow", cores, rates, memory, took)
+        table += [{"cores": cores, **row} for row in _compared(rates, memory, took)]
+    return table
+
+
+def tensors(bench: Bench) -> list[Row]:
+    """Images and token windows, on one core."""
+    table: list[Row] = []
+    for kind in (kind for kind in KINDS if kind != "narrow"):
+        rates, memory, took = _ours(bench.data(kind, bench.rows(kind)), KINDS[kind].batch, 1)
+        for peer in bench.peers:
+            if peer != "LitData, Parquet":  # it knows no tensors in Parquet
+                _peer(bench, peer, kind, 1, rates, memory, took)
+        table += [{"rows": kind, **row} for row in _compared(rates, memory, took)]
+    return table
+
+
+Figures = dict[str, float | None]
+
+
+def _ours(path: str, batch: int, cores: int) -> tuple[Figures, Figures, Figures]:
+    """Rates, peak memory and seconds of conversion, by loader."""
+    cached, uncached = (ours("epochs", cores=cores, folder=path, batch=batch, cache=cache) for cache in (True, False))
+    rates = {
+        "bare Parquet decode": ours("bare", cores=cores, folder=path).get("rows_per_second"),
+        "Lockstep, first epoch": cached.get("first"),
+        "Lockstep, later epochs": cached.get("later"),
+        "Lockstep, cache off": uncached.get("later"),
+    }
+    memory = {"Lockstep, later epochs": cached.get("memory_bytes"), "Lockstep, cache off": uncached.get("memory_bytes")}
+    return rates, memory, {}
+
+
+def _peer(bench: Bench, peer: str, kind: str, cores: int, rates: Figures, memory: Figures, took: Figures) -> None:
+    path, took[peer] = bench.converted(peer, kind)
+    found = measure(PEERS[peer], "throughput", cores=cores, peer=peer, path=path, batch=KINDS[kind].batch, seconds=bench.seconds(kind))
+    rates[peer], memory[peer] = found.get("rows_per_second"), found.get("memory_bytes")
+
+
+def _compared(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
+    def ratio(above: float | None, below: float | None) -> float | None:
+        return above / below if above and below else None
+
+    return [
+        {
+            "loader": name,
+            "rows/s": rate,
+            "of bare decode": ratio(rate, rates["bare Parquet decode"]),
+            "Lockstep later / it": ratio(rates["Lockstep, later epochs"], rate),
+            "cache off / it": ratio(rates["Lockstep, cache off"], rate),
+            "memory MiB": memory[name] / 2**20 if memory.get(name) else None,
+            "converted in s": took.get(name),
+        }
+        for name, rate in rates.items()
+    ]
+
+
+def resume(bench: Bench) -> list[Row]:
+    """Seconds from opening the narrow rows to the first batch, on one core; ours is the median of three processes."""
+    path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
+    late = int(0.99 * bench.rows("narrow")) // batch * batch
+
+    def ours_at(share: float) -> float | None:
+        found = [ours("resume", cores=1, folder=path, batch=batch, share=share).get("seconds") for _ in range(3)]
+        return statistics.median(found) if None not in found else None
+
+    def by_hand(skip: int) -> float | None:
+        return ours("iterable_resume", cores=1, folder=path, batch=batch, skip=skip).get("seconds")
+
+    figures = {"Lockstep": (ours_at(0), ours_at(0.99)), "torch IterableDataset over pyarrow, skipping": (by_hand(0), by_hand(late))}
+    for peer in bench.peers:
+        held = late // 10 // batch * batch if peer in ROW_BY_ROW else late
+        at = partial(measure, PEERS[peer], "resume", cores=1, peer=peer, path=bench.converted(peer, "narrow")[0], batch=batch)
+        figures[peer] = at(rows=0).get("seconds"), at(rows=held).get("seconds")
+    return [
+        {"loader": name, "at 0 %, s": start, "at 99 %, s": end, "ratio": end / start if start and end else None}
+        for name, (start, end) in figures.items()
+    ]
+
+
+def memory(bench: Bench) -> list[Row]:
+    """A worker's growth over an epoch without a cache, row groups of 1 MiB, 32 MiB read ahead: the rows times ten."""
+    table: list[Row] = []
+    for rows in (bench.rows("narrow") // 10, bench.rows("narrow")):
+        path = bench.data("narrow", rows, row_group_bytes=2**20)
+        found = ours("memory", cores=1, folder=path, batch=KINDS["narrow"].batch)
+        table.append({"rows": rows, "peak MiB": found["peak_bytes"] / 2**20, "stated bound MiB": found["bound_bytes"] / 2**20})
+    return table
+
+
+def planning(bench: Bench) -> list[Row]:
+    """A simulated dataset of 100,000 row groups."""
+    row_groups = 1_000 if bench.small else 100_000
+    return [
+        {"start at": f"{share:.0%}", "row groups": row_groups, **_seconds(ours("planning", cores=1, row_groups=row_groups, share=share))}
+        for share in (0, 0.99)
+    ]
+
+
+def _seconds(found: dict[str, Any]) -> Row:
+    return {f"{step}, s": found.get(f"{step}_seconds") for step in ("open", "plan", "place")}
+
+
+TABLES: dict[str, Callable[[Bench], list[Row]]] = {table.__name__: table for table in (narrow, tensors, resume, memory, planning)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="a fortieth of the rows: whether it runs, not how fast")
+    parser.add_argument("--no-peers", action="store_true", help="ours, bare decode and the hand-written one only")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    versions = versions_of("torch", "pyarrow", "numpy")
+    if not arguments.no_peers:
+        install_peers()
+        versions |= peers_versions("torch", "pyarrow", "numpy", "ray", "datasets", "mosaicml-streaming", "litdata")
+    tables = {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(folder, arguments.small, [] if arguments.no_peers else list(PEERS))
+        for name in arguments.tables:
+            tables[name] = TABLES[name](bench)
+            show(f"{name}: {TABLES[name].__doc__}", tables[name])
+    print(f"\n{save('loader', tables, versions, arguments.results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The peers, and the rows that they and ours are measured on: written and converted when first asked for."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loader_data import KINDS
+from loader_run import measure
+
+ALL_CORES = len(os.sched_getaffinity(0))
+PEERS = {
+    "Ray Data": "peers/ray_data.py",
+    "Hugging Face, streaming": "peers/hugging_face.py",
+    "Hugging Face, map-style": "peers/hugging_face.py",
+    "MosaicML Streaming": "peers/mosaicml.py",
+    "LitData": "peers/lit_data.py",
+    "LitData, Parquet": "peers/lit_data.py",
+}
+PARQUET = ("Ray Data", "Hugging Face, streaming", "Hugging Face, map-style", "LitData, Parquet")
+"""They read, or convert from, plain Parquet: our own files where those hold scalars, else lists."""
+DIRECTLY = PARQUET[:2]
+ROW_BY_ROW = ("MosaicML Streaming", "LitData")
+ours = partial(measure, "loader_ours.py")
+
+
+class Bench:
+    """Rows in a temporary folder, and what of them was converted for whom."""
+
+    def __init__(self, folder: str, small: bool, peers: list[str]) -> None:
+        self.folder, self.small, self.peers = folder, small, peers
+        self._converted: dict[tuple[str, str], tuple[str, float | None]] = {}
+
+    def rows(self, kind: str) -> int:
+        return KINDS[kind].small_rows if self.small else KINDS[kind].rows
+
+    def seconds(self, kind: str) -> float:
+        """How long a peer's pace is taken."""
+        return 1 if self.small else 6 if kind == "narrow" else 3
+
+    def data(self, kind: str, rows: int, **settings: Any) -> str:
+        folder = "-".join(map(str, (self.folder + "/" + kind, rows, *settings.values()))).replace(" ", "-")
+        if not Path(folder).exists():
+            ours("write", cores=ALL_CORES, kind=kind, folder=folder, rows=rows, **settings)
+        return folder
+
+    def converted(self, peer: str, kind: str) -> tuple[str, float | None]:
+        """Where the peer reads the rows from, and how many seconds it took to bring them there."""
+        source, took = self.data(kind, self.rows(kind)), None
+        if kind != "narrow" and peer in PARQUET:
+            source, took = self._once("lists", kind, lambda target: ours("write_lists", cores=ALL_CORES, source=source, target=target))
+        if peer in DIRECTLY:
+            return source, took
+        rows = self.rows(kind) // 10 if kind == "narrow" and peer in ROW_BY_ROW else None
+        convert = partial(measure, PEERS[peer], "convert", cores=ALL_CORES, peer=peer, source=source, rows=rows)
+        return self._once(peer, kind, lambda target: convert(target=target))
+
+    def _once(self, name: str, kind: str, convert: Callable[[str], dict[str, Any]]) -> tuple[str, float | None]:
+        if (name, kind) not in self._converted:
+            target = f"{self.folder}/converted-{len(self._converted)}"
+            self._converted[name, kind] = target, convert(target).get("seconds")
+        return self._converted[name, kind]

@@ -1,0 +1,146 @@
+"""What benchmarks/loader.py measures of Lockstep, and the two yardsticks of the same environment."""
+
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import loader_data
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from loader_measure import CORES, Result, first_batch, pace, rows_in, run
+from torch.utils.data import DataLoader, IterableDataset
+from versions import write_version
+
+from pipelines.dataset import storage
+from pipelines.dataset.commit import commit
+from pipelines.dataset.manifest import content_digest
+from pipelines.dataset.versions import open_version
+from pipelines.loader import Loader, Order
+from pipelines.loader.order import Epoch
+from pipelines.loader.windows import Windows
+
+SHARDS = 8
+
+
+def write(kind: str, folder: str, rows: int, row_group_bytes: int = 2**24) -> Result:
+    """Write the rows as a version, in PARTS parts as `jobs/etl.py` would: LZ4, page checksums, digested row groups."""
+    parts = [loader_data.part(kind, np.random.default_rng(number), rows // loader_data.PARTS) for number in range(loader_data.PARTS)]
+    version = write_version(folder, {"train": parts}, row_group_bytes=row_group_bytes)
+    return {"row_groups": len(version.row_groups), "bytes": sum(group.bytes for group in version.row_groups)}
+
+
+def _loader(folder: str, batch: int, **settings: Any) -> Loader:
+    return Loader(open_version(folder), "train", Order(shards=SHARDS, global_batch=batch), threads=CORES, **settings)
+
+
+def epochs(folder: str, batch: int, cache: bool) -> Result:
+    """Rows per second of the first epoch, which checks every row group's SHA-256, and the median of three later ones."""
+    loader = _loader(folder, batch, **({} if cache else {"cache_bytes": 0}))
+    rates = []
+    for _ in range(4):
+        started = time.perf_counter()
+        rows = sum(rows_in(each) for each in loader)
+        rates.append(rows / (time.perf_counter() - started))
+    return {"first": rates[0], "later": statistics.median(rates[1:]), "rows": rows}
+
+
+def bare(folder: str) -> Result:
+    """The decoding rate of the same files: whole row groups, page checksums off, nothing shuffled, nothing batched."""
+    groups = loader_data.row_groups(folder)
+    footers = {file: pq.read_metadata(file) for file, _ in groups}
+
+    def decode(place: tuple[str, int]) -> int:
+        file, group = place
+        return pq.ParquetFile(file, metadata=footers[file], pre_buffer=False).read_row_group(group, use_threads=False).num_rows
+
+    rates = []
+    with ThreadPoolExecutor(CORES) as pool:
+        for _ in range(4):
+            started = time.perf_counter()
+            rows = sum(pool.map(decode, groups))
+            rates.append(rows / (time.perf_counter() - started))
+    return {"rows_per_second": statistics.median(rates[1:]), "rows": rows}
+
+
+class ParquetRows(IterableDataset):
+    """What one writes in ten minutes: batches in the order of the files, as zero-copy views of what Arrow decodes."""
+
+    def __init__(self, folder: str, batch: int) -> None:
+        self.files, self.batch = loader_data.part_files(folder), batch
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        for file in self.files:
+            for batch in pq.ParquetFile(file).iter_batches(self.batch):
+                yield {name: torch.from_dlpack(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def iterable(folder: str, batch: int, seconds: float) -> Result:
+    return pace(DataLoader(ParquetRows(folder, batch), batch_size=None), seconds)
+
+
+def iterable_resume(folder: str, batch: int, skip: int) -> Result:
+    return first_batch(lambda: DataLoader(ParquetRows(folder, batch), batch_size=None), skip)
+
+
+def resume(folder: str, batch: int, share: float) -> Result:
+    def open_batches() -> Loader:
+        loader = _loader(folder, batch)
+        loader.load_state_dict({**loader.state_dict(), "step": int(share * loader.steps_per_epoch)})
+        return loader
+
+    return first_batch(open_batches)
+
+
+def memory(folder: str, batch: int) -> Result:
+    """Growth of the process over an epoch without a cache, against what the loader states."""
+    loader = _loader(folder, batch, cache_bytes=0, prefetch_bytes=2**25)
+    before = _peak_bytes()
+    rows = sum(rows_in(each) for each in loader)
+    return {"rows": rows, "peak_bytes": _peak_bytes() - before, "bound_bytes": loader.memory_bound_bytes}
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def planning(row_groups: int, share: float) -> Result:
+    """Seconds for the parts of a start inside an epoch over so many row groups of about 100,000 rows; nothing is decoded."""
+    with tempfile.TemporaryDirectory() as folder:
+        write("narrow", f"{folder}/one", 4_096)
+        version = open_version(f"{folder}/one")
+        one, sizes = version.row_groups[0], np.random.default_rng(0).integers(50_000, 150_000, row_groups)
+        groups = [replace(one, index=number, rows=int(rows)) for number, rows in enumerate(sizes)]
+        train = version.manifest.splits["train"].model_copy(update={"rows": int(sizes.sum()), "row_groups": row_groups})
+        digest = content_digest(version.manifest.encoders, groups)
+        filesystem, root = storage.locate(f"{folder}/many")
+        storage.make_folder(filesystem, root)
+        commit(filesystem, root, version.manifest.model_copy(update={"digest": digest, "splits": {"train": train}}), groups)
+        opening, _ = _timed(lambda: open_version(f"{folder}/many").of_split("train"))
+    planned, (epoch, shards) = _timed(lambda: _plan(sizes))
+    position = int(share * epoch.steps) * epoch.order.microbatch
+    reader = SimpleNamespace(row_bytes=one.bytes // one.rows)
+    placed, windows = _timed(lambda: Windows(reader, None, shards, position, ahead_bytes=0, threads=1))
+    windows.close()
+    return {"open_seconds": opening, "plan_seconds": planned, "place_seconds": placed}
+
+
+def _plan(sizes: np.ndarray) -> tuple[Epoch, dict[int, Any]]:
+    epoch = Epoch(Order(shards=SHARDS, global_batch=4_096), sizes, 0)
+    return epoch, {number: epoch.shard(number) for number in range(SHARDS)}
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    result = call()
+    return time.perf_counter() - started, result
+
+
+if __name__ == "__main__":
+    run(write, loader_data.write_lists, epochs, bare, iterable, iterable_resume, resume, memory, planning)

@@ -1,0 +1,118 @@
+"""Runs measurements of benchmarks/loader.py: each in a fresh process, on so many cores, within a time limit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PEERS_VENV = ROOT / ".venv-peers"
+REQUIREMENTS = HERE / "peers" / "requirements.txt"
+SAMPLE_SECONDS = 0.25
+
+
+def install_peers() -> None:
+    """Into an environment of their own, once for each content of REQUIREMENTS.
+
+    Without dependencies, since the file names all that is needed: MosaicML Streaming asks for older versions of what the
+    others ask for, and for torchvision, which has no build for every torch.
+    """
+    stamp = PEERS_VENV / "installed"
+    if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
+        return
+    print(f"installing the peers into {PEERS_VENV}, once", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", PEERS_VENV], check=True)
+    pip = [PEERS_VENV / "bin" / "python", "-m", "pip", "install", "-qq"]
+    torch = next(line for line in REQUIREMENTS.read_text().splitlines() if line.startswith("torch=="))
+    subprocess.run([*pip, torch], check=True)
+    subprocess.run([*pip, "--no-deps", "--requirement", REQUIREMENTS], check=True)
+    stamp.write_text(REQUIREMENTS.read_text())
+
+
+def peers_versions(*packages: str) -> dict[str, str]:
+    code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    found = subprocess.run([PEERS_VENV / "bin" / "python", "-c", code, *packages], check=True, capture_output=True, text=True)
+    return dict(zip((f"{package} (peers)" for package in packages), found.stdout.split(), strict=True))
+
+
+def measure(script: str, name: str, *, cores: int, limit_seconds: float = 240, **arguments: Any) -> dict[str, Any]:
+    """The measurement's result, and `memory_bytes`: the most that its processes held privately at one time.
+
+    A measurement that fails or takes longer gives {} and says why on stderr.
+    """
+    peer = script.startswith("peers/")
+    interpreter = PEERS_VENV / "bin" / "python" if peer else Path(sys.executable)
+    started = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        with _affinity(cores):
+            process = subprocess.Popen(
+                [interpreter, HERE / script, name, json.dumps(arguments)],
+                env=_environment(cores, peer),
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+        memory = 0
+        while process.poll() is None:
+            memory = max(memory, _private_bytes(process.pid))
+            time.sleep(SAMPLE_SECONDS)
+            if time.perf_counter() - started > limit_seconds:
+                os.killpg(process.pid, signal.SIGKILL)
+        output.seek(0)
+        errors.seek(0)
+        lines, trouble = output.read().splitlines(), errors.read().splitlines()
+    took = time.perf_counter() - started
+    label = " ".join(str(value) for value in (script, name, arguments.get("peer", ""), arguments.get("path", "")) if value)
+    print(f"  {label}, {cores} core(s): {took:.0f} s, exit {process.returncode}", file=sys.stderr)
+    if not lines or not lines[-1].startswith("{"):
+        print(*trouble[-5:], sep="\n", file=sys.stderr)
+        return {}
+    return {**json.loads(lines[-1]), "memory_bytes": memory}
+
+
+@contextmanager
+def _affinity(cores: int) -> Iterator[None]:
+    """What is started inside may use the first `cores` of our cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _environment(cores: int, peer: bool) -> dict[str, str]:
+    path = [HERE, HERE / "peers"] if peer else [HERE, ROOT, ROOT / "tests"]
+    left_out = ("RAY_ADDRESS", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if name not in left_out} | {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": str(cores),  # torch's and Arrow's threads
+        "POLARS_MAX_THREADS": str(cores),
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "HF_HOME": tempfile.gettempdir(),
+    }
+
+
+def _private_bytes(pid: int) -> int:
+    """Of a process and all that it started: mapped files and shared memory do not count."""
+    total = 0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            memory = process.memory_info()
+            total += memory.rss - memory.shared
+    except psutil.NoSuchProcess:
+        pass  # it ended meanwhile
+    return total
