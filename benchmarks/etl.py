@@ -91,7 +91,13 @@ def config(raw: Path, kind: str, folder: Path) -> Config:
 
 
 def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
-    """The job as an expert would write it: one aggregate for the moments, one for all vocabularies, broadcast joins."""
+    """The job as an expert would write it: one aggregate for the moments, one for all vocabularies, broadcast joins.
+
+    Adaptive execution would plan the 26 joins again after each of their broadcasts, which takes a minute: it is off.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", 4 * cores)
     reader = spark.read.schema(ddl())
     read = reader.parquet(str(raw)) if kind == "parquet" else reader.csv(str(raw))
     hashed = read.withColumn("hash", F.xxhash64(*read.columns))
@@ -111,7 +117,7 @@ def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
         joined = encoded.join(F.broadcast(vocabulary), encoded[name].cast("string") == vocabulary["value"], "left")
         encoded = joined.withColumn(name, F.coalesce("number", F.lit(0))).drop("value", "number")
     # Four rounds of tasks: enough to keep the cores evenly busy, few enough for files of a good size.
-    placed = encoded.withColumn("label", F.col("label").cast("tinyint")).repartition(4 * spark.sparkContext.defaultParallelism, "hash")
+    placed = encoded.withColumn("label", F.col("label").cast("tinyint")).repartition(4 * cores, "hash")
     placed.sortWithinPartitions("split", "hash").drop("hash").write.partitionBy("split").option("compression", "lz4_raw").parquet(
         str(output)
     )

@@ -7,17 +7,27 @@ from platform import python_version
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.dataset.manifest import SPLITS, Manifest, Split, content_digest
+from pipelines.dataset.manifest import SPLITS, Manifest, SourceFile, Split, content_digest
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.fit import Fitted
 
+Sources = dict[str, tuple[SourceFile, ...]]
+"""Files by table."""
+
 
 def describe(
-    config: Config, attempt: Attempt, schema: pa.Schema, fitted: Fitted, report: Report, parsed: int, warnings: tuple[str, ...]
+    config: Config,
+    sources: Sources,
+    attempt: Attempt,
+    schema: pa.Schema,
+    fitted: Fitted,
+    report: Report,
+    parsed: int,
+    warnings: tuple[str, ...],
 ) -> Manifest:
-    """`schema` is that of the query's output, `parsed` the rows of the sources. Sources and run are still to be named."""
+    """`schema` is that of the query's output, `parsed` the rows of the sources. The run is still to be named."""
     row_bytes = sum(encoded.column.row_bytes for encoded in fitted.encoders.values())
     return Manifest(
         name=config.name,
@@ -26,7 +36,7 @@ def describe(
         attempt=attempt.name,
         created=datetime.now(UTC).isoformat(),
         identity=config.data_identity,
-        sources={},
+        sources=sources,
         raw_schema=schema_to_text(schema),
         encoders=fitted.encoders,
         splits={split: _split(attempt, [group for group in report.row_groups if group.split == split], row_bytes) for split in SPLITS},

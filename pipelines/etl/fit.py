@@ -1,7 +1,8 @@
 """Fits the encoders: one pass over the rows, which also counts them and describes the raw columns.
 
 1. `_gather` runs in Spark's tasks: an `Accumulator` per column, and the rows of each split counted.
-2. Spark sums the value counts, which may be many; the driver merges the summaries, which are few.
+2. `_combine` makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
+3. The driver merges what is left of both, and fits.
 
 All of it is exact, so neither partitions nor their order leave a trace.
 """
@@ -21,20 +22,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
 from pipelines.dataset.manifest import SPLITS, Encoded
-from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, named
+from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_number
-from pipelines.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
+from pipelines.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, combine, merge
 
 Needs = dict[str, frozenset[str]]
 
+# What tasks return: the count of a value, or a column's summary as JSON with the number of counts there are of it.
 _GATHERED = "column string, value string, count bigint, summary string"
-_GATHERED_ARROW = pa.schema([("column", pa.string()), ("value", pa.string()), ("count", pa.int64()), ("summary", pa.string())])
-# Distinct values of a column that reach the driver, at least; a larger `max_size` raises it.
-_DISTINCT = 1_000_000
-_MOST_FREQUENT = 10
+# So many counts are summed by the driver, which spares a shuffle; more by Spark.
+COUNTS_ON_DRIVER = 2_000_000
+# Then only the most frequent values reach the driver, so many of a column at least; a larger `max_size` raises it.
+DISTINCT_ON_DRIVER = 1_000_000
 # A task hands its counts over after so many rows, so that it holds a bounded number of distinct values.
 _ROWS_BETWEEN_DRAINS = 4_000_000
+_MOST_FREQUENT = 10
 
 
 @dataclass(frozen=True)
@@ -54,26 +57,36 @@ def raw_schema(rows: DataFrame) -> pa.Schema:
 
 
 def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
-    """Fit on the rows whose SPLIT is TRAIN. Raises ConfigError where they teach an encoder nothing."""
+    """Fit on the rows whose SPLIT is TRAIN.
+
+    Raises SourceError if a split that the config asks for has no rows, ConfigError where the rows teach nothing.
+    """
     schema = raw_schema(rows)
     # Moments of every number cost little, and a profile without them says little.
     wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
     columns = [named(column) if needed else F.when(named(column).isNotNull(), True).alias(column) for column, needed in wanted.items()]
     gathered = rows.select(SPLIT, ROW, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
     try:
-        summaries = gathered.where("summary IS NOT NULL").select("column", "summary").collect()
-        found = [(row.column, json.loads(row.summary)) for row in summaries]
-        counted = _counts(gathered, dataset, wanted)
+        summaries, counted = _summaries(gathered)
+        table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *(getattr(one, "max_size", 0) for one in dataset.encoders.values())]))
     finally:
         gathered.unpersist()
-    statistics = {column: merge([summary for name, summary in found if name == column], counted.get(column)) for column in wanted}
-    by_split = np.sum([np.zeros(len(SPLITS), np.int64), *(summary for name, summary in found if name is None)], axis=0)
+    by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
+    check_splits(by_split, dataset.split)
+    counts = {
+        column: table.filter(pc.equal(table["column"], column)).select(["value", "count"]).cast(COUNTS_SCHEMA)
+        for column, needed in wanted.items()
+        if COUNTS in needed
+    }
+    statistics = {column: merge([summaries[column]], counts.get(column)) for column in wanted}
     profile = {column: _profile(found) for column, found in statistics.items()}
-    return Fitted(fit_encoders(dataset, statistics, schema), profile, dict(enumerate(by_split.tolist())))
+    return Fitted(fit_encoders(dataset, statistics, schema), profile, by_split)
 
 
 def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A partition's counts and summaries, as rows of _GATHERED."""
     accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
+    counted = dict.fromkeys([SPLIT, *wanted], 0)
     by_split = np.zeros(len(SPLITS), np.int64)
     undrained = 0
     for batch in batches:
@@ -85,39 +98,57 @@ def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             accumulator.add(train.column(column), order)
         undrained += len(train)
         if undrained >= _ROWS_BETWEEN_DRAINS:
-            yield from _drained(accumulators, wanted)
+            yield from _drained(accumulators, wanted, counted)
             undrained = 0
-    yield from _drained(accumulators, wanted)
-    texts = [json.dumps(by_split.tolist()), *(json.dumps(accumulator.summary()) for accumulator in accumulators.values())]
-    nothing = pa.nulls(len(texts))
-    yield _gathered(pa.array([None, *accumulators], pa.string()), nothing, nothing, pa.array(texts))
+    yield from _drained(accumulators, wanted, counted)
+    yield _summarised({SPLIT: by_split.tolist()} | {column: found.summary() for column, found in accumulators.items()}, counted)
 
 
-def _drained(accumulators: dict[str, Accumulator], wanted: Needs) -> Iterator[pa.RecordBatch]:
+def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
     for column, accumulator in accumulators.items():
         if COUNTS in wanted[column]:
             for batch in accumulator.drain().to_batches():
-                yield _gathered(pa.repeat(column, len(batch)), *batch.columns, pa.nulls(len(batch)))
+                counted[column] += len(batch)
+                columns = [pa.repeat(column, len(batch)), *batch.columns, pa.nulls(len(batch), pa.string())]
+                yield pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
 
 
-def _gathered(*columns: pa.Array) -> pa.RecordBatch:
-    typed = [column.cast(field.type) for column, field in zip(columns, _GATHERED_ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(typed, schema=_GATHERED_ARROW)
+def _summarised(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
+    texts = [json.dumps(summary) for summary in summaries.values()]
+    columns = [pa.array(summaries), pa.nulls(len(texts), pa.string()), pa.array([counted[column] for column in summaries]), pa.array(texts)]
+    return pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
 
 
-def _counts(gathered: DataFrame, dataset: Dataset, wanted: Needs) -> dict[str, pa.Table]:
-    """Each column's values and counts, the most frequent ones where there are more than anyone wants."""
-    if not any(COUNTS in needed for needed in wanted.values()):
-        return {}
-    most = max([_DISTINCT, *(getattr(settings, "max_size", 0) for settings in dataset.encoders.values())])
-    summed = gathered.where("value IS NOT NULL").groupBy("column", "value").agg(F.sum("count").alias("count"))
-    rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
-    table = summed.withColumn("rank", rank).where(F.col("rank") <= most).select("column", "value", "count").toArrow()
-    return {
-        column: table.filter(pc.equal(table["column"], column)).select(["value", "count"]).cast(COUNTS_SCHEMA)
-        for column, needed in wanted.items()
-        if COUNTS in needed
-    }
+def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One summary of each column for those of several partitions. A sample takes 2 MB, so they are folded one by one."""
+    found: dict[str, Any] = {}
+    counted: dict[str, int] = {}
+    for batch in batches:
+        for column, count, text in zip(*(batch.column(name) for name in ("column", "count", "summary")), strict=True):
+            name, summary = column.as_py(), json.loads(text.as_py())
+            if name in found:
+                both = [found[name], summary]
+                summary = np.sum(both, axis=0).tolist() if name == SPLIT else combine(both)
+            found[name], counted[name] = summary, counted.get(name, 0) + count.as_py()
+    if found:
+        yield _summarised(found, counted)
+
+
+def _summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
+    """Summaries by column, and the number of counts of all columns."""
+    by_column = gathered.where("summary IS NOT NULL").repartition(gathered.sparkSession.sparkContext.defaultParallelism, "column")
+    rows = by_column.mapInArrow(_combine, _GATHERED).select("column", "summary", "count").collect()
+    return {row.column: json.loads(row.summary) for row in rows}, sum(row["count"] for row in rows)
+
+
+def _counts(gathered: DataFrame, counted: int, most: int) -> pa.Table:
+    """(column, value, count), each value once or more often; the `most` frequent of a column where there are very many."""
+    counts = gathered.where("summary IS NULL").select("column", "value", "count")
+    if counted > COUNTS_ON_DRIVER:
+        summed = counts.groupBy("column", "value").agg(F.sum("count").alias("count"))
+        rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
+        counts = summed.withColumn("rank", rank).where(F.col("rank") <= most).drop("rank")
+    return counts.toArrow()
 
 
 def _profile(found: Statistics) -> dict[str, Any]:

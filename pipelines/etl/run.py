@@ -22,25 +22,24 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, SourceFile
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import checksums
-from pipelines.etl.describe import describe
+from pipelines.etl.describe import Sources, describe
 from pipelines.etl.faults import source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.query import run_query
-from pipelines.etl.session import session
+from pipelines.etl.session import session, weigh_batches
 from pipelines.etl.sources import read_tables
 from pipelines.etl.write import Job, part_numbers, write_parts, write_refused
 from pipelines.features import ENCODERS_VERSION, check_columns
 
 log = logging.getLogger(__name__)
 
-Sources = dict[str, tuple[SourceFile, ...]]
 _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
@@ -61,9 +60,9 @@ def run(config: Config) -> Manifest:
         return earlier
     with tracking.etl_run(config) as tracked:
         with _undone_on_failure(attempt):
-            draft, report = _write(spark, config, attempt, stages)
-            ours = draft.model_copy(update={"sources": sources, "run_id": tracked.run_id})
+            ours, report = _write(spark, config, sources, attempt, stages)
             with stages("commit"):
+                ours = ours.model_copy(update={"run_id": tracked.run_id})
                 manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine)
         _sweep(attempt, folder)
         tracked.finish(manifest, stages.seconds)
@@ -84,8 +83,8 @@ def _version(config: Config, sources: Sources, spark: SparkSession) -> str:
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _write(spark: SparkSession, config: Config, attempt: Attempt, stages: Stages) -> tuple[Manifest, Report]:
-    """Write the attempt's files; the manifest still lacks its sources and its run."""
+def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attempt, stages: Stages) -> tuple[Manifest, Report]:
+    """Write the attempt's files; the manifest still lacks its run."""
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
         tables = read_tables(spark, config.source)
@@ -97,17 +96,17 @@ def _write(spark: SparkSession, config: Config, attempt: Attempt, stages: Stages
         frames = [frame for frame in (tables.malformed, *refused) if frame is not None]
         report = write_refused(reduce(DataFrame.unionAll, frames), attempt) if frames else Report()
         parsed = tables.rows_parsed or rows.count()
+        weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(parsed, 1))
     check_quarantined(parsed, dict(report.refused), limit, report.samples)
     with stages("fit"), source_errors(config.source):
         fitted = fit(kept, dataset)
-    order.check_splits(fitted.rows, dataset.split)
     columns = tuple(encoded.column for encoded in fitted.encoders.values())
     parts = part_numbers(fitted.rows, columns, dataset.part_bytes)
     allowed = int(limit * parsed) - report.refused.total()
     with stages("write"), source_errors(config.source):
         report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
     check_quarantined(parsed, dict(report.refused), limit, report.samples)
-    manifest = describe(config, attempt, raw_schema(rows), fitted, report, parsed, warnings)
+    manifest = describe(config, sources, attempt, raw_schema(rows), fitted, report, parsed, warnings)
     order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest, report
 

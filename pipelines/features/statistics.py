@@ -2,7 +2,8 @@
 
 1. An `Accumulator` takes one partition's values of one column, a batch at a time, in one pass.
 2. Its `summary()` is small and fits JSON; its value counts may be many, and are drained apart as tables.
-3. `merge` makes one `Statistics` of all partitions' summaries and the counts that were summed up by value.
+3. `combine` makes one summary of several, where partitions are many and their samples would not fit one machine.
+4. `merge` makes one `Statistics` of the summaries that are left and the counts that were summed up by value.
 """
 
 from base64 import b64decode, b64encode
@@ -102,8 +103,8 @@ class Accumulator:
             "squares": hex(self._squares),
             "minimum": float(self._minimum),
             "maximum": float(self._maximum),
-            "order": b64encode(self._order.astype("<u8").tobytes()).decode(),
-            "sample": b64encode(self._sample.astype("<f8").tobytes()).decode(),
+            "order": _packed(self._order, "<u8"),
+            "sample": _packed(self._sample, "<f8"),
         }
 
     def _add_numbers(self, found: np.ndarray, order: np.ndarray) -> None:
@@ -144,38 +145,52 @@ class Accumulator:
             self._order_limit = self._order.max()
 
 
+def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """One column's summary over all of those partitions, as if they had been one."""
+    parts = list(summaries)
+    order, sample = _smallest(
+        np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts]),
+        np.concatenate([np.frombuffer(b64decode(part["sample"]), "<f8") for part in parts]),
+    )
+    return {
+        **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite")},
+        "needs": sorted({need for part in parts for need in part["needs"]}),
+        **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
+        "minimum": min(part["minimum"] for part in parts),
+        "maximum": max(part["maximum"] for part in parts),
+        "order": _packed(order, "<u8"),
+        "sample": _packed(sample, "<f8"),
+    }
+
+
 def merge(summaries: Iterable[dict[str, Any]], counts: pa.Table | None = None) -> Statistics:
     """One column's statistics from the summaries of its partitions and the table of its counts.
 
     Sums are exact before they are divided, and rounded once.
     """
-    parts = list(summaries)
-    rows, nulls, infinite = (sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite"))
-    needs = {need for part in parts for need in part["needs"]}
-    numeric = rows - nulls - infinite if MOMENTS in needs else 0
+    whole = combine(summaries)
+    numeric = whole["rows"] - whole["nulls"] - whole["infinite"] if MOMENTS in whole["needs"] else 0
     moments: dict[str, float] = {}
     if numeric:
-        total, squares = (sum(int(part[key], 16) for part in parts) for key in ("sum", "squares"))
+        total, squares = int(whole["sum"], 16), int(whole["squares"], 16)
         moments = {
             "mean": total / (numeric << exact.UNIT_BITS),
             "deviation": exact.root(numeric * squares - total * total, numeric**2 << 2 * exact.UNIT_BITS),
-            "minimum": min(part["minimum"] for part in parts),
-            "maximum": max(part["maximum"] for part in parts),
+            "minimum": whole["minimum"],
+            "maximum": whole["maximum"],
         }
     return Statistics(
-        rows,
-        nulls,
-        infinite,
+        whole["rows"],
+        whole["nulls"],
+        whole["infinite"],
         counts=None if counts is None else _summed([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
-        sample=_merged_sample(parts) if SAMPLE in needs else None,
+        sample=np.sort(np.frombuffer(b64decode(whole["sample"]), "<f8")) if SAMPLE in whole["needs"] else None,
         **moments,
     )
 
 
-def _merged_sample(parts: list[dict[str, Any]]) -> np.ndarray:
-    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
-    sample = np.concatenate([np.frombuffer(b64decode(part["sample"]), "<f8") for part in parts])
-    return np.sort(_smallest(order, sample)[1])
+def _packed(values: np.ndarray, dtype: str) -> str:
+    return b64encode(values.astype(dtype).tobytes()).decode()
 
 
 def _smallest(order: np.ndarray, sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

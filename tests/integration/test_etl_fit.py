@@ -1,0 +1,95 @@
+"""Fitting in Spark: one pass, exact for any partitions, on the driver or not."""
+
+import json
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from pipelines.config import parse
+from pipelines.config.dataset import Dataset
+from pipelines.errors import ConfigError
+from pipelines.etl import fit as fitting
+from pipelines.etl import order
+from pipelines.etl.fit import Fitted, fit
+from pipelines.etl.session import BATCH_BYTES, weigh_batches
+
+DATASET = {
+    "path": "data",
+    "features": {
+        "x": "standardize",
+        "bin": {"encoder": "quantile", "column": "x", "bins": 16},
+        "word": {"encoder": "vocabulary", "min_count": 3},
+        "kind": {"encoder": "vocabulary", "max_size": 2},
+        "bytes": {"encoder": "image", "shape": [1, 1, 2]},
+        "hashed": {"encoder": "hash", "column": "word", "buckets": 5},
+    },
+    "target": {"y": "label"},
+}
+
+
+def dataset(**changes: object) -> Dataset:
+    return parse({"name": "t", "source": {"query": "-"}, "dataset": DATASET | changes, "task": {"kind": "tabular"}}, "t").dataset
+
+
+def table(spark: SparkSession) -> DataFrame:
+    rows = spark.range(2_000).selectExpr(
+        "IF(id % 9 = 0, NULL, CAST(id AS DOUBLE) / 7 - 1e6 * (id % 3)) AS x",
+        "concat('w', CAST(sqrt(id * 31 % 997) AS INT)) AS word",
+        "element_at(array('a', 'b', 'c', NULL), CAST(1 + id % 4 AS INT)) AS kind",
+        "IF(id % 2 = 0, X'0001', NULL) AS bytes",
+        "id % 3 AS y",
+    )
+    return order.dealt(order.identified(rows, ()), dataset().split)[0]
+
+
+def as_json(fitted: Fitted) -> str:
+    return json.dumps([{name: encoded.model_dump() for name, encoded in fitted.encoders.items()}, fitted.profile, fitted.rows])
+
+
+def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(spark).persist()
+    expected = as_json(fit(rows, dataset()))
+    assert as_json(fit(rows.repartition(7), dataset())) == expected
+    assert as_json(fit(rows.coalesce(1), dataset())) == expected
+    monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
+    assert as_json(fit(rows.repartition(5), dataset())) == expected
+    rows.unpersist()
+
+
+def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = {"word": {"encoder": "vocabulary", "max_size": 3}}
+    rows = table(spark)
+    expected = fit(rows, dataset(features=features)).encoders
+    monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
+    monkeypatch.setattr(fitting, "DISTINCT_ON_DRIVER", 3)
+    cut = fit(rows, dataset(features=features))
+    assert cut.encoders == expected and cut.profile["word"]["distinct"] == 3
+
+
+def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
+    rows = table(spark)
+    fitted = fit(rows, dataset())
+    train = rows.where(f"{order.SPLIT} = 0")
+    assert fitted.rows == {number: rows.where(f"{order.SPLIT} = {number}").count() for number in range(3)}
+    assert fitted.profile["bytes"] == {"rows": fitted.rows[0], "nulls": train.where("bytes IS NULL").count()}
+    kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
+    assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3
+    moments = train.selectExpr("avg(x)", "stddev_pop(x)", "min(x)", "max(x)").head()
+    found = [fitted.profile["x"][name] for name in ("mean", "deviation", "minimum", "maximum")]
+    assert moments is not None and found == pytest.approx(list(moments), rel=1e-12)
+
+
+def test_a_column_that_teaches_nothing(spark: SparkSession) -> None:
+    rows = table(spark).withColumn("x", functions.lit(None).cast("double"))
+    with pytest.raises(ConfigError, match=r"dataset.features.x: column x has no number in the training split"):
+        fit(rows, dataset())
+
+
+@pytest.mark.parametrize(
+    ("sql", "row_bytes", "limited"),
+    [("1 AS i, 'a' AS s", 100.0, False), ("1 AS i, 'a' AS s", 5_000.0, True), ("X'00' AS b", 10.0, True), ("array(1) AS a", 10.0, True)],
+)
+def test_batches_are_cut_by_bytes_where_rows_may_be_long(spark: SparkSession, sql: str, row_bytes: float, limited: bool) -> None:
+    weigh_batches(spark.sql(f"SELECT {sql}"), row_bytes)
+    limit = int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
+    assert (limit == BATCH_BYTES) == limited
