@@ -33,6 +33,8 @@ class Supervised(Task):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         target = batch[self.data.target.name]
         losses = self.target.losses(model(batch).float(), target)
+        if self.class_weights is None:
+            return losses.sum(), losses.new_full((), len(losses))
         weights = self._weights(losses, target)
         return (losses * weights).sum(), weights.sum()
 

@@ -42,25 +42,27 @@ class DataParallel:
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
 
-    def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float]) -> Tensor:
+    def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         seed(self._place, self._settings.seed, number, self._place.rank)
         if not self.model.training:
             self.model.train()
-        passes = _split(batch, self._settings.accumulate)
-        own = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        *earlier, last = _split(batch, self._settings.accumulate)
         counts = torch.tensor([float(_rows(batch)), *votes], dtype=torch.float64).to(self._place.device, non_blocking=True)
-        for part in passes[:-1]:
+        own = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        for part in earlier:
             with self._together.no_sync() if self._together else nullcontext():
-                self._update.backward(self._forward(part, own))
-        loss = self._forward(passes[-1], own)
+                loss, sums = self._forward(part)
+                self._update.backward(loss)
+            own += sums
+        loss, sums = self._forward(last)
         # Sums meet while the backward runs; dividing the gradients afterwards costs one pass over them, if any.
-        sums = torch.cat([own, counts])
-        meeting = dist.all_reduce(sums, async_op=True) if self._together else None
+        met = torch.cat([own + sums, counts])
+        meeting = dist.all_reduce(met, async_op=True) if self._together else None
         self._update.backward(loss)
         if meeting is not None:
             meeting.wait()
-        norm = self._update.apply(rate, sums[1])
-        return torch.cat([norm.double().reshape(1), own[:1], sums])
+        norm = self._update.apply(rate, met[1], measured)
+        return torch.cat([torch.stack([norm, own[0] + sums[0]]), met])
 
     def predict(self, batch: Batch) -> Tensor:
         return self._update.predict(batch)
@@ -80,11 +82,10 @@ class DataParallel:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
 
-    def _forward(self, part: Batch, own: Tensor) -> Tensor:
-        """The part's loss, scaled so that fp16 holds it; its sum and weight are added to `own`."""
+    def _forward(self, part: Batch) -> tuple[Tensor, Tensor]:
+        """The part's loss, scaled so that fp16 holds it; its sum and weight, float64 of shape (2,)."""
         loss, weight = self._loss(part)
-        own += torch.stack([loss.detach().double(), weight.detach().double()])
-        return loss * (self._place.world_size / self._settings.global_batch)
+        return loss * (self._place.world_size / self._settings.global_batch), torch.stack([loss.detach(), weight.detach()]).double()
 
 
 class _Loss(nn.Module):

@@ -51,7 +51,7 @@ class Exact:
         """Each step's microbatches, one for each shard that this worker plays."""
         return map(loader.by_shard, loader)
 
-    def step(self, batch: list[Batch], number: int, rate: float, votes: Sequence[float]) -> Tensor:
+    def step(self, batch: list[Batch], number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         self.model.train()
         block, shards = self._plays[self._place.rank], self._settings.shards
         before = [buffer.clone() for buffer in self.model.buffers()]
@@ -67,7 +67,7 @@ class Exact:
         own_loss = sum(float(sums[shard][0]) for shard in block)
         counted = meet(worker_nodes(block, shards, sums.__getitem__), self._plays, shards)
         self._move(before, total, counted)
-        norm = self._update.apply(rate, counted[1].to(self._place.device))
+        norm = self._update.apply(rate, counted[1].to(self._place.device), measured)
         return torch.cat([torch.stack([norm.double().cpu(), counted.new_tensor(own_loss)]), counted[:3], self._votes(votes)]).to(
             norm.device
         )

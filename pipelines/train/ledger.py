@@ -4,11 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-
-from pipelines.errors import NonFiniteError
-from pipelines.train.place import Place
 
 GPU_STEPS_PER_READING = 16
 """A reading waits for the GPU to catch up, which leaves it idle for about a tenth of a millisecond."""
@@ -22,6 +18,7 @@ class Step:
     number: int
     """Steps done with it: the first is 1."""
     grad_norm: float
+    """-1 where it was not measured."""
     own_loss: float
     """This worker's loss sum."""
     loss: float
@@ -66,6 +63,8 @@ class Window:
     loss: float = 0.0
     weight: float = 0.0
     grad_norm: float = 0.0
+    measured: int = 0
+    """Steps whose gradient's norm is in the sum."""
     skipped: int = 0
     """Steps that the fp16 scaler left out because a gradient overflowed."""
     seconds: float = 0.0
@@ -77,18 +76,19 @@ class Window:
         self.rows += step.rows
         self.loss += step.loss
         self.weight += step.weight
-        if isfinite(step.grad_norm):
-            self.grad_norm += step.grad_norm
-        else:
+        if not isfinite(step.grad_norm):
             self.skipped += 1
+        elif step.grad_norm >= 0:
+            self.grad_norm += step.grad_norm
+            self.measured += 1
 
     def metrics(self) -> dict[str, float]:
         """Means over the window, as MLflow has them."""
         found = {}
         if self.weight:
             found["train/loss"] = self.loss / self.weight
-        if self.steps > self.skipped:
-            found["train/grad_norm"] = self.grad_norm / (self.steps - self.skipped)
+        if self.measured:
+            found["train/grad_norm"] = self.grad_norm / self.measured
         if self.skipped:
             found["train/skipped_steps"] = float(self.skipped)
         if self.seconds:
@@ -103,18 +103,3 @@ def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
     whatever was interrupted. About 250 points a run, at least one every 100 steps, each at a reading."""
     wanted = min(100, max(1, total_steps // 250))
     return -(-wanted // steps_per_reading) * steps_per_reading
-
-
-def check_finite(step: Step, place: Place, shards: int, scaled: bool) -> None:
-    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite."""
-    if isfinite(step.loss) and (scaled or isfinite(step.grad_norm)):
-        return
-    remedy = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
-    if isfinite(step.loss):
-        raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {remedy}")
-    own: list[float] = [step.own_loss] * place.world_size
-    if place.world_size > 1:
-        dist.all_gather_object(own, step.own_loss)
-    plays = [(rank, Place(rank, place.world_size).plays(shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
-    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in plays)
-    raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {remedy}")

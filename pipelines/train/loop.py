@@ -10,8 +10,9 @@ from pipelines.loader import Loader
 from pipelines.tasks.base import Task
 from pipelines.train.checkpoint import Checkpoints, Record
 from pipelines.train.evaluate import Evaluation
+from pipelines.train.finite import check_step, check_weights
 from pipelines.train.hooks import Hooks
-from pipelines.train.ledger import Ledger, Step, Window, check_finite, steps_per_point
+from pipelines.train.ledger import Ledger, Step, Window, steps_per_point
 from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
 from pipelines.train.saver import Saver
@@ -66,6 +67,10 @@ class Loop:
         patience, state = self._settings.early_stopping, self._state
         return state.validated >= self._total or bool(patience and state.epochs - state.best_epoch >= patience)
 
+    def _is_point(self, step: int) -> bool:
+        """Whether the training curves have a point after `step` steps."""
+        return step % self._stride == 0 or step == self._total
+
     def _epoch(self) -> bool:
         """The steps that are left of the epoch. False if the run was asked to stop, and has been saved."""
         state, saver = self._state, self._saver
@@ -75,7 +80,7 @@ class Loop:
         for batch in self._strategy.batches(self._loader):
             rate = learning_rate(self._settings, state.step, self._total, self._loader.steps_per_epoch)
             wishes = (float(saver.is_due(state.step + 1)), float(self._hooks.asked_to_stop()), float(saver.is_written))
-            sums = self._strategy.step(batch, state.step, rate, wishes)
+            sums = self._strategy.step(batch, state.step, rate, wishes, measured=self._is_point(state.step + 1))
             state.step += 1
             if (steps := self._ledger.add(state.step, sums)) and not self._read(steps, rate):
                 return False
@@ -92,11 +97,11 @@ class Loop:
         self._state.seconds += now - self._clock
         self._clock, self._waited = now, waited
         for step in steps:
-            check_finite(step, self._place, self._settings.shards, self._settings.precision == "fp16")
+            check_step(step, self._place, self._settings.shards, self._settings.precision == "fp16")
             self._state.rows += int(step.rows)
             window.add(step)
         last = steps[-1]
-        if last.number % self._stride == 0 or last.number == self._total:
+        if self._is_point(last.number):
             if self._place.rank == 0:
                 self._hooks.log(last.number, {**window.metrics(), "train/learning_rate": rate})
             self._state.window = Window()
@@ -144,6 +149,8 @@ class Loop:
 
     def _save(self, best: bool) -> None:
         self._strategy.settle()
+        state = self._strategy.state_dict()
+        check_weights(state["model"], self._state.step)
         record = Record(
             step=self._state.step,
             position=self._loader.state_dict(),
@@ -153,7 +160,7 @@ class Loop:
             best=best,
             unsent=self._hooks.unsent(),
         )
-        self._saver.save(self._strategy.state_dict(), record)
+        self._saver.save(state, record)
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""

@@ -1,6 +1,6 @@
 """Numbers' precision in the forward pass; parameters and gradients stay fp32."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ class Precision:
     """fp16's range is so small that the loss is scaled up and gradients down again."""
 
     def autocast(self, device_type: str) -> AbstractContextManager:
-        return torch.autocast(device_type, self.dtype, enabled=self.dtype != torch.float32)
+        return nullcontext() if self.dtype == torch.float32 else torch.autocast(device_type, self.dtype)
 
 
 def precision_of(name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:

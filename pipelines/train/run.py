@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.train.folder import FAILURE, INITIAL, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.train.progress import Progress, summary
 from pipelines.train.state import order_of, total_steps
-from pipelines.train.watch import Interrupts, watch
+from pipelines.train.watch import watch
 from pipelines.train.weights import from_bytes, model_digest
 from pipelines.train.worker import Assignment, work
 
@@ -63,12 +62,9 @@ def train(config: Config) -> Result:
         warn_of_waiting(config.train)
         run = tracking.open_training(config, version, {"ray.job_id": ray.get_runtime_context().get_job_id()})
         progress.say(_opening(config, version, run, gpus))
-        with tracking.under_way(run), Interrupts(lambda: run.end("KILLED")) as interrupts:
+        with tracking.under_way(run):
             folder = _prepared(config, run)
-            fitted = watch(_trainer(config, version, run, folder, gpus), folder, interrupts, progress)
-            if not fitted["finished"]:
-                progress.say(f"stopped after step {fitted['steps']:,}, which is saved: the same command goes on from there")
-                raise SystemExit(128 + (interrupts.signal or signal.SIGTERM))
+            fitted = watch(_trainer(config, version, run, folder, gpus), folder, progress, lambda: run.end("KILLED"))
             result = _filed(config, version, run, folder, fitted)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, fitted, result.model))
     return result

@@ -28,11 +28,12 @@ class Strategy(Protocol):
     def batches(self, loader: Loader) -> Iterator[Any]:
         """What `step` takes, once for every step that is left of the loader's epoch."""
 
-    def step(self, batch: Any, number: int, rate: float, votes: Sequence[float]) -> Tensor:
+    def step(self, batch: Any, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
 
         Returns float64 of shape (5 + votes,) on the device: the gradient's norm before clipping, this worker's own loss
-        sum; the global batch's loss sum, weight and rows; each vote's sum over the workers.
+        sum; the global batch's loss sum, weight and rows; each vote's sum over the workers. The norm is -1 if neither
+        `measured` nor clipping nor fp16 asks for it: it takes a fiftieth of a step on a processor.
         """
 
     def predict(self, batch: Batch) -> Tensor:

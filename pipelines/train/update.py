@@ -19,7 +19,8 @@ class Update:
 
     def __init__(self, settings: Train, model: nn.Module, place: Place, precision: Precision) -> None:
         self._settings, self._model, self._device_type, self._precision = settings, model, place.device.type, precision
-        self._optimizer = optimizer(settings, model.parameters())
+        self._parameters = list(model.parameters())
+        self._optimizer = optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=precision.scaled)
 
     def backward(self, loss: Tensor) -> None:
@@ -27,27 +28,33 @@ class Update:
         self._scaler.scale(loss).backward()
 
     @torch.no_grad()
-    def apply(self, rate: float, weight: Tensor) -> Tensor:
+    def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:
         """Turn gradients, which are sums divided by `global_batch`, into the mean over `weight`; clip, and step.
 
-        Returns the mean gradient's norm before clipping, not finite if fp16 overflowed and the step was left out.
+        Returns the mean gradient's norm before clipping, not finite if fp16 overflowed and the step was left out; -1 if
+        nothing asked for it.
         """
         if self._precision.scaled:
             self._scaler.unscale_(self._optimizer)
-        gradients = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
-        # The weight is global_batch itself unless rows weigh differently.
+        clip = self._settings.clip_norm
+        # 1 unless rows weigh differently.
         factor = torch.where(weight > 0, self._settings.global_batch / weight, 0.0)
-        norm = nn.utils.get_total_norm(gradients) * factor.float()
-        if self._settings.clip_norm is not None:
-            factor = factor * (self._settings.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        norm = weight.new_tensor(-1.0)
+        if measured or clip is not None or self._precision.scaled:
+            norm = nn.utils.get_total_norm(self._gradients()) * factor
+        if clip is not None:
+            factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
         if factor.device.type != "cpu" or factor.item() != 1:
-            torch._foreach_mul_(gradients, factor.float())
+            torch._foreach_mul_(self._gradients(), factor.float())
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad()
         return norm
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

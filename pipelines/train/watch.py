@@ -23,9 +23,8 @@ _LOOK_SECONDS = {True: 0.5, False: 5.0}
 class Interrupts:
     """SIGINT and SIGTERM, meanwhile: the first is remembered, for the workers to save and leave; the second does not wait."""
 
-    def __init__(self, told: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.signal: int | None = None
-        self._told = told
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -39,16 +38,16 @@ class Interrupts:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            raise KeyboardInterrupt
+            raise SystemExit(128 + number)
         self.signal = number
 
-    def tell(self) -> None:
-        """Say at once that it was interrupted: whoever sent SIGTERM may not wait for the workers."""
-        self._told()
 
+def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted: Callable[[], None]) -> dict[str, Any]:
+    """Run the trainer and return what rank 0 returned.
 
-def watch(trainer: TorchTrainer, folder: Folder, interrupts: Interrupts, progress: Progress) -> dict[str, Any]:
-    """Run the trainer and return what rank 0 returned. Raises the LockstepError that ended it, or Ray's own error."""
+    On a signal the workers save and leave; `interrupted` is called at once, since whoever sent SIGTERM may not wait for
+    them. Raises SystemExit with 128 + its number then, else the LockstepError that ended the training, or Ray's own.
+    """
     answer: dict[str, Any] = {}
 
     def fit() -> None:  # not in the main thread, where Ray would take SIGINT for itself and leave no time to save
@@ -58,21 +57,29 @@ def watch(trainer: TorchTrainer, folder: Folder, interrupts: Interrupts, progres
             answer["error"] = error
 
     thread = Thread(target=fit, name="ray-train", daemon=True)
-    thread.start()
-    leave_by: float | None = None
-    while thread.is_alive():
-        thread.join(_LOOK_SECONDS[folder.is_local])
-        progress.show(folder.get_json(PROGRESS))
-        if interrupts.signal is not None and leave_by is None:
-            leave_by = time.monotonic() + LEAVE_SECONDS
-            folder.put(STOP, b"")
-            progress.say("stopping: the workers save and leave; once more to stop at once")
-            interrupts.tell()
-        if leave_by is not None and time.monotonic() > leave_by:
-            raise KeyboardInterrupt
+    with Interrupts() as interrupts:
+        thread.start()
+        leave_by: float | None = None
+        while thread.is_alive() and (leave_by is None or time.monotonic() < leave_by):
+            thread.join(_LOOK_SECONDS[folder.is_local])
+            progress.show(folder.get_json(PROGRESS))
+            if interrupts.signal is not None and leave_by is None:
+                leave_by = time.monotonic() + LEAVE_SECONDS
+                progress.say("stopping: the workers save and leave; once more to stop at once")
+                folder.put(STOP, b"")
+                interrupted()
+    value = _answered(answer)
+    if not value.get("finished") and interrupts.signal is not None:
+        if value:
+            progress.say(f"stopped after step {value['steps']:,}, which is saved: the same command goes on from there")
+        raise SystemExit(128 + interrupts.signal)
+    return value
+
+
+def _answered(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         raise _worded(answer["error"]) from answer["error"]
-    value: dict[str, Any] = answer["value"]
+    value: dict[str, Any] = answer.get("value", {})
     if failure := value.get("failure"):
         raise _error(failure)
     return value

@@ -14,6 +14,7 @@ from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train.checkpoint import RECORD, Checkpoints
+from pipelines.train.finite import check_weights
 from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
@@ -234,10 +235,10 @@ def poisoned(place: Place, home: Path, folder: str) -> None:
     strategy = strategy_of(config.train, task, place)
     whole_step = strategy.step
 
-    def step(batch: Any, number: int, rate: float, votes: Any) -> Tensor:
+    def step(batch: Any, number: int, rate: float, votes: Any, measured: bool = True) -> Tensor:
         if place.rank == 1 and number == 5:
             batch = {**batch, "x3": batch["x3"] * torch.nan}
-        return whole_step(batch, number, rate, votes)
+        return whole_step(batch, number, rate, votes, measured)
 
     strategy.step = step  # type: ignore[method-assign]
     Loop(config, version, task, strategy, place, Checkpoints(Folder(folder), place, 2), Silent()).run()
@@ -247,3 +248,10 @@ def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> Non
     for error in in_group(2, tmp_path / "group", poisoned, home, str(tmp_path / "run")):
         assert isinstance(error, NonFiniteError)
         assert str(error).startswith("step 6: the loss is nan, from worker 1 (shards 4 to 7): the last whole checkpoint is kept")
+
+
+def test_weights_that_are_not_numbers_are_never_saved() -> None:
+    weights = {"a.weight": torch.ones(3), "a.steps": torch.ones(3, dtype=torch.int64), "b.weight": torch.tensor([1.0, torch.inf])}
+    check_weights({name: weights[name] for name in ("a.weight", "a.steps")}, 7)
+    with pytest.raises(NonFiniteError, match=r"step 7: b.weight is not finite after the step"):
+        check_weights(weights, 7)

@@ -169,6 +169,12 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
     assert_same(dict(strategy.model.state_dict()), before)
 
 
+def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
+    taken, clipped = strategy_of(train(), task(), Place()), strategy_of(train(clip_norm=1), task(), Place())
+    assert taken.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] == -1
+    assert clipped.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] > 0
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
     strategy = strategy_of(train(compile=compiled, optimizer="adamw"), task(), Place())

@@ -1,0 +1,58 @@
+"""What ours is measured against: a bare DDP script on tensors already in memory, as one would write it by hand.
+
+    torchrun --nproc-per-node 2 benchmarks/train_bare.py CASE THREADS
+
+The task's own model, the same optimizer, batches that are slices of shuffled tensors. Prints rows/s as JSON.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Adam
+from train_cases import CASES, WORKERS, config_of, tensors_of
+
+from pipelines.dataset.schema import TensorColumn
+from pipelines.tasks.base import Data, Task
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.vision import Vision
+
+
+def main() -> None:
+    case = CASES[sys.argv[1]]
+    torch.set_num_threads(int(sys.argv[2]))
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    columns = [TensorColumn(name=name, dtype=case.dtype, shape=case.shape) for name in case.names]
+    target = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
+    kind: type[Task] = Vision if case.task["kind"] == "vision" else Tabular
+    task = kind(config_of(case, Path()).task, Data((*columns, target), tuple("0123456789")))
+    model = DistributedDataParallel(task.model(), gradient_as_bucket_view=True)
+    optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
+    rows = {name: values[rank::WORKERS].contiguous() for name, values in tensors_of(case).items()}
+    local = case.global_batch // WORKERS
+    batches = len(rows["label"]) // local
+    started = 0.0
+    for step in range(case.warm_up + case.steps):
+        if step == case.warm_up:
+            started = time.perf_counter()
+        at = step % batches * local
+        batch = {name: values[at : at + local] for name, values in rows.items()}
+        loss = functional.cross_entropy(model(batch), batch["label"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    seconds = time.perf_counter() - started
+    if rank == 0:
+        print(json.dumps({"rows_per_second": case.steps * case.global_batch / seconds}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What training is measured on: two models, their rows as a dataset version and as tensors in memory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from pipelines.config import Config, parse
+from pipelines.dataset import storage
+from pipelines.dataset.commit import commit
+from pipelines.dataset.manifest import Encoded, Manifest, Split, content_digest
+from pipelines.dataset.parts import write_part
+from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
+
+WORKERS = 2
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model and its rows. Steps before `warm_up` are not counted."""
+
+    task: dict[str, Any]
+    feature: dict[str, Any]
+    columns: int
+    shape: tuple[int, ...]
+    dtype: str
+    rows: int
+    global_batch: int
+    warm_up: int
+    steps: int
+
+    @property
+    def names(self) -> list[str]:
+        return [f"x{number:02}" for number in range(self.columns)]
+
+
+CASES = {
+    "mnist, small network": Case(
+        {"kind": "vision", "network": "small", "dropout": 0.3},
+        {"encoder": "image", "shape": [1, 28, 28]},
+        1,
+        (1, 28, 28),
+        "uint8",
+        20_000,
+        128,
+        100,
+        900,
+    ),
+    "MLP 4 x 1,024 on 100 columns": Case(
+        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 50_000, 512, 20, 160
+    ),
+}
+
+
+def rows_of(case: Case) -> dict[str, np.ndarray]:
+    """The same rows for everyone: columns by name, the target is `label`."""
+    random = np.random.default_rng(0)
+    shape = (case.rows, *case.shape)
+    made = {
+        name: random.integers(0, 256, shape, np.uint8) if case.dtype == "uint8" else random.standard_normal(shape, np.float32)
+        for name in case.names
+    }
+    return {**made, "label": random.integers(0, CLASSES, case.rows, np.int64)}
+
+
+def tensors_of(case: Case) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(values) for name, values in rows_of(case).items()}
+
+
+def config_of(case: Case, folder: Path) -> Config:
+    """Ours, at so many steps that the last of them are measured; the only split is `train`."""
+    return parse(
+        {
+            "name": "benchmark",
+            "source": {"tables": {"rows": {"format": "parquet", "path": "rows"}}},
+            "dataset": {"path": str(folder / "data"), "features": dict.fromkeys(case.names, case.feature), "target": {"label": "label"}},
+            "task": case.task,
+            "train": {
+                "workers": WORKERS,
+                "storage": str(folder / "runs"),
+                "global_batch": case.global_batch,
+                "optimizer": "adam",
+                "weight_decay": 0,
+                "epochs": 1_000,
+                "max_steps": case.warm_up + case.steps,
+            },
+            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+        },
+        "benchmark",
+    )
+
+
+def write_version(case: Case, config: Config) -> str:
+    """The rows as a dataset version, in 16 row groups. Returns the part file."""
+    rows = rows_of(case)
+    states: dict[str, Any] = {"identity": {"impute": None, "dtype": case.dtype}, "image": {}}
+    classes = [str(number) for number in range(CLASSES)]
+    encoders = {}
+    for name, settings in config.dataset.encoders.items():
+        target = name == "label"
+        column = TensorColumn(
+            name=name,
+            dtype=str(rows[name].dtype),
+            shape=rows[name].shape[1:],
+            role="target" if target else "feature",
+            cardinality=CLASSES if target else None,
+        )
+        state = {"classes": classes, "counts": [1] * CLASSES} if target else states[settings.encoder]
+        encoders[name] = Encoded(feature=settings.model_dump(mode="json"), inputs=(name,), state=state, column=column)
+    columns = tuple(encoded.column for encoded in encoders.values())
+    table = pa.Table.from_arrays([from_numpy(column, rows[column.name]) for column in columns], schema=arrow_schema(columns))
+    filesystem, root = storage.locate(f"{config.dataset.path}/000000000000")
+    file = "data-a/split=train/part-00000.parquet"
+    storage.make_folder(filesystem, f"{root}/data-a/split=train")
+    row_bytes = sum(column.row_bytes for column in columns)
+    groups = write_part(filesystem, root, file, "train", 0, columns, table, case.rows * row_bytes // 16)
+    raw = pa.schema([(name, pa.float32() if case.dtype == "float32" else pa.binary()) for name in case.names] + [("label", pa.int64())])
+    empty = Split(rows=0, parts=0, row_groups=0, bytes=0, decoded_bytes=0)
+    manifest = Manifest(
+        name=config.name,
+        version="000000000000",
+        digest=content_digest(encoders, groups),
+        attempt="a",
+        created="2026-01-01T00:00:00+00:00",
+        identity=config.data_identity,
+        sources={},
+        raw_schema=schema_to_text(raw),
+        encoders=encoders,
+        splits={
+            "train": Split(rows=case.rows, parts=1, row_groups=len(groups), bytes=1, decoded_bytes=case.rows * row_bytes),
+            "validation": empty,
+            "test": empty,
+        },
+        rows_parsed=case.rows,
+    )
+    commit(filesystem, root, manifest, groups)
+    return f"{root}/{file}"

@@ -1,0 +1,95 @@
+"""Measurements that run on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model.
+
+python benchmarks/train_on_ray.py ours|ray CASE THREADS FOLDER
+"""
+
+import json
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.data
+import ray.train
+import ray.train.torch
+import torch
+from mlflow import MlflowClient
+from ray.train.torch import TorchTrainer
+from torch.nn import functional
+from torch.optim import Adam
+from train_cases import CASES, WORKERS, Case, config_of, write_version
+
+from pipelines.dataset.schema import to_numpy
+from pipelines.dataset.versions import Version, open_version
+from pipelines.learning import task_of
+from pipelines.train.run import train
+
+SHUFFLED_BATCHES = 16
+"""Of Ray Data's local shuffle."""
+
+
+def ours(case: Case, threads: int, folder: Path) -> float:
+    """Rows/s of the worker loop in a whole run as jobs/train.py makes it, from the curve that it logs."""
+    config = config_of(case, folder)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"cpus_per_worker": threads})})
+    write_version(case, config)
+    result = train(config)
+    points = MlflowClient(config.tracking.uri).get_metric_history(result.run_id, "train/step_seconds")
+    points = sorted((point for point in points if point.step >= case.warm_up), key=lambda point: point.step)
+    # A point is the mean over the steps since the one before.
+    counted = [(after.step - before.step, after.value) for before, after in pairwise(points)]
+    return case.global_batch * sum(steps for steps, _ in counted) / sum(steps * seconds for steps, seconds in counted)
+
+
+def rays_own(case: Case, threads: int, folder: Path) -> float:
+    """Rows/s of the loop that Ray's documentation shows."""
+    config = config_of(case, folder)
+    part = write_version(case, config)
+    version = open_version(config.dataset.path)
+    ray.init("local", num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False)  # Ray Data takes CPUs beside the workers
+    dataset = ray.data.read_parquet(part)
+    if case.shape:
+        dataset = dataset.map_batches(_decoded, fn_args=[version], batch_format="pyarrow", batch_size=None)
+    trainer = TorchTrainer(
+        _rays_loop,
+        train_loop_config={"case": case, "config": config.task.model_dump(), "version": version, "threads": threads},
+        scaling_config=ray.train.ScalingConfig(num_workers=WORKERS),
+        run_config=ray.train.RunConfig(storage_path=str(folder / "ray")),
+        datasets={"train": dataset},
+    )
+    return float(trainer.fit().return_value)
+
+
+def _decoded(table: pa.Table, version: Version) -> dict[str, np.ndarray]:
+    return {column.name: np.concatenate([to_numpy(column, chunk) for chunk in table[column.name].chunks]) for column in version.columns}
+
+
+def _rays_loop(settings: dict[str, Any]) -> float:
+    case: Case = settings["case"]
+    torch.set_num_threads(settings["threads"])
+    task = task_of(config_of(case, Path()).task, settings["version"].manifest)
+    model = ray.train.torch.prepare_model(task.model())
+    optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
+    shard, local = ray.train.get_dataset_shard("train"), case.global_batch // WORKERS
+    step, started = 0, 0.0
+    while True:
+        for batch in shard.iter_torch_batches(batch_size=local, local_shuffle_buffer_size=SHUFFLED_BATCHES * local, drop_last=True):
+            if step == case.warm_up:
+                started = time.perf_counter()
+            if step == case.warm_up + case.steps:
+                return case.steps * case.global_batch / (time.perf_counter() - started)
+            loss = functional.cross_entropy(model(batch), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+
+
+if __name__ == "__main__":
+    who, case, threads, folder = sys.argv[1:]
+    rate = {"ours": ours, "ray": rays_own}[who](CASES[case], int(threads), Path(folder))
+    print(json.dumps({"rows_per_second": rate}))

@@ -1,0 +1,36 @@
+"""Numbers that went wrong: found at the step where they did, and never saved."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipelines.errors import NonFiniteError
+from pipelines.train.ledger import Step
+from pipelines.train.place import Place
+
+_REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
+
+
+def check_step(step: Step, place: Place, shards: int, scaled: bool) -> None:
+    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite."""
+    if isfinite(step.loss) and (scaled or isfinite(step.grad_norm)):
+        return
+    if isfinite(step.loss):
+        raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {_REMEDY}")
+    own: list[float] = [step.own_loss] * place.world_size
+    if place.world_size > 1:
+        dist.all_gather_object(own, step.own_loss)
+    plays = [(rank, Place(rank, place.world_size).plays(shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
+    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in plays)
+    raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
+
+
+def check_weights(weights: Mapping[str, Tensor], step: int) -> None:
+    """Raise NonFiniteError, naming the first such weight, if one is not finite: a loss shows it only one step later."""
+    finite = {name: torch.isfinite(values).all() for name, values in weights.items() if values.is_floating_point()}
+    if finite and not torch.stack([*finite.values()]).all():
+        first = next(name for name, whole in finite.items() if not whole)
+        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {_REMEDY}")
