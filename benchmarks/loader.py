@@ -26,7 +26,7 @@ def narrow(bench: Bench) -> list[Row]:
     path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
     fine = bench.data("narrow", bench.rows("narrow"), row_group_bytes=2**22)
     table: list[Row] = []
-    for cores in range(1, ALL_CORES + 1) if ALL_CORES <= 2 else (1, ALL_CORES):
+    for cores in sorted({ALL_CORES if bench.small else 1, ALL_CORES}):
         rates, memory, took = _ours(path, batch, cores)
         rates["row groups of 4 MiB: bare Parquet decode"] = ours("bare", cores=cores, folder=fine).get("rows_per_second")
         rates["row groups of 4 MiB: Lockstep, cache off"] = ours("epochs", cores=cores, folder=fine, batch=batch, cache=False).get("later")
@@ -96,7 +96,7 @@ def resume(bench: Bench) -> list[Row]:
     late = int(0.99 * bench.rows("narrow")) // batch * batch
 
     def ours_at(share: float) -> float | None:
-        found = [ours("resume", cores=1, folder=path, batch=batch, share=share).get("seconds") for _ in range(3)]
+        found = [ours("resume", cores=1, folder=path, batch=batch, share=share).get("seconds") for _ in range(1 if bench.small else 3)]
         return statistics.median(found) if None not in found else None
 
     def by_hand(skip: int) -> float | None:

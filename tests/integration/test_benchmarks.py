@@ -1,0 +1,46 @@
+"""The loader's benchmarks run, and their results say what was measured. How fast it was is for a quiet machine to say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def results(folder: Path, benchmark: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, ROOT / "benchmarks" / f"{benchmark}.py", "--small", "--results", folder, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    (file,) = folder.glob(f"{benchmark}-*.json")
+    assert done.stdout.splitlines()[-1] == str(file)
+    return json.loads(file.read_text())
+
+
+def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path) -> None:
+    found = results(tmp_path, "loader", "--no-peers", "--tables", "narrow", "resume", "memory", "planning")
+    assert {"torch", "pyarrow"} <= found["versions"].keys()
+    assert found["machine"]["cores"] >= 1
+    tables = found["tables"]
+    rates = {row["loader"]: row["rows/s"] for row in tables["narrow"]}
+    assert {"bare Parquet decode", "Lockstep, first epoch", "Lockstep, later epochs", "Lockstep, cache off"} < rates.keys()
+    assert all(rate > 0 for rate in rates.values())
+    assert all(row["at 0 %, s"] > 0 and row["at 99 %, s"] > 0 for row in tables["resume"])
+    assert [row["rows"] for row in tables["memory"]] == [10_000, 100_000]
+    assert all(row["peak MiB"] < row["stated bound MiB"] for row in tables["memory"])
+    assert all(row["plan, s"] > 0 and row["open, s"] > 0 for row in tables["planning"])
+
+
+def test_shuffle_quality_tells_a_shuffle_from_none(tmp_path: Path) -> None:
+    tables = results(tmp_path, "shuffle_quality")["tables"]
+    ks_distance = {row["order"]: row["KS distance"] for row in tables["orders"]}
+    assert ks_distance["full permutation"] < ks_distance["Lockstep, window 64"] < ks_distance["Lockstep, window 4"]
+    assert ks_distance["Lockstep, window 4"] < 0.5 < ks_distance["shuffle buffer of 10 batches"]
+    for row in tables["learning"]:
+        assert row["Lockstep, window 16"] == pytest.approx(row["full permutation"], rel=0.3)
+        assert row["as they lie"] > 2 * row["Lockstep, window 4"]
