@@ -11,9 +11,10 @@ java_major() { # of the Java that Spark would take, 0 without one
 
 if [ -z "${JAVA_HOME:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing openjdk-17-jre-headless, which Spark runs on" >&2
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openjdk-17-jre-headless >/dev/null
-    [ "$(java_major)" -ge 17 ] && exit
+    export DEBIAN_FRONTEND=noninteractive
+    if apt-get update -qq && apt-get install -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; then
+        exit
+    fi
 fi
 
 cat >&2 <<MESSAGE
