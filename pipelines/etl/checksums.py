@@ -20,16 +20,16 @@ _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.st
 def checksums(spark: SparkSession, table: Table) -> tuple[SourceFile, ...]:
     """Every file of a table by path, with the SHA-256 of its bytes, taken in Spark's tasks; or with `checksum: stat`
     of its size and time of change. Raises SourceError if a path leads to no file, or one cannot be read."""
-    found = files.find(table.path)
     if table.checksum == "stat":
-        return stats(found)
-    work = [[piece.file for piece in pieces] for pieces in files.ranges(found, TASK_BYTES, split=False)]
+        return stats(table)
+    work = [[piece.file for piece in pieces] for pieces in files.ranges(files.find(table.path), TASK_BYTES, split=False)]
     rows = distribute(spark, work, _hashed, "path string, bytes long, checksum string").collect()
     return tuple(sorted((SourceFile(**row.asDict()) for row in rows), key=lambda file: file.path))
 
 
-def stats(found: list[File]) -> tuple[SourceFile, ...]:
-    """Files by size and time of change alone: cheap, and enough to notice that one was written to."""
+def stats(table: Table) -> tuple[SourceFile, ...]:
+    """Every file of a table by path, size and time of change alone: cheap, and enough to notice that one was written to."""
+    found = files.find(table.path)
     marks = [sha256(f"{file.bytes} {file.modified}".encode()).hexdigest() for file in found]
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(found, marks, strict=True))
 

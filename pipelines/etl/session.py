@@ -60,7 +60,9 @@ def session(name: str) -> SparkSession:
     if "local" in arguments and not under_submit:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    spark = SparkSession.builder.appName(name).config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
+    # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
+    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)

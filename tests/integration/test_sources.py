@@ -1,33 +1,16 @@
-"""Every format becomes a view; what cannot be read is an error that names the table and the path, or is kept apart."""
+"""Text of every format becomes a view; what cannot be read is an error that names the table and the path, or is kept apart."""
 
 import gzip
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from raw import raw
+from tables import rows_of, source, write
 
-from pipelines.config.source import Source
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.checksums import checksums
-from pipelines.etl.sources import Tables, read_tables, source_errors
-
-
-def source(query: str = "SELECT 1", **tables: dict[str, Any]) -> Source:
-    return Source.model_validate({"tables": tables, "query": query})
-
-
-def write(folder: Path, name: str, content: str | bytes) -> str:
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def rows_of(spark: SparkSession, view: str = "t") -> list[tuple]:
-    return sorted((tuple(row) for row in spark.table(view).collect()), key=repr)
+from pipelines.etl.sources import Tables, read_tables
 
 
 def malformed(tables: Tables) -> list[tuple]:
@@ -170,111 +153,6 @@ def test_a_table_without_rows_is_named(spark: SparkSession, tmp_path: Path) -> N
 def test_options_that_no_one_would_obey_are_refused(spark: SparkSession, tmp_path: Path, table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_tables(spark, source(t={"format": "csv", "path": write(tmp_path, "a.csv", "1\n"), "schema": "a int", **table}))
-
-
-def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(3).selectExpr("id", "id AS a").coalesce(1).write.parquet(f"{tmp_path}/p/x=1")
-    spark.range(3).selectExpr("id").coalesce(1).write.parquet(f"{tmp_path}/p/x=2")
-    table = {"format": "parquet", "path": f"{tmp_path}/p"}
-    with pytest.raises(SourceError, match=r"^source.tables.t: .* differ in their columns: a INT64"):
-        read_tables(spark, source(t=table))
-    assert read_tables(spark, source(t=table | {"options": {"mergeSchema": True}})).parsed == {"t": 6}
-    table["path"] += "/x=1"
-    with pytest.raises(SourceError, match=r"has no column nope; it has id, a"):
-        read_tables(spark, source(t=table | {"schema": "id long, nope int"}))
-    read_tables(spark, source(t=table | {"schema": "id long"}))
-    assert rows_of(spark) == [(0,), (1,), (2,)]
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("SELECT CAST(b AS int) FROM t", 'source.query.* cannot be cast to "INT".*`try_cast`.*CAST\\(b AS int\\)'),
-        ("SELECT a / (a - 1) FROM t", "source.query.*Division by zero.*`try_divide`"),
-        ("SELECT to_date(b, 'yyyy') FROM t", "source.query.*`try_to_date`"),
-        ("SELECT c FROM t", "source.query.*`c` cannot be resolved.*`a`, `b`"),
-        ("SELECT a FROM nowhere", "source.query.*`nowhere` cannot be found"),
-        ("SELEKT a FROM t", "source.query.*Syntax error at or near 'SELEKT'"),
-    ],
-)
-def test_faults_of_the_query_are_told_in_a_line(spark: SparkSession, tmp_path: Path, query: str, message: str) -> None:
-    config = source(query, t={"format": "csv", "path": write(tmp_path, "a.csv", "1,x\n2,y\n"), "schema": "a int, b string"})
-    read_tables(spark, config)
-    with pytest.raises(SourceError, match=message) as caught, source_errors(config):
-        spark.sql(query).collect()
-    assert "\n" not in str(caught.value)
-    assert "Exception" not in str(caught.value)
-
-
-def test_other_errors_pass(spark: SparkSession) -> None:
-    with pytest.raises(ZeroDivisionError), source_errors(source(t={"format": "text", "path": "x"})):
-        _ = 1 // 0
-
-
-def idx(code: int, shape: tuple[int, ...], values: bytes) -> bytes:
-    return struct.pack(f">BBBB{len(shape)}I", 0, 0, code, len(shape), *shape) + values
-
-
-def test_idx_files_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
-    images = write(tmp_path, "images", idx(0x08, (3, 2, 2), bytes(range(12))))
-    labels = write(tmp_path, "labels.gz", gzip.compress(idx(0x0B, (3,), struct.pack(">3h", 7, -8, 9))))
-    tables = read_tables(spark, source(t={"format": "idx", "path": [images, labels], "schema": "row long, image binary, label int"}))
-    assert tables.parsed == {"t": 3}
-    assert [(row, bytes(image), label) for row, image, label in rows_of(spark)] == [
-        (0, b"\0\1\2\3", 7),
-        (1, b"\4\5\6\7", -8),
-        (2, b"\x08\x09\x0a\x0b", 9),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (idx(0x08, (3,), b"ab"), "is truncated: its header promises 3 rows, 2 are there"),
-        (idx(0x08, (3,), b"abcd"), "goes on after the 3 rows"),
-        (b"PNG...", "is not an IDX file: it begins with 50 4e 47 2e"),
-        (b"", "is not an IDX file: it begins with nothing"),
-        (idx(0x08, (2, 2), b"")[:9], "is truncated: 2 dimensions are promised"),
-        (idx(0x08, (2, 2), b"abcd"), "holds binary per row, and its column value is int"),
-        (gzip.compress(idx(0x08, (3,), b"abc"))[:-9], "cannot be read|is truncated"),
-    ],
-)
-def test_what_is_not_idx_is_named(spark: SparkSession, tmp_path: Path, content: bytes, message: str) -> None:
-    path = write(tmp_path, "x.gz" if content[:1] == b"\x1f" else "x", content)
-    with pytest.raises(SourceError, match=f"^source.tables.t: {path} ({message})"):
-        read_tables(spark, source(t={"format": "idx", "path": path, "schema": "value int"}))
-
-
-def test_a_file_inside_a_package(spark: SparkSession) -> None:
-    digits = {"format": "package", "path": "package://sklearn/datasets/data/digits.csv.gz"}
-    pixels = ", ".join(f"p{number} int" for number in range(64))
-    tables = read_tables(spark, source(t={**digits, "schema": f"{pixels}, label int"}))
-    assert tables.parsed == {"t": 1797}
-    assert spark.sql("SELECT sum(p10), sum(label) FROM t").first() == (18657, 8070)
-    iris = {"format": "package", "path": "package://sklearn/datasets/data/iris.csv", "options": {"skipRows": 1}}
-    assert read_tables(spark, source(t={**iris, "schema": "a double, b double, c double, d double, kind int"})).parsed == {"t": 150}
-    with pytest.raises(SourceError, match=r"source.tables.t: package://sklearn/datasets/none.csv cannot be read"):
-        read_tables(spark, source(t={"format": "package", "path": "package://sklearn/datasets/none.csv", "schema": "a int"}))
-    table = source(t={**digits, "schema": "a int"}).tables["t"]
-    assert [file.bytes for file in checksums(spark, table)] == [57523]
-
-
-def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path, "b.txt", "x")
-    write(tmp_path, "a.txt", "hello")
-    table = source(t={"format": "text", "path": str(tmp_path)}).tables["t"]
-    first, second = checksums(spark, table)
-    assert (first.path, first.bytes) == (f"{tmp_path}/a.txt", 5)
-    assert first.checksum == "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-    assert second.path == f"{tmp_path}/b.txt"
-    by_stat = table.model_copy(update={"checksum": "stat"})
-    before = checksums(spark, by_stat)
-    assert before == checksums(spark, by_stat)
-    write(tmp_path, "b.txt", "changed")
-    assert before[0] == checksums(spark, by_stat)[0]
-    assert before[1] != checksums(spark, by_stat)[1]
-    with pytest.raises(SourceError, match="nowhere: no such file"):
-        checksums(spark, table.model_copy(update={"path": f"{tmp_path}/nowhere"}))
 
 
 def test_real_tables(spark: SparkSession) -> None:

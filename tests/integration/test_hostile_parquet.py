@@ -1,0 +1,87 @@
+"""Parquet by many writers, damaged, or made to take memory: read as Arrow reads it, or refused by name."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from raw import raw
+
+from pipelines.config.source import Source
+from pipelines.errors import SourceError
+from pipelines.etl.sources import read_tables, source_errors
+
+
+def read_parquet(spark: SparkSession, name: str, path: Path, **options: Any) -> pa.Table:
+    table = {"format": "parquet", "path": str(path), "options": options}
+    source = Source.model_validate({"tables": {name: table}})
+    with source_errors(source):
+        read_tables(spark, source)
+        return spark.sql(source.sql).toArrow()
+
+
+def test_corrupt_parquet_is_refused_by_name(spark: SparkSession) -> None:
+    folder = raw("hostile", "parquet-testing")
+    damaged = ["datapage_v1-corrupt-checksum", "rle-dict-uncompressed-corrupt-checksum", "nation.dict-malformed", "large_string_map.brotli"]
+    paths = [*sorted((folder / "bad_data").iterdir()), *[folder / "data" / f"{name}.parquet" for name in damaged]]
+    for path in paths:
+        # Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it.
+        if path.name == "ARROW-GH-43605.parquet":
+            continue
+        with pytest.raises(SourceError, match=f"^source.tables.t: .*{path.name}") as caught:
+            read_parquet(spark, "t", path)
+        assert len(str(caught.value)) < 600
+        assert "\n" not in str(caught.value)
+    assert len(paths) == 12
+
+
+def test_a_small_file_cannot_take_gigabytes(spark: SparkSession) -> None:
+    path = raw("hostile", "parquet-testing", "data", "large_string_map.brotli.parquet")
+    with pytest.raises(SourceError, match=r"column arr.key_value.key asks for 2,147,483,749 bytes of memory out of 3,346 in the file"):
+        read_parquet(spark, "t", path)
+
+
+def test_parquet_of_many_writers(spark: SparkSession) -> None:
+    """Each file is read as Arrow reads it, or refused by name."""
+    paths = sorted(path for path in raw("hostile", "parquet-testing", "data").glob("*.parquet*") if path.suffix != ".json")
+
+    def compare(path: Path) -> bool:
+        try:
+            table = read_parquet(spark, re.sub(r"\W", "_", path.name), path)
+        except SourceError as error:
+            assert path.name in str(error)
+            return False
+        expected = pq.ParquetFile(path).read()
+        assert table.num_rows == expected.num_rows, path.name
+        for field in expected.schema:
+            if (
+                pa.types.is_integer(field.type)
+                or pa.types.is_floating(field.type)
+                or pa.types.is_string(field.type)
+                or pa.types.is_binary(field.type)
+            ):
+                got = table[field.name].cast(field.type) if pa.types.is_integer(field.type) else table[field.name]
+                assert repr(got.to_pylist()) == repr(expected[field.name].to_pylist()), (path.name, field)
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        read_right = sum(pool.map(compare, paths))
+    assert read_right >= 50
+
+
+def test_old_calendars(spark: SparkSession) -> None:
+    """Files of Spark 2.4.5 do not say that they are in the Julian calendar, those of 2.4.6 do: both as Spark reads them."""
+    folder = raw("hostile", "comet-spark-testdata", "spark", "src", "test", "resources", "test-data")
+    clocks = {"date": "", "timestamp_millis": " 09:02:03.123"}
+    clocks |= dict.fromkeys(("timestamp_micros", "timestamp_int96_plain", "timestamp_int96_dict"), " 09:02:03.123456")
+    days = {"v2_4_5": "07", "v2_4_6": "01", "v3_2_0": "01"}
+    first = {f"{kind}_{version}": f"1001-01-{days[version]}{clocks[kind]}" for version in days for kind in clocks}
+    tables = {name: {"format": "parquet", "path": f"{folder}/before_1582_{name}.snappy.parquet"} for name in first}
+    tables["told"] = tables["date_v2_4_5"] | {"options": {"datetimeRebaseMode": "LEGACY"}}
+    read_tables(spark, Source.model_validate({"tables": tables, "query": "SELECT 1"}))
+    query = " UNION ALL ".join(f"SELECT '{name}' AS name, min(CAST(plain AS string)) AS first FROM {name}" for name in tables)
+    assert {row.name: row.first for row in spark.sql(query).collect()} == first | {"told": "1001-01-01"}

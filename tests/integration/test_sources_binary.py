@@ -1,0 +1,75 @@
+"""Parquet, IDX, files inside packages: read as they are, or refused by name; and checksums of all."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tables import idx, rows_of, source, write
+
+from pipelines.errors import SourceError
+from pipelines.etl.checksums import checksums, stats
+from pipelines.etl.sources import read_tables
+
+
+def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).selectExpr("id", "id AS a").coalesce(1).write.parquet(f"{tmp_path}/p/x=1")
+    spark.range(3).selectExpr("id").coalesce(1).write.parquet(f"{tmp_path}/p/x=2")
+    table = {"format": "parquet", "path": f"{tmp_path}/p"}
+    with pytest.raises(SourceError, match=r"^source.tables.t: .* differ in their columns: a INT64"):
+        read_tables(spark, source(t=table))
+    assert read_tables(spark, source(t=table | {"options": {"mergeSchema": True}})).parsed == {"t": 6}
+    table["path"] += "/x=1"
+    with pytest.raises(SourceError, match=r"has no column nope; it has id, a"):
+        read_tables(spark, source(t=table | {"schema": "id long, nope int"}))
+    read_tables(spark, source(t=table | {"schema": "id long"}))
+    assert rows_of(spark) == [(0,), (1,), (2,)]
+
+
+def test_idx_files_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+    images = write(tmp_path, "images", idx(0x08, (3, 2, 2), bytes(range(12))))
+    labels = write(tmp_path, "labels.gz", gzip.compress(idx(0x0B, (3,), struct.pack(">3h", 7, -8, 9))))
+    tables = read_tables(spark, source(t={"format": "idx", "path": [images, labels], "schema": "row long, image binary, label int"}))
+    assert tables.parsed == {"t": 3}
+    with pytest.raises(SourceError, match=r"^source.tables.t: idx files of one table must have as many rows"):
+        longer = write(tmp_path, "longer", idx(0x08, (4,), b"1234"))
+        read_tables(spark, source(t={"format": "idx", "path": [images, longer]}))
+    read_tables(spark, source(t={"format": "idx", "path": [images, labels], "schema": "row long, image binary, label int"}))
+    assert [(row, bytes(image), label) for row, image, label in rows_of(spark)] == [
+        (0, b"\0\1\2\3", 7),
+        (1, b"\4\5\6\7", -8),
+        (2, b"\x08\x09\x0a\x0b", 9),
+    ]
+
+
+def test_a_file_inside_a_package(spark: SparkSession) -> None:
+    digits = {"format": "package", "path": "package://sklearn/datasets/data/digits.csv.gz"}
+    pixels = ", ".join(f"p{number} int" for number in range(64))
+    tables = read_tables(spark, source(t={**digits, "schema": f"{pixels}, label int"}))
+    assert tables.parsed == {"t": 1797}
+    assert spark.sql("SELECT sum(p10), sum(label) FROM t").first() == (18657, 8070)
+    iris = {"format": "package", "path": "package://sklearn/datasets/data/iris.csv", "options": {"skipRows": 1}}
+    assert read_tables(spark, source(t={**iris, "schema": "a double, b double, c double, d double, kind int"})).parsed == {"t": 150}
+    with pytest.raises(SourceError, match=r"source.tables.t: package://sklearn/datasets/none.csv cannot be read"):
+        read_tables(spark, source(t={"format": "package", "path": "package://sklearn/datasets/none.csv", "schema": "a int"}))
+    table = source(t={**digits, "schema": "a int"}).tables["t"]
+    assert [file.bytes for file in checksums(spark, table)] == [57523]
+
+
+def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, "b.txt", "x")
+    write(tmp_path, "a.txt", "hello")
+    table = source(t={"format": "text", "path": str(tmp_path)}).tables["t"]
+    first, second = checksums(spark, table)
+    assert (first.path, first.bytes) == (f"{tmp_path}/a.txt", 5)
+    assert first.checksum == "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    assert second.path == f"{tmp_path}/b.txt"
+    by_stat = table.model_copy(update={"checksum": "stat"})
+    before = checksums(spark, by_stat)
+    assert before == checksums(spark, by_stat) == stats(table)
+    write(tmp_path, "b.txt", "changed")
+    assert before[0] == stats(table)[0]
+    assert before[1] != stats(table)[1]
+    with pytest.raises(SourceError, match="nowhere: no such file"):
+        checksums(spark, table.model_copy(update={"path": f"{tmp_path}/nowhere"}))
