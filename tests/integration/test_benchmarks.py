@@ -1,4 +1,4 @@
-"""The loader's benchmarks run, and their results say what was measured. How fast it was is for a quiet machine to say."""
+"""Benchmarks run, and their results say what was measured. How fast it was is for a quiet machine to say."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def results(folder: Path, benchmark: str, *arguments: str) -> dict[str, Any]:
+def results(folder: Path, benchmark: str, *arguments: str, name: str = "") -> dict[str, Any]:
     command = [sys.executable, ROOT / "benchmarks" / f"{benchmark}.py", "--small", "--results", folder, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
-    (file,) = folder.glob(f"{benchmark}-*.json")
+    (file,) = folder.glob(f"{name or benchmark}-*.json")
     assert done.stdout.splitlines()[-1] == str(file)
     return json.loads(file.read_text())
 
@@ -44,3 +44,13 @@ def test_shuffle_quality_tells_a_shuffle_from_none(tmp_path: Path) -> None:
     for row in tables["learning"]:
         assert row["Lockstep, window 16"] == pytest.approx(row["full permutation"], rel=0.3)
         assert row["as they lie"] > 2 * row["Lockstep, window 4"]
+
+
+def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(tmp_path: Path) -> None:
+    meeting, training, tracking = results(tmp_path, "gpu", name="gpu-small")["tables"].values()
+    assert meeting[0]["GB/s"] > 0
+    assert {(row["model"], row["precision"]) for row in training} == {
+        (model, precision) for model in ("ResNet-18", "MLP") for precision in ("fp32", "bf16", "fp16")
+    }
+    assert all(row["rows/s"] > 0 for row in training)
+    assert [row["model"] for row in tracking] == ["ResNet-18", "MLP"]

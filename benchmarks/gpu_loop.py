@@ -1,0 +1,125 @@
+"""One process of the GPU benchmark: our loader, strategy ddp and a task, a step at a time, without Ray and MLflow."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
+from train_cases import Case, config_of
+
+from pipelines.config import Config
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.loader import Batch, Loader
+from pipelines.tasks.base import Task
+from pipelines.train.place import Place
+from pipelines.train.state import order_of
+from pipelines.train.strategy import strategy_of
+
+PROBE_BYTES = 64 * 2**20
+PROBES = 20
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a case is trained."""
+
+    precision: str
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of all workers together."""
+
+    rows_per_second: float
+    data_wait_fraction: float
+    flops_per_row: float
+    """Forward and backward."""
+    skipped_steps: int
+    """That the fp16 scaler left out."""
+    loss: float
+    peak_bytes: int
+    """Of a worker's device memory."""
+
+
+def place_of(rank: int, world_size: int, meeting: str) -> Place:
+    """Join the others, over NCCL where each worker has a GPU, else over Gloo."""
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", rank) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", init_method=meeting, rank=rank, world_size=world_size)
+    return Place(rank, world_size, device)
+
+
+def all_reduced_bytes_per_second(place: Place) -> float:
+    """How fast a sum over the workers comes, which is checked as well."""
+    values = torch.empty(PROBE_BYTES // 4, device=place.device)
+    expected = place.world_size * (place.world_size + 1) / 2
+    for probe in range(PROBES + 1):
+        if probe == 1:  # the first one makes the connections
+            _settled(place)
+            started = time.perf_counter()
+        values.fill_(place.rank + 1)
+        dist.all_reduce(values)
+    _settled(place)
+    seconds = time.perf_counter() - started
+    if not bool((values == expected).all()):
+        raise RuntimeError(f"an all-reduce over {place.world_size} workers gave {values[0].item()}; it must be {expected}")
+    return PROBES * PROBE_BYTES / seconds
+
+
+def measure(case: Case, variant: Variant, folder: Path, place: Place) -> Measured:
+    """Train the case's warm-up and then its steps, on the version in `folder`."""
+    config = variant_of(config_of(case, folder), variant, place.world_size)
+    version = open_version(config.dataset.path)
+    task = task_of(config.task, version.manifest)
+    settings = config.train
+    strategy = strategy_of(settings, task, place)
+    loader = Loader(version, "train", order_of(config), place.plays(settings.shards), device=place.device, cache_bytes=0)
+    flops = _flops_per_row(task, next(iter(loader)))
+    done, started, waited, sums = 0, 0.0, 0.0, []
+    while done < case.warm_up + case.steps:
+        for batch in strategy.batches(loader):
+            if done == case.warm_up:
+                _settled(place)
+                started, waited = time.perf_counter(), loader.wait_seconds
+            sums.append(strategy.step(batch, done, settings.lr, ()))
+            done += 1
+            if done == case.warm_up + case.steps:
+                break
+    _settled(place)
+    seconds = time.perf_counter() - started
+    read = torch.stack(sums[case.warm_up :]).cpu()
+    return Measured(
+        rows_per_second=case.steps * case.global_batch / seconds,
+        data_wait_fraction=(loader.wait_seconds - waited) / seconds,
+        flops_per_row=flops,
+        skipped_steps=int((~read[:, 0].isfinite()).sum()),
+        loss=float(read[-1, 2] / read[-1, 3]),
+        peak_bytes=torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else 0,
+    )
+
+
+def variant_of(config: Config, variant: Variant, workers: int) -> Config:
+    changes = {"precision": variant.precision, "compile": variant.compiled, "workers": workers}
+    return config.model_copy(update={"train": config.train.model_copy(update=changes)})
+
+
+def _flops_per_row(task: Task, batch: Batch) -> float:
+    """Of matrix products and convolutions, forward and backward, counted on one row or two."""
+    few = {name: values[:2].cpu() for name, values in batch.items()}
+    model = task.model()
+    with FlopCounterMode(display=False) as counter:
+        task.loss(model, few)[0].backward()
+    return counter.get_total_flops() / len(next(iter(few.values())))
+
+
+def _settled(place: Place) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.synchronize(place.device)
