@@ -73,7 +73,7 @@ class Dataset(Section):
     part_bytes: Annotated[int, Field(gt=0)] = 256 * 2**20
     """Encoded size of a part file, about."""
     row_group_bytes: Annotated[int, Field(gt=0)] = 16 * 2**20
-    """Decoded size of a row group, about; it has 1,024 to 262,144 rows."""
+    """Decoded size of a row group, about; it has 64 to 262,144 rows."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "Dataset":

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from pipelines.dataset.schema import TensorColumn, arrow_schema, to_numpy
 
-ROWS_PER_GROUP = (1_024, 262_144)
+ROWS_PER_GROUP = (64, 262_144)
+"""Below, a row group's overhead shows; above, nothing is gained. An image of 3x224x224 fills 16 MiB with 111 rows."""
 
 
 @dataclass(frozen=True)
