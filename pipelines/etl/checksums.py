@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.source import Table
 from pipelines.dataset.manifest import SourceFile
+from pipelines.errors import SourceError
 from pipelines.etl import files
 from pipelines.etl.content import BLOCK_BYTES, naming, open_file
 from pipelines.etl.distribute import distribute
@@ -32,6 +33,13 @@ def stats(table: Table) -> tuple[SourceFile, ...]:
     found = files.find(table.path)
     marks = [sha256(f"{file.bytes} {file.modified}".encode()).hexdigest() for file in found]
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(found, marks, strict=True))
+
+
+def check_unchanged(tables: dict[str, Table], before: dict[str, tuple[SourceFile, ...]]) -> None:
+    """Raises SourceError if a file is not as it was when `before` was taken with `stats`: rows may be of either state."""
+    for name, table in tables.items():
+        if changed := sorted({file.path for file in set(before[name]) ^ set(stats(table))}):
+            raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
 
 
 def _hashed(found: list[File]) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,6 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import QualityError
 
-QUARANTINE_SCHEMA = "reason string, record string, source string"
-
 
 def quarantine(rows: DataFrame, reason: Column, source: Column | None = None) -> DataFrame:
     """Refused rows as they are kept: (reason, the row as JSON, where it came from if that is known)."""
@@ -30,12 +28,6 @@ def expectations(rows: DataFrame, expect: dict[str, str]) -> tuple[DataFrame, Da
     held = [(name, F.coalesce(F.expr(condition), F.lit(False))) for name, condition in expect.items()]
     failed = F.coalesce(*[F.when(~condition, F.lit(name)) for name, condition in held])
     return rows.where(reduce(Column.__and__, [condition for _, condition in held])), quarantine(rows.where(failed.isNotNull()), failed)
-
-
-def count_by_reason(refused: DataFrame) -> tuple[dict[str, int], dict[str, str]]:
-    """Rows of a quarantine by reason, and the smallest record of each as a sample."""
-    found = refused.groupBy("reason").agg(F.count("*").alias("rows"), F.min("record").alias("sample")).orderBy("reason").collect()
-    return {row.reason: row["rows"] for row in found}, {row.reason: row.sample for row in found}
 
 
 def check_quarantined(parsed: int, refused: dict[str, int], limit: float, samples: dict[str, str] | None = None) -> None:

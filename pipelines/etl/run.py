@@ -26,7 +26,7 @@ from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
-from pipelines.etl.checksums import checksums
+from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
 from pipelines.etl.faults import source_errors
 from pipelines.etl.fit import fit, raw_schema
@@ -52,6 +52,7 @@ def run(config: Config) -> Manifest:
     with stages("spark"):
         spark = stages.spark = session(config.name)
     with stages("checksums"), source_errors(config.source):
+        before = {name: stats(table) for name, table in config.source.tables.items()}
         sources = {name: checksums(spark, table) for name, table in config.source.tables.items()}
     filesystem, folder = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{folder}/{_version(config, sources, spark)}", uuid4().hex[:8])
@@ -60,7 +61,11 @@ def run(config: Config) -> Manifest:
         return earlier
     with tracking.etl_run(config) as tracked:
         with _undone_on_failure(attempt):
-            ours, report = _write(spark, config, sources, attempt, stages)
+            try:
+                ours, report = _write(spark, config, sources, attempt, stages)
+            finally:
+                spark.catalog.clearCache()
+            check_unchanged(config.source.tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
                 manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine)

@@ -22,6 +22,7 @@ CONTENT = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",

@@ -34,7 +34,7 @@ _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 
 @dataclass(frozen=True)
 class Tables:
-    """The source's tables, registered as temporary views under their names."""
+    """The source's tables, registered as temporary views under their names; what was parsed for them stays persisted."""
 
     parsed: dict[str, int]
     """Records by table, malformed ones included."""
@@ -42,17 +42,10 @@ class Tables:
     """Malformed records by reason."""
     malformed: DataFrame | None = None
     """They themselves: reason, record, source; None if there are none."""
-    kept: tuple[DataFrame, ...] = ()
-    """What is materialised."""
 
     @property
     def rows_parsed(self) -> int:
         return sum(self.parsed.values())
-
-    def release(self) -> None:
-        """Free what is materialised; the views must not be read any more."""
-        for rows in self.kept:
-            rows.unpersist()
 
 
 @dataclass(frozen=True)
@@ -74,12 +67,11 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
     parsed: dict[str, int] = {}
     refused: dict[str, int] = {}
     malformed: list[DataFrame] = []
-    kept: list[DataFrame] = []
     for name, table in source.tables.items():
         with table_errors(name, table.path):
             found = _read(spark, name, table)
             if found.count is None:
-                kept.append(found.rows.persist())
+                found.rows.persist()
             problems = _problems(found)
             parsed[name] = sum(problems.values())
             if not parsed[name]:
@@ -91,7 +83,7 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
             refused |= bad
             malformed.append(_malformed(spark, name, found))
         good.createOrReplaceTempView(name)
-    return Tables(parsed, refused, reduce(DataFrame.unionByName, malformed) if malformed else None, tuple(kept))
+    return Tables(parsed, refused, reduce(DataFrame.unionByName, malformed) if malformed else None)
 
 
 def _problems(found: _Parsed) -> dict[str | None, int]:

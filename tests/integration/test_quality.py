@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import QualityError
-from pipelines.etl.quality import check_quarantined, count_by_reason, expectations, quarantine
+from pipelines.etl.quality import check_quarantined, expectations, quarantine
 
 ROWS = [(1, "a"), (2, None), (3, "b"), (None, "c"), (-1, None)]
 
@@ -33,12 +33,6 @@ def test_without_expectations_every_row_is_kept(rows: DataFrame) -> None:
 def test_a_record_is_whole_json(rows: DataFrame) -> None:
     refused = quarantine(rows.where("age = 2"), F.lit("why"), F.lit("file:1"))
     assert [tuple(row) for row in refused.collect()] == [("why", '{"age":2,"na me":null}', "file:1")]
-
-
-def test_reasons_are_counted_with_the_least_record_as_sample(rows: DataFrame) -> None:
-    counts, samples = count_by_reason(quarantine(rows, F.when(F.col("age") > 1, "old").otherwise("other")))
-    assert counts == {"old": 2, "other": 3}
-    assert samples["old"] == '{"age":2,"na me":null}'
 
 
 def test_p8_too_many_refused_rows_refuse_the_version() -> None:

@@ -175,4 +175,3 @@ def test_real_tables(spark: SparkSession) -> None:
     assert found is not None and tuple(found) == (46_043, 1_887_430, "<=50K", ">50K.")
     found = spark.sql("SELECT sum(label), min(length(image)), max(length(image)) FROM mnist").first()
     assert found is not None and tuple(found) == (267_236, 784, 784)
-    tables.release()

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tables import idx, rows_of, source, write
 
 from pipelines.errors import SourceError
-from pipelines.etl.checksums import checksums, stats
+from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.sources import read_tables
 
 
@@ -69,7 +69,8 @@ def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None
     before = checksums(spark, by_stat)
     assert before == checksums(spark, by_stat) == stats(table)
     write(tmp_path, "b.txt", "changed")
-    assert before[0] == stats(table)[0]
-    assert before[1] != stats(table)[1]
+    with pytest.raises(SourceError, match=f"^source.tables.t: {tmp_path}/b.txt changed while being read"):
+        check_unchanged({"t": table}, {"t": before})
+    check_unchanged({"t": table}, {"t": stats(table)})
     with pytest.raises(SourceError, match="nowhere: no such file"):
         checksums(spark, table.model_copy(update={"path": f"{tmp_path}/nowhere"}))
