@@ -64,7 +64,8 @@ class Dataset(Section):
     path: str
     """Folder of the versions, or a URI of any file system pyarrow knows."""
     key: tuple[str, ...] = ()
-    """Columns that identify a row: a repeated key is quarantined. Without one, equal rows are kept."""
+    """Columns that identify a row: of rows that share a key one, chosen by content, is kept, and the others are quarantined.
+    Without one, equal rows are kept."""
     split: tyro.conf.Suppress[Split] = ByFraction()
     features: tyro.conf.Suppress[dict[str, Feature]]
     """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from pipelines import errors
 from pipelines.config.source import Source
-from pipelines.errors import SourceError
+from pipelines.errors import DatasetError, SourceError
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -34,13 +34,15 @@ _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z"
 @contextmanager
 def source_errors(source: Source) -> Iterator[None]:
     """Around whatever makes Spark read the tables or run the query: a corrupt file, a failed cast, an unknown column come
-    out as SourceError, an error of ours that a task raised comes out as itself, all else passes."""
+    out as SourceError, a full disk as DatasetError, an error of ours that a task raised as itself, all else passes."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         messages = _messages(error)
         if ours := _ours(messages):
             raise ours from error
+        if any("No space left on device" in message for message in messages):
+            raise DatasetError("no space left on the disk that Spark shuffles on; point spark.local.dir to a larger one") from error
         condition = _condition(messages)
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error

@@ -26,7 +26,18 @@ _ORDERED = {
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}
 _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 # The nodes of a query that costs no more than reading its table.
-_CHEAP = {"Project", "Filter", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range"}
+_CHEAP = {
+    "Project",
+    "Filter",
+    "Union",
+    "SubqueryAlias",
+    "View",
+    "LogicalRelation",
+    "InMemoryRelation",
+    "LocalRelation",
+    "LogicalRDD",
+    "Range",
+}
 
 
 def run_query(spark: SparkSession, config: Config) -> tuple[DataFrame, tuple[str, ...]]:
