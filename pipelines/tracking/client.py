@@ -1,5 +1,6 @@
 """Reaches MLflow: a server, or an SQLite file for a single machine."""
 
+import fcntl
 import logging
 import os
 import re
@@ -28,9 +29,22 @@ def connect(uri: str) -> MlflowClient:
     for name, value in PATIENCE.items():
         os.environ.setdefault(name, value)
     with reaching(uri):
-        if uri.startswith(SQLITE):
-            Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
-        return MlflowClient(uri)
+        if not uri.startswith(SQLITE):
+            return MlflowClient(uri)
+        with _alone_in(Path(uri.removeprefix(SQLITE)).parent):
+            return MlflowClient(uri)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock: of two processes that make an SQLite file's tables at once, one fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from people import write_pipeline
+from people import ROWS, write_pipeline
 
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.versions import open_version, versions
@@ -55,39 +55,20 @@ def content(folder: Path) -> tuple[Manifest, dict[tuple[str, int], str]]:
     return manifest, parts
 
 
-@pytest.mark.timeout(600)
-def test_p6_equal_rows_make_equal_bytes_on_any_cores_with_any_partitions_from_any_files(tmp_path: Path, uri: str) -> None:
-    found = []
-    for master, partitions, files in (("local[1]", "200", 1), ("local[2]", "3", 4), ("local[4]", "7", 3)):
-        folder = tmp_path / master
-        folder.mkdir()
-        finished(
-            start(
-                write_pipeline(folder, uri, files),
-                master,
-                spark_sql_shuffle_partitions=partitions,
-                spark_sql_files_maxPartitionBytes="20000",
-            )
-        )
-        found.append(content(folder / "data"))
-    (first, parts), *others = found
-    assert len(parts) > 8 and len({manifest.version for manifest, _ in found}) == 3
-    for manifest, other_parts in others:
-        assert manifest.digest == first.digest
-        assert {name: encoded.state for name, encoded in manifest.encoders.items()} == {
-            name: encoded.state for name, encoded in first.encoders.items()
-        }
-        assert manifest.profile == first.profile and manifest.quarantined == first.quarantined
-        assert other_parts == parts
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory, uri: str) -> tuple[Path, list[str]]:
+    """The dataset's folder, and what each of two jobs at once has printed. They cannot both be first."""
+    folder = tmp_path_factory.mktemp("twins")
+    jobs = [start(write_pipeline(folder, uri), "local[1]") for _ in range(2)]
+    return folder / "data", [finished(job) for job in jobs]
 
 
 @pytest.mark.timeout(600)
-def test_p8_two_runs_at_once_make_one_version(tmp_path: Path, uri: str) -> None:
-    pipeline = write_pipeline(tmp_path, uri)
-    one, other = start(pipeline, "local[1]"), start(pipeline, "local[1]")
-    assert finished(one) == finished(other)
-    manifest, parts = content(tmp_path / "data")
-    assert {path.name for path in (tmp_path / "data" / manifest.version).iterdir()} == {
+def test_p8_two_runs_at_once_make_one_version(twins: tuple[Path, list[str]]) -> None:
+    folder, printed = twins
+    assert printed[0] == printed[1]
+    manifest, parts = content(folder)
+    assert {path.name for path in (folder / manifest.version).iterdir()} == {
         "manifest.json",
         *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine")),
         f"row_groups-{manifest.attempt}.parquet",
@@ -96,19 +77,44 @@ def test_p8_two_runs_at_once_make_one_version(tmp_path: Path, uri: str) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGINT])
-def test_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_it(tmp_path: Path, uri: str, death: signal.Signals) -> None:
-    pipeline = write_pipeline(tmp_path, uri)
+@pytest.mark.parametrize(("master", "partitions", "files"), [("local[2]", 3, 4), ("local[4]", 7, 3)])
+def test_p6_equal_rows_make_equal_bytes_on_any_cores_with_any_partitions_from_any_files(
+    tmp_path: Path, uri: str, twins: tuple[Path, list[str]], master: str, partitions: int, files: int
+) -> None:
+    first, parts = content(twins[0])
+    pipeline = write_pipeline(tmp_path, uri, files)
+    finished(start(pipeline, master, spark_sql_shuffle_partitions=str(partitions), spark_sql_files_maxPartitionBytes="20000"))
+    manifest, found = content(tmp_path / "data")
+    assert manifest.version != first.version and manifest.digest == first.digest
+    assert manifest.encoders == first.encoders
+    assert manifest.profile == first.profile and manifest.quarantined == first.quarantined
+    assert found == parts
+
+
+@pytest.mark.timeout(600)
+def test_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_it(tmp_path: Path, uri: str) -> None:
+    pipeline = ended_at_work(tmp_path, uri, signal.SIGKILL)
+    assert list(tmp_path.glob("data/*/quarantine-*"))
+    with pytest.raises(DatasetError, match="holds no dataset version"):
+        open_version(str(tmp_path / "data"))
+    finished(start(pipeline))
+    assert content(tmp_path / "data")[0].rows_parsed == ROWS
+
+
+@pytest.mark.timeout(600)
+def test_p8_an_interrupted_attempt_removes_what_it_wrote(tmp_path: Path, uri: str) -> None:
+    ended_at_work(tmp_path, uri, signal.SIGINT)
+    assert [path for path in tmp_path.glob("data/**/*") if path.is_file()] == []
+
+
+def ended_at_work(folder: Path, uri: str, death: signal.Signals) -> Path:
+    """Start a job, and end it once it has written its first file; return its pipeline."""
+    pipeline = write_pipeline(folder, uri)
     job = start(pipeline)
-    while not list(tmp_path.glob("data/*/quarantine-*/*")):
+    while not list(folder.glob("data/*/quarantine-*/*")):
         assert job.poll() is None, job.communicate()[1]
         time.sleep(0.02)
     os.killpg(job.pid, death)
     _, errors = job.communicate(timeout=120)
-    assert job.returncode != 0
-    with pytest.raises(DatasetError, match="holds no dataset version"):
-        open_version(str(tmp_path / "data"))
-    left = list(tmp_path.glob("data/*/quarantine-*"))
-    assert bool(left) == (death == signal.SIGKILL), errors
-    finished(start(pipeline))
-    assert content(tmp_path / "data")[0].rows_parsed == 3_000
+    assert job.returncode != 0, errors
+    return pipeline
