@@ -1,6 +1,6 @@
 """What ours is measured against: a bare DDP script on tensors already in memory, as one would write it by hand.
 
-    torchrun --nproc-per-node 2 benchmarks/train_bare.py CASE THREADS
+    torchrun --nproc-per-node 2 benchmarks/train_bare.py CASE THREADS [small]
 
 The task's own model, the same optimizer, batches that are slices of shuffled tensors. Prints rows/s as JSON.
 """
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
-from train_cases import CASES, WORKERS, config_of, tensors_of
+from train_cases import WORKERS, case_of, config_of, tensors_of
 
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Data, Task
@@ -24,7 +24,7 @@ from pipelines.tasks.vision import Vision
 
 
 def main() -> None:
-    case = CASES[sys.argv[1]]
+    case = case_of(sys.argv[1], small="small" in sys.argv)
     torch.set_num_threads(int(sys.argv[2]))
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -1,6 +1,6 @@
 """Measurements that run on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model.
 
-python benchmarks/train_on_ray.py ours|ray CASE THREADS FOLDER
+python benchmarks/train_on_ray.py ours|ray CASE THREADS FOLDER [small]
 """
 
 import json
@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 from ray.train.torch import TorchTrainer
 from torch.nn import functional
 from torch.optim import Adam
-from train_cases import CASES, WORKERS, Case, config_of, write_version
+from train_cases import WORKERS, Case, case_of, config_of, write_version
 
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
@@ -51,7 +51,7 @@ def rays_own(case: Case, threads: int, folder: Path) -> float:
     part = write_version(case, config)
     version = open_version(config.dataset.path)
     ray.init("local", num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False)  # Ray Data takes CPUs beside the workers
-    dataset = ray.data.read_parquet(part)
+    dataset = ray.data.read_parquet(part, columns=[*case.names, "label"])
     if case.shape:
         dataset = dataset.map_batches(_decoded, fn_args=[version], batch_format="pyarrow", batch_size=None)
     trainer = TorchTrainer(
@@ -90,6 +90,6 @@ def _rays_loop(settings: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    who, case, threads, folder = sys.argv[1:]
-    rate = {"ours": ours, "ray": rays_own}[who](CASES[case], int(threads), Path(folder))
+    who, case, threads, folder = sys.argv[1:5]
+    rate = {"ours": ours, "ray": rays_own}[who](case_of(case, small="small" in sys.argv), int(threads), Path(folder))
     print(json.dumps({"rows_per_second": rate}))

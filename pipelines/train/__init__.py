@@ -1,14 +1,14 @@
 """Fits a task's model to a dataset version, on any number of workers, through kills and restarts.
 
-1. `run`         the driver: checks the numbers, opens the MLflow run, starts the workers, ends the run truthfully.
-2. `worker`      what Ray Train calls on every worker: where it computes, whom it reports to.
+1. `run`         the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
+   `cluster`     joins or starts Ray; `watch` passes interrupts on and words failures; `progress` is what a person sees.
+2. `worker`      what Ray Train calls on every worker; `reports` are its ways to Ray, MLflow and the driver.
+   `folder`      of the run, on storage that the driver and the workers see.
 3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.
-4. `strategy`    how gradients meet: `ddp`, with `batch_norm` over all workers' rows, or `exact`, with its `tree`; `update` follows.
-5. `optimize`    optimizers, and the learning rate as a pure function of the step.
-6. `ledger`      what each step summed up to, and the metrics that come of it.
-7. `evaluate`    a split's metrics, every row exactly once.
-8. `checkpoint`  the state on storage, whole or not at all.
-9. `weights`     a model's weights as safetensors, and their digest.
-10. `folder`     the run's folder: how the driver and the workers tell each other what they must know.
-11. `progress`   what the driver prints meanwhile.
+   `state`       is where it is; `hooks` are whom it tells; `ledger` is what its steps summed up to, `finite` whether that
+                 is a number; `evaluate` gives a split's metrics.
+4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`, with `tree`; what follows is `update`.
+   `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
+5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.
+   `weights`     a model's, as safetensors, and their digest.
 """

@@ -60,7 +60,8 @@ def train(config: Config) -> Result:
     with cluster(config.train):
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)
-        run = tracking.open_training(config, version, {"ray.job_id": ray.get_runtime_context().get_job_id()})
+        tags = {"ray.job_id": ray.get_runtime_context().get_job_id(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
+        run = tracking.open_training(config, version, tags)
         progress.say(_opening(config, version, run, gpus))
         with tracking.under_way(run):
             folder = _prepared(config, run)
@@ -89,14 +90,18 @@ def check(config: Config, version: Version) -> None:
 
 
 def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
-    settings, rows = config.train, version.rows("train")
-    left_out = order_of(config).remainder_rows(rows) if settings.remainder == "drop" else 0
+    settings, rows, left_out = config.train, version.rows("train"), _left_out(config, version)
     return (
         f"run {run.run_id} {'goes on' if run.continued else 'begins'}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} steps of {settings.global_batch} in at most {settings.epochs} epochs"
         f"{f' ({left_out} rows left out of each, other ones every time)' if left_out else ''}, "
         f"on {settings.workers} worker{'s' if settings.workers > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )
+
+
+def _left_out(config: Config, version: Version) -> int:
+    """Rows that no step of an epoch takes."""
+    return order_of(config).remainder_rows(version.rows("train")) if config.train.remainder == "drop" else 0
 
 
 def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
