@@ -46,6 +46,7 @@ def test_shuffle_quality_tells_a_shuffle_from_none(tmp_path: Path) -> None:
         assert row["as they lie"] > 2 * row["Lockstep, window 4"]
 
 
+@pytest.mark.timeout(900)
 def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(tmp_path: Path) -> None:
     meeting, training, tracking = results(tmp_path, "gpu", name="gpu-small")["tables"].values()
     assert meeting[0]["GB/s"] > 0
