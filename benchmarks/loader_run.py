@@ -63,11 +63,14 @@ def measure(script: str, name: str, *, cores: int, limit_seconds: float = 240, *
                 start_new_session=True,
             )
         memory = 0
-        while process.poll() is None:
-            memory = max(memory, _private_bytes(process.pid))
-            time.sleep(SAMPLE_SECONDS)
-            if time.perf_counter() - started > limit_seconds:
+        try:
+            while process.poll() is None and time.perf_counter() - started < limit_seconds:
+                memory = max(memory, _private_bytes(process.pid))
+                time.sleep(SAMPLE_SECONDS)
+        finally:
+            if process.poll() is None:  # too slow, or we were interrupted
                 os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         output.seek(0)
         errors.seek(0)
         lines, trouble = output.read().splitlines(), errors.read().splitlines()
