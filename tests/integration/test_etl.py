@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from people import ROWS, people, write_pipeline
 from pyspark.sql import SparkSession
+from raw import raw
 
 from pipelines.config import Config, load
 from pipelines.dataset.parts import RowGroup
@@ -193,3 +194,18 @@ def test_repeated_keys_and_columns_left_out(pipeline: Pipeline, caplog: pytest.L
     assert manifest.quarantined == {"plausible age": 8, "repeated key: id": 19}
     assert sorted(column(open_version(config.dataset.path), "id").tolist()) == [number for number in range(ROWS) if number % 450 != 17]
     assert "columns of the query left out: unused" in caplog.messages
+
+
+def test_a_published_split_of_real_data_is_kept(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_RAW", str(raw("adult").parent))
+    config = load(
+        Path(__file__).parents[2] / "conf/adult.yaml", {"dataset.path": str(pipeline.folder / "adult"), "tracking.uri": pipeline.uri}
+    )
+    manifest = run(config)
+    assert manifest.splits["test"].rows == 16_281
+    assert manifest.splits["train"].rows + manifest.splits["validation"].rows == 32_561
+    assert manifest.rows_parsed == 48_842 and manifest.quarantined == {}
+    assert sorted(file.bytes for files in manifest.sources.values() for file in files) == sorted(
+        path.stat().st_size for path in raw("adult").glob("adult-t*.csv")
+    )
+    assert manifest.profile["workclass"]["most_frequent"]["Private"] == max(manifest.profile["workclass"]["most_frequent"].values())
