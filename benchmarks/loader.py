@@ -24,12 +24,9 @@ from report import RESULTS, Row, save, show, versions_of
 def narrow(bench: Bench) -> list[Row]:
     """13 floats, 26 whole numbers and a label; batches of 4,096, 8 shards."""
     path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
-    fine = bench.data("narrow", bench.rows("narrow"), row_group_bytes=2**22)
     table: list[Row] = []
     for cores in sorted({ALL_CORES if bench.small else 1, ALL_CORES}):
         rates, memory, took = _ours(path, batch, cores)
-        rates["row groups of 4 MiB: bare Parquet decode"] = ours("bare", cores=cores, folder=fine).get("rows_per_second")
-        rates["row groups of 4 MiB: Lockstep, cache off"] = ours("epochs", cores=cores, folder=fine, batch=batch, cache=False).get("later")
         by_hand = ours("iterable", cores=cores, folder=path, batch=batch, seconds=bench.seconds("narrow"))
         rates["torch IterableDataset over pyarrow, unshuffled"] = by_hand.get("rows_per_second")
         for peer in bench.peers:
