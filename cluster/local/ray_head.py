@@ -60,7 +60,9 @@ def own_ray() -> Iterator[str]:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
             # With several Rays on a machine, what runs in this one has to be told which is its own.
             os.environ["RAY_ADDRESS"] = started_address(f"http://127.0.0.1:{port}", ray, folder)
-            yield f"http://127.0.0.1:{port}"
+            # Ray's job client prefers RAY_ADDRESS to the address it is given, unless it is told here.
+            os.environ["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{port}"
+            yield os.environ["RAY_API_SERVER_ADDRESS"]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
