@@ -24,9 +24,8 @@ from pipelines.errors import ConfigError
 ORDER_VERSION = 1
 """Changes whenever the same arguments would give another order; checkpoints carry it."""
 
-BLOCKS_PER_SHARD = 4
-"""With fewer row groups than this, row groups are sliced: an arc of very few blocks would be a poor sample. Each slice
-decodes its whole row group where the split is not cached, so no more are made than that: so few fit a cache."""
+BLOCKS_PER_SHARD = 16
+"""With fewer row groups than this, row groups are sliced: an arc of very few blocks would be a poor sample."""
 
 _BLOCKS, _OFFSET, _WINDOW = range(3)
 
