@@ -98,12 +98,14 @@ def resume(folder: str, batch: int, share: float) -> Result:
     return first_batch(open_batches)
 
 
-def memory(folder: str, batch: int) -> Result:
-    """Growth of the process over an epoch without a cache, against what the loader states."""
+def memory(folder: str, batch: int, rows: int) -> Result:
+    """Growth of the process over as many epochs without a cache as give `rows` rows, against what the loader states."""
     loader = _loader(folder, batch, cache_bytes=0, prefetch_bytes=2**25)
     before = _peak_bytes()
-    rows = sum(rows_in(each) for each in loader)
-    return {"rows": rows, "peak_bytes": _peak_bytes() - before, "bound_bytes": loader.memory_bound_bytes}
+    for _ in range(max(1, rows // loader.rows)):
+        for _ in loader:
+            pass
+    return {"peak_bytes": _peak_bytes() - before, "bound_bytes": loader.memory_bound_bytes}
 
 
 def _peak_bytes() -> int:
