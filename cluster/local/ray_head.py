@@ -33,6 +33,7 @@ def ray_address() -> Iterator[str]:
     address = named or "http://127.0.0.1:8265"
     if answers(address, authorization()):
         os.environ["RAY_AUTH_MODE"] = "disabled" if answers(address, {}) else "token"
+        os.environ["RAY_API_SERVER_ADDRESS"] = address
         print(f"using the Ray at {address}")
         yield address
     elif named:
