@@ -26,6 +26,6 @@ def _enter(rank: int, world_size: int, folder: Path, function: Callable[..., Any
     try:
         answer = function(Place(rank, world_size), *arguments)
     except Exception as error:
-        answer = error
+        answer = error.with_traceback(None)  # whose frames would keep the group's threads until the interpreter is gone
     (folder / f"answer-{rank}").write_bytes(pickle.dumps(answer))
     dist.destroy_process_group()

@@ -18,6 +18,8 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+import psutil
+
 START_SECONDS = 90
 STOP_SECONDS = 15
 
@@ -111,5 +113,18 @@ def process(command: Sequence[str], output: IO[str] | None = None, *, stop: sign
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(started.pid, stop)
             started.wait(STOP_SECONDS)
+        while left := of_session(started.pid):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def of_session(session: int) -> list[int]:
+    """Living processes of a session; Ray's workers have process groups of their own in it."""
+    found = []
+    for process in psutil.process_iter(["status"]):
         with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
+            if os.getsid(process.pid) == session and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found

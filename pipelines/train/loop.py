@@ -16,7 +16,7 @@ from pipelines.train.ledger import Ledger, Step, Window, steps_per_point
 from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
 from pipelines.train.saver import Saver
-from pipelines.train.state import Fitted, State, is_better, order_of, total_steps
+from pipelines.train.state import Fitted, State, improves, order_of, total_steps
 from pipelines.train.strategy import Strategy
 
 
@@ -65,7 +65,7 @@ class Loop:
 
     def _is_over(self) -> bool:
         patience, state = self._settings.early_stopping, self._state
-        return state.validated >= self._total or bool(patience and state.epochs - state.best_epoch >= patience)
+        return state.validated >= self._total or bool(patience and state.epochs - state.improved_epoch >= patience)
 
     def _is_point(self, step: int) -> bool:
         """Whether the training curves have a point after `step` steps."""
@@ -123,13 +123,14 @@ class Loop:
         state.epochs, state.validated = state.epochs + 1, state.step
         name, direction = self._task.monitor
         value = metrics.get(f"validation/{name}")
-        better = is_better(value, state.best, direction)
-        if better:
+        if improved := improves(value, state.best, direction):
+            state.improved_epoch = state.epochs
+        if is_best := improved or value == state.best:
             state.best, state.best_epoch, state.best_metrics = value, state.epochs, metrics
         if self._place.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
-        if better or self._is_over() or self._saver.is_due_after_epoch(state.step):
-            self._save(better)
+        if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
+            self._save(is_best)
 
     def _test(self) -> Fitted:
         self._saver.commit()

@@ -40,15 +40,15 @@ class Progress:
 
 def _line(progress: Mapping[str, Any], bar: bool) -> str:
     metrics, step, steps = progress["metrics"], progress["step"], progress["steps"]
-    left = (steps - step) * metrics.get("train/step_seconds", 0.0)
     done = "█" * round(_BAR * step / steps)
     parts = [
         f"{done:░<{_BAR}}" if bar else "",
         f"step {step:,} of {steps:,}",
         f"loss {metrics['train/loss']:.4g}" if "train/loss" in metrics else "",
-        f"{metrics.get('train/rows_per_second', 0.0):,.0f} rows/s",
-        f"{left // 60:.0f}:{left % 60:02.0f} left",
     ]
+    if "train/step_seconds" in metrics:
+        left = (steps - step) * metrics["train/step_seconds"]
+        parts += [f"{metrics['train/rows_per_second']:,.0f} rows/s", f"{left // 60:.0f}:{left % 60:02.0f} left"]
     return "  ".join(part for part in parts if part)
 
 

@@ -24,8 +24,11 @@ class State:
     validated: int = 0
     """Steps done at the last validation."""
     best_epoch: int = 0
+    """Of equal ones the latest: it has learned for longer."""
     best: float | None = None
     """The monitored metric of the best epoch."""
+    improved_epoch: int = 0
+    """The first epoch of that metric, from which early stopping counts."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
 
@@ -56,8 +59,8 @@ def total_steps(config: Config, rows: int) -> int:
     return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
 
 
-def is_better(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
-    """Whether a monitored value betters the best so far. Without a validation split the last epoch is the best."""
+def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
+    """Whether a monitored value betters the best so far. Without a validation split every epoch does."""
     if value is None or best is None or isnan(best):
         return True
     return value > best if direction == "max" else value < best

@@ -78,10 +78,11 @@ def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: d
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout
         said = ""
-        for line in demo.stdout:
+        while not (line := demo.stdout.readline()).startswith("epoch "):
+            assert line, said
             said += line
-            if line.startswith("epoch 1 "):
-                demo.send_signal(signal.SIGINT)
+        demo.send_signal(signal.SIGINT)
+        said += demo.stdout.read()
         assert demo.wait() == 128 + signal.SIGINT, said
     assert "is up to date" in said
     the_run(home, "KILLED")
