@@ -49,7 +49,7 @@ CASES = {
         20_000,
         128,
         100,
-        900,
+        600,
     ),
     "MLP 4 x 1,024 on 100 columns": Case(
         {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 50_000, 512, 20, 160
