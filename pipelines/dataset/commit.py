@@ -65,7 +65,7 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
         filesystem.delete_file(row_groups_path(root, attempt))
 
 
-def remove_debris(filesystem: FileSystem, root: str, older_than_seconds: float = DEBRIS_AGE_SECONDS) -> None:
+def remove_debris(filesystem: FileSystem, root: str) -> None:
     """Remove what attempts that died left behind: those that no manifest names and that nothing wrote to for a day."""
     manifest = read_manifest(filesystem, root)
     newest: dict[str, float] = {}
@@ -76,7 +76,7 @@ def remove_debris(filesystem: FileSystem, root: str, older_than_seconds: float =
             written = entry.mtime.timestamp() if entry.mtime else time.time()
             newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
-        if (manifest is None or attempt != manifest.attempt) and time.time() - written > older_than_seconds:
+        if (manifest is None or attempt != manifest.attempt) and time.time() - written > DEBRIS_AGE_SECONDS:
             remove_attempt(filesystem, root, attempt)
 
 

@@ -14,6 +14,7 @@ from pipelines.errors import CorruptError, DatasetError
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
+DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
 
 
 class SourceFile(Section):
@@ -96,14 +97,14 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
         values = json.loads(text)
         found = values["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path} is not a manifest: {error}; run jobs/etl.py again") from error
+        raise CorruptError(f"{path} is not a manifest: {error}; {DAMAGED}") from error
     if not isinstance(found, int) or found > FORMAT:
         raise DatasetError(f"{path} has format {found}; this version of Lockstep reads up to {FORMAT}: upgrade it")
     try:
         return Manifest.model_validate(values)
     except ValidationError as error:
         fault = error.errors()[0]
-        raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+        raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}; {DAMAGED}") from error
 
 
 def content_digest(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> str:

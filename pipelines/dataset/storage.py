@@ -53,13 +53,12 @@ def ask(filesystem: FileSystem, path: str) -> FileInfo:
 
 def read(filesystem: FileSystem, path: str) -> bytes | None:
     """A small file's bytes, or None where there is no such file."""
-    try:
-        with naming(path), filesystem.open_input_file(path) as file:
-            return file.read()
-    except DatasetError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+    with naming(path):
+        try:
+            with filesystem.open_input_file(path) as file:
+                return file.read()
+        except FileNotFoundError:
             return None
-        raise
 
 
 def create(filesystem: FileSystem, path: str, content: bytes) -> bool:

@@ -1,6 +1,5 @@
 """Finds and opens dataset versions."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,7 +9,7 @@ from pyarrow.fs import FileSystem
 
 from pipelines.dataset import storage
 from pipelines.dataset.commit import read_manifest, row_groups_path
-from pipelines.dataset.manifest import Manifest, content_digest
+from pipelines.dataset.manifest import DAMAGED, Manifest, content_digest
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import CorruptError, DatasetError
@@ -43,7 +42,7 @@ class Version:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
 
-def versions(path: str) -> Iterable[tuple[str, Manifest]]:
+def versions(path: str) -> list[tuple[str, Manifest]]:
     """Root and manifest of every version in a dataset's folder, newest first."""
     filesystem, folder = storage.locate(path)
     found = [(entry.path, read_manifest(filesystem, entry.path)) for entry in storage.entries(filesystem, folder) if not entry.is_file]
@@ -60,7 +59,7 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
     filesystem, root = storage.locate(path)
     manifest = read_manifest(filesystem, root)
     if manifest is None:
-        found = list(versions(path))
+        found = versions(path)
         if not found:
             raise DatasetError(f"{path} holds no dataset version; run jobs/etl.py with the same config first")
         matching = [pair for pair in found if identity is None or pair[1].identity == identity]
@@ -78,12 +77,12 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> t
     path = row_groups_path(root, manifest.attempt)
     content = storage.read(filesystem, path)
     if content is None:
-        raise CorruptError(f"{path} is missing; the version is damaged, run jobs/etl.py into another dataset.path")
+        raise CorruptError(f"{path} is missing; {DAMAGED}")
     try:
         table = pq.read_table(pa.BufferReader(content))
         values = [table.column(field.name).to_pylist() for field in fields(RowGroup)]
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise CorruptError(f"{path}: {error}; the version is damaged, run jobs/etl.py into another dataset.path") from error
+        raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
     return tuple(map(RowGroup, *values))
 
 
@@ -92,7 +91,7 @@ def _check(version: Version) -> None:
     path = row_groups_path(version.root, version.manifest.attempt)
     digest = content_digest(version.manifest.encoders, version.row_groups)
     if digest != version.manifest.digest:
-        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}: one of them was altered")
+        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")
     for split, summary in version.manifest.splits.items():
         if version.rows(split) != summary.rows:
-            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}")
+            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
