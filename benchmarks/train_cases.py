@@ -12,7 +12,7 @@ from torch import Tensor
 from pipelines.config import Config, parse
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit
-from pipelines.dataset.manifest import Encoded, Manifest, Split, content_digest
+from pipelines.dataset.manifest import Encoded, Manifest, content_digest, split_summaries
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
 
@@ -125,23 +125,15 @@ def write_version(case: Case, config: Config) -> str:
     row_bytes = sum(column.row_bytes for column in columns)
     groups = write_part(filesystem, root, file, "train", 0, columns, table, case.rows * row_bytes // 16)
     raw = pa.schema([(name, pa.float32() if case.dtype == "float32" else pa.binary()) for name in case.names] + [("label", pa.int64())])
-    empty = Split(rows=0, parts=0, row_groups=0, bytes=0, decoded_bytes=0)
     manifest = Manifest(
         name=config.name,
         version="000000000000",
         digest=content_digest(encoders, groups),
         attempt="a",
-        created="2026-01-01T00:00:00+00:00",
-        identity=config.data_identity,
-        sources={},
-        raw_schema=schema_to_text(raw),
         encoders=encoders,
-        splits={
-            "train": Split(rows=case.rows, parts=1, row_groups=len(groups), bytes=1, decoded_bytes=case.rows * row_bytes),
-            "validation": empty,
-            "test": empty,
-        },
-        rows_parsed=case.rows,
+        splits=split_summaries(encoders, groups),
+        identity=config.data_identity,
+        raw_schema=schema_to_text(raw),
     )
     commit(filesystem, root, manifest, groups)
     return f"{root}/{file}"

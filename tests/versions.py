@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit
-from pipelines.dataset.manifest import SPLITS, Encoded, Manifest, Split, content_digest
+from pipelines.dataset.manifest import Encoded, Manifest, content_digest, split_summaries
 from pipelines.dataset.parts import RowGroup, write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy
 from pipelines.dataset.versions import Version, open_version
@@ -48,26 +48,12 @@ def write_version(
         version="000000000000",
         digest=content_digest(encoders, groups),
         attempt="a",
-        created="2026-01-01T00:00:00+00:00",
-        identity={},
-        sources={},
-        raw_schema="",
         encoders=encoders,
-        splits={split: _summary([group for group in groups if group.split == split]) for split in SPLITS},
+        splits=split_summaries(encoders, groups),
         rows_parsed=sum(group.rows for group in groups),
     )
     commit(filesystem, root, manifest, groups)
     return open_version(str(folder))
-
-
-def _summary(groups: list[RowGroup]) -> Split:
-    return Split(
-        rows=sum(group.rows for group in groups),
-        parts=len({group.part for group in groups}),
-        row_groups=len(groups),
-        bytes=sum(group.bytes for group in groups),
-        decoded_bytes=0,
-    )
 
 
 def _inside(folder: str, name: str) -> str:

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pipelines.config.section import Section
 from pipelines.dataset.parts import RowGroup
@@ -38,12 +39,12 @@ class Encoded(Section):
     """What it makes."""
 
 
-class Split(Section):
+class SplitSummary(Section):
     rows: int
     parts: int
     row_groups: int
     bytes: int
-    """Of the part files."""
+    """Compressed size of the columns."""
     decoded_bytes: int
 
 
@@ -57,17 +58,19 @@ class Manifest(Section):
     """Hex SHA-256 of the content; see `content_digest`."""
     attempt: str
     """Names the folder of the parts: data-<attempt>/."""
-    created: str
+    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     """When, UTC, ISO 8601."""
-    identity: dict[str, Any]
-    """The part of the config that decided the rows."""
-    sources: dict[str, tuple[SourceFile, ...]]
-    """The raw tables' files, by table."""
-    raw_schema: str
-    """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
     encoders: dict[str, Encoded]
-    splits: dict[str, Split]
-    rows_parsed: int
+    splits: dict[str, SplitSummary]
+
+    # What only ETL knows.
+    identity: dict[str, Any] = {}
+    """The part of the config that decided the rows."""
+    sources: dict[str, tuple[SourceFile, ...]] = {}
+    """The raw tables' files, by table."""
+    raw_schema: str = ""
+    """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
+    rows_parsed: int = 0
     quarantined: dict[str, int] = {}
     """Refused rows by reason."""
     profile: dict[str, Any] = {}
@@ -105,6 +108,24 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
     except ValidationError as error:
         fault = error.errors()[0]
         raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}; {DAMAGED}") from error
+
+
+def split_summaries(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
+    """Every split's summary; those without rows have one too."""
+    row_bytes = sum(encoded.column.row_bytes for encoded in encoders.values())
+    groups = list(row_groups)
+    return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
+
+
+def _summary(groups: list[RowGroup], row_bytes: int) -> SplitSummary:
+    rows = sum(group.rows for group in groups)
+    return SplitSummary(
+        rows=rows,
+        parts=len({group.part for group in groups}),
+        row_groups=len(groups),
+        bytes=sum(group.bytes for group in groups),
+        decoded_bytes=rows * row_bytes,
+    )
 
 
 def content_digest(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> str:

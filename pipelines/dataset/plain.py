@@ -1,14 +1,12 @@
 """Any folder of plain Parquet with scalar columns as a version, so that the loader serves it without our ETL."""
 
-from datetime import UTC, datetime
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
-from pipelines.dataset.manifest import Encoded, Manifest, Split, content_digest
+from pipelines.dataset.manifest import Encoded, Manifest, content_digest, split_summaries
 from pipelines.dataset.parts import RowGroup, compressed_bytes
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version
@@ -42,7 +40,7 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
             groups.append(RowGroup(split, part, index, file, group.num_rows, compressed_bytes(group), offset, ""))
     if target not in {column.name for column in columns}:
         raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
-    return Version(filesystem, root, _manifest(split, columns, groups), tuple(groups))
+    return Version(filesystem, root, _manifest(columns, groups), tuple(groups))
 
 
 def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
@@ -65,27 +63,8 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
     return ", ".join(f"{column.name} {column.dtype}" for column in columns)
 
 
-def _manifest(split: str, columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
+def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
     encoders = {column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns}
-    rows = sum(group.rows for group in groups)
-    summary = Split(
-        rows=rows,
-        parts=len({group.part for group in groups}),
-        row_groups=len(groups),
-        bytes=sum(group.bytes for group in groups),
-        decoded_bytes=rows * sum(column.row_bytes for column in columns),
-    )
     digest = content_digest(encoders, groups)
-    return Manifest(
-        name="plain",
-        version=digest[:12],
-        digest=digest,
-        attempt="",
-        created=datetime.now(UTC).isoformat(),
-        identity={},
-        sources={},
-        raw_schema="",
-        encoders=encoders,
-        splits={split: summary},
-        rows_parsed=rows,
-    )
+    splits = split_summaries(encoders, groups)
+    return Manifest(name="plain", version=digest[:12], digest=digest, attempt="", encoders=encoders, splits=splits)
