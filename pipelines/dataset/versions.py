@@ -9,7 +9,7 @@ from pyarrow.fs import FileSystem
 
 from pipelines.dataset import storage
 from pipelines.dataset.commit import read_manifest, row_groups_path
-from pipelines.dataset.manifest import DAMAGED, Manifest, content_digest
+from pipelines.dataset.manifest import DAMAGED, SPLITS, Manifest, content_digest
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import CorruptError, DatasetError
@@ -89,6 +89,8 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> t
 def _check(version: Version) -> None:
     """The row-group index must be the one that the manifest's digest was taken over."""
     path = row_groups_path(version.root, version.manifest.attempt)
+    if strange := {group.split for group in version.row_groups} - {*SPLITS}:
+        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}: it was altered")
     digest = content_digest(version.manifest.encoders, version.row_groups)
     if digest != version.manifest.digest:
         raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")
