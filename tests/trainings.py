@@ -16,10 +16,20 @@ from pipelines.dataset.versions import Version, open_version
 FEATURES = 8
 
 
-def training(folder: Path, rows: int = 2_000, task: dict[str, Any] | None = None, **train: Any) -> Config:
+def training(
+    folder: Path,
+    rows: int = 2_000,
+    task: dict[str, Any] | None = None,
+    *,
+    uri: str = "",
+    numbered: bool = False,
+    nan_row: int | None = None,
+    **train: Any,
+) -> Config:
     """The config of a training on numbers x0, x1, …, whose label says whether x0 · x1 + x2 / 2 is positive.
 
-    The version that it names holds `rows` rows to train, a quarter as many to validate and to test.
+    The version that it names holds `rows` rows to train, a quarter as many to validate and to test. With `numbered`,
+    x7 is the row's number within its split; in row `nan_row` to train x0 is not a number.
     """
     features = {f"x{number}": "identity" for number in range(FEATURES)}
     config = parse(
@@ -27,9 +37,9 @@ def training(folder: Path, rows: int = 2_000, task: dict[str, Any] | None = None
             "name": "toy",
             "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
             "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}},
-            "task": {"kind": "tabular", "hidden": [32, 32], **(task or {})},
+            "task": task if task and "kind" in task else {"kind": "tabular", "hidden": [32, 32], **(task or {})},
             "train": {"storage": str(folder / "runs"), "global_batch": 64, "epochs": 3, "lr": 0.01, **train},
-            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db", "log_every_seconds": 0.2},
+            "tracking": {"uri": uri or f"sqlite:///{folder}/mlflow.db", "log_every_seconds": 0.2},
         },
         "toy",
     )
@@ -37,7 +47,13 @@ def training(folder: Path, rows: int = 2_000, task: dict[str, Any] | None = None
         generator = np.random.default_rng(0)
         parts = {"train": rows, "validation": rows // 4, "test": rows // 4}
         written = write_version(
-            folder / "data", {split: [_points(generator, count)] for split, count in parts.items() if count}, cardinality={"label": 2}
+            folder / "data",
+            {
+                split: [_points(generator, count, numbered, nan_row if split == "train" else None)]
+                for split, count in parts.items()
+                if count
+            },
+            cardinality={"label": 2},
         )
         _as_etl_would(written, config)
     return config
@@ -47,8 +63,12 @@ def version_of(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 
-def _points(generator: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+def _points(generator: np.random.Generator, rows: int, numbered: bool, nan_row: int | None) -> dict[str, np.ndarray]:
     x = generator.standard_normal((FEATURES, rows)).astype("float32")
+    if numbered:
+        x[-1] = np.arange(rows)
+    if nan_row is not None:
+        x[0, nan_row] = np.nan
     return {**{f"x{number}": x[number] for number in range(FEATURES)}, "label": (x[0] * x[1] + x[2] / 2 > 0).astype("uint8")}
 
 

@@ -15,7 +15,8 @@ from pipelines.config.train import Train
 
 # Settings of `train` that decide where and how it runs, never what comes out.
 PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "timeout_seconds", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
+    | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
 

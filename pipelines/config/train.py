@@ -23,16 +23,18 @@ class Checkpoint(Section):
 
 class Train(Section):
     # Where it runs: none of these changes which rows make up a step.
-    workers: Positive = 1
-    """Ray Train workers, one per GPU."""
+    workers: Positive | tuple[Positive, Positive] = 1
+    """Ray Train workers, one per GPU; `[min, max]` is a group that shrinks when machines go and grows when they return."""
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` takes GPUs when the Ray cluster has one for each worker."""
     cpus_per_worker: Positive = 1
     """Also the number of threads torch computes with."""
     max_failures: Count = 3
     """So many times a group of workers that lost one is started again from the last checkpoint."""
+    resize_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """A group of `[min, max]` workers looks so often whether it can grow; growing goes back to the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
-    """A collective operation that takes longer ends the attempt with an error."""
+    """A collective operation that takes longer ends the attempt with an error that names the worker it waited for."""
     storage: str = "runs"
     """Folder or URI of checkpoints."""
     checkpoint: Checkpoint = Checkpoint()
@@ -88,6 +90,19 @@ class Train(Section):
     init_from: str = ""
     """Id of an MLflow run whose weights the model starts from."""
 
+    @property
+    def workers_range(self) -> tuple[int, int]:
+        """The fewest and the most workers; equal unless the group is elastic."""
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
+
+    @property
+    def min_workers(self) -> int:
+        return self.workers_range[0]
+
+    @property
+    def max_workers(self) -> int:
+        return self.workers_range[1]
+
     @model_validator(mode="after")
     def _shards_fit(self) -> "Train":
         if self.global_batch % self.shards:
@@ -96,8 +111,10 @@ class Train(Section):
                 f"global_batch is {self.global_batch}, which {self.shards} shards do not divide; "
                 f"take {below or self.shards} or {below + self.shards}"
             )
-        if self.workers > self.shards:
-            raise ValueError(f"workers is {self.workers}, more than the {self.shards} shards; a worker plays at least one")
+        if self.min_workers > self.max_workers:
+            raise ValueError(f"workers is {list(self.workers_range)}; the smaller number comes first")
+        if self.max_workers > self.shards:
+            raise ValueError(f"workers is {self.max_workers}, more than the {self.shards} shards; a worker plays at least one")
         microbatch = self.global_batch // self.shards
         if self.accumulate > microbatch:
             raise ValueError(f"accumulate is {self.accumulate}, more than the {microbatch} rows a shard gives to a step")

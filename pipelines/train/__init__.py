@@ -3,7 +3,7 @@
 1. `run`         the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
    `cluster`     joins or starts Ray; `watch` passes interrupts on and words failures; `progress` is what a person sees.
 2. `worker`      what Ray Train calls on every worker; `reports` are its ways to Ray, MLflow and the driver.
-   `folder`      of the run, on storage that the driver and the workers see.
+   `folder`      of the run, on storage that the driver and the workers see; in it `pulse` says where each worker is.
 3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.
    `state`       is where it is; `hooks` are whom it tells; `ledger` is what its steps summed up to, `finite` whether that
                  is a number; `evaluate` gives a split's metrics.

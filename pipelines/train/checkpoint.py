@@ -1,18 +1,20 @@
 """A run's state on storage: written beside the training, chosen only when it is whole, resharded when it is read.
 
     checkpoints/step-000001200-4f3a9c/
-      __0_0.distcp …  .metadata    torch.distributed.checkpoint: model, optimizer and scaler
+      __0_0.distcp …  .metadata    torch.distributed.checkpoint: model, optimizer and scaler; each with its SHA-256 beside it
       record.json                  written last, when all workers' files are there: without it there is no checkpoint
 
-Reading unpickles .metadata: checkpoints are trusted input.
+One that was damaged since is passed over for the one before. Reading unpickles .metadata: checkpoints are trusted input.
 """
 
 import json
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +27,8 @@ from pipelines.errors import TrainingError
 from pipelines.train.folder import Folder
 from pipelines.train.place import Place
 from pipelines.train.store import reader, writer
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 RECORD = "record.json"
@@ -84,22 +88,54 @@ class Checkpoints:
         with _naming(self._folder, saving.name):
             saving.written.result()
         if self._place.rank == 0:
-            self._folder.put_json(f"{saving.name}/{RECORD}", asdict(saving.record))
-            self._prune()
+            self._folder.put(f"{saving.name}/{RECORD}", _to_json(saving.record))
+            try:
+                self._prune()
+            except TrainingError as error:  # the next commit prunes
+                log.warning("old checkpoints stay for now: %s", error)
         return f"{self._folder.path}/{saving.name}"
 
-    def latest(self) -> tuple[str, Record] | None:
-        """The newest whole checkpoint's name and record; None if there is none. The same answer for all workers."""
-        return self._agree(next(iter(self._whole()), None) if self._place.rank == 0 else None)
+    def restore(self, state: dict[str, Any]) -> tuple[str, Record] | None:
+        """Fill `state` as `load` does, from the newest whole checkpoint that is as it was written. Returns its name and
+        record, the same for all workers; None if there is no checkpoint.
+
+        Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
+        """
+        whole, damaged = self._agree((self._whole(), self._damaged()) if self._place.rank == 0 else None)
+        for name, record in whole:
+            try:
+                self._load(name, state)
+            except CheckpointException as error:
+                causes = [failure[0] for failure in error.failures.values()]
+                if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
+                    with _naming(self._folder, name):
+                        raise
+                log.warning("%s is damaged, going back to the one before: %s", name, _cause(error))
+                damaged.append(name)
+            else:
+                if self._place.rank == 0:
+                    for left in damaged:  # or they would count as the newest
+                        self._folder.remove(f"{left}/{RECORD}")
+                return name, record
+        if damaged:
+            raise TrainingError(
+                f"{self._folder.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
+                "restore one of them, or remove the folder to start anew"
+            )
+        return None
 
     def best(self) -> tuple[str, Record] | None:
-        """As `latest`, of those whose validation metric no later one has bettered."""
+        """Name and record of the newest whole checkpoint of those whose validation metric no later one has bettered; None if
+        there is none. The same answer for all workers."""
         return self._agree(next((pair for pair in self._whole() if pair[1].best), None) if self._place.rank == 0 else None)
 
     def load(self, name: str, state: dict[str, Any]) -> None:
         """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, for any number of workers."""
         with _naming(self._folder, name):
-            load(state, storage_reader=reader(self._folder, name), process_group=self._group, no_dist=self._group is None)
+            self._load(name, state)
+
+    def _load(self, name: str, state: dict[str, Any]) -> None:
+        load(state, storage_reader=reader(self._folder, name), process_group=self._group, no_dist=self._group is None)
 
     def _agree(self, value: Any) -> Any:
         """Rank 0's value."""
@@ -112,16 +148,20 @@ class Checkpoints:
     def _whole(self) -> list[tuple[str, Record]]:
         """Names and records of whole checkpoints, newest first."""
         found = []
-        for base in sorted(self._folder.names("checkpoints"), reverse=True):
-            content = self._folder.get(f"checkpoints/{base}/{RECORD}")
-            if content is not None:
-                values = json.loads(content)
+        for name, content in self._records():
+            if (values := _from_json(content)) is not None:
                 if values["format"] > FORMAT:
-                    raise TrainingError(
-                        f"{self._folder.path}/checkpoints/{base} has format {values['format']}; we read up to {FORMAT}: upgrade"
-                    )
-                found.append((f"checkpoints/{base}", Record(**values)))
+                    raise TrainingError(f"{self._folder.path}/{name} has format {values['format']}; we read up to {FORMAT}: upgrade")
+                found.append((name, Record(**values)))
         return sorted(found, key=lambda pair: pair[1].step, reverse=True)
+
+    def _damaged(self) -> list[str]:
+        """Names of checkpoints whose record is not as it was written."""
+        return [name for name, content in self._records() if _from_json(content) is None]
+
+    def _records(self) -> list[tuple[str, bytes]]:
+        names = sorted((f"checkpoints/{base}" for base in self._folder.names("checkpoints")), reverse=True)
+        return [(name, content) for name in names if (content := self._folder.get(f"{name}/{RECORD}")) is not None]
 
     def _prune(self) -> None:
         """Keep the newest few and the best; remove the others, and what was torn before the newest was begun."""
@@ -130,6 +170,18 @@ class Checkpoints:
         for base in self._folder.names("checkpoints"):
             if f"checkpoints/{base}" not in keep:
                 self._folder.remove(f"checkpoints/{base}")
+
+
+def _to_json(record: Record) -> bytes:
+    """The record as JSON, under the SHA-256 of the text."""
+    text = json.dumps(asdict(record))
+    return f"{sha256(text.encode()).hexdigest()}\n{text}".encode()
+
+
+def _from_json(content: bytes) -> dict[str, Any] | None:
+    """A record's values; None if the text is not the one that was written."""
+    digest, _, text = content.partition(b"\n")
+    return json.loads(text) if sha256(text).hexdigest().encode() == digest else None
 
 
 @contextmanager

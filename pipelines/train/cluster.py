@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import ray
 
@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Ray's shared memory is hardly used here."""
+LEAVING = {"env_vars": {"TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3"}}
+"""So long Ray waits for a group's workers to take leave of each other before it starts them anew; 30 s by default, which a
+worker that hangs takes in full."""
 
 
 @contextmanager
@@ -25,29 +28,51 @@ def cluster(settings: Train) -> Iterator[None]:
         return
     quiet = ray.LoggingConfig(log_level="ERROR")  # of Ray's own processes; what a task prints is passed on
     if address := os.environ.get("RAY_ADDRESS"):
-        ray.init(address, logging_config=quiet)
+        ray.init(address, logging_config=quiet, runtime_env=LEAVING)
     else:
-        cpus = max(os.cpu_count() or 1, settings.workers * settings.cpus_per_worker)
-        ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, logging_config=quiet)
+        cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
+        ray.init(
+            "local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            logging_config=quiet,
+            runtime_env=LEAVING,
+        )
     try:
         yield
     finally:
         ray.shutdown()
 
 
+class Machines:
+    """Has Ray Train count the cluster's machines when one came or went; by itself it does so every 20 s."""
+
+    def __init__(self) -> None:
+        self._alive: set[str] = set()
+
+    def look(self) -> None:
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        if alive != self._alive:
+            self._alive = alive
+            with suppress(ValueError):  # the actor that counts is there only while an elastic group is
+                actor = ray.get_actor("AutoscalingCoordinator", namespace="AutoscalingCoordinator")
+                actor.get_reserved_resources.remote("", recompute=True)
+
+
 def takes_gpus(settings: Train) -> bool:
     """Whether workers compute on GPUs. Raises TrainingError if they must and the cluster has too few."""
     gpus = int(ray.cluster_resources().get("GPU", 0))
-    if settings.use_gpu is True and gpus < settings.workers:
+    if settings.use_gpu is True and gpus < settings.min_workers:
         raise TrainingError(
-            f"train.use_gpu is true and the Ray cluster has {gpus} GPUs for {settings.workers} workers, one each; "
+            f"train.use_gpu is true and the Ray cluster has {gpus} GPUs for {settings.min_workers} workers, one each; "
             "lower train.workers, or set train.use_gpu to auto"
         )
-    return settings.use_gpu is not False and gpus >= settings.workers
+    return settings.use_gpu is not False and gpus >= settings.min_workers
 
 
 def warn_of_waiting(settings: Train) -> None:
     """A cluster may grow, so too few CPUs are no error: Ray waits, and we say for what."""
-    has, needs = ray.cluster_resources().get("CPU", 0), settings.workers * settings.cpus_per_worker
+    has, needs = ray.cluster_resources().get("CPU", 0), settings.min_workers * settings.cpus_per_worker
     if has < needs:
         log.warning("the Ray cluster has %d CPUs, and the workers take %d: waiting for it to grow", has, needs)

@@ -4,6 +4,7 @@
     initial.safetensors   the driver: the weights to start from, where the config names some
     progress.json         rank 0, every second: how far it is
     stop                  the driver: save and leave
+    pulses/<rank>.json    every worker, twenty times in a timeout: where it is
     failure.json          a worker: an error that another attempt would meet again
     weights.safetensors   rank 0, at the end: the best epoch's
 
@@ -11,10 +12,12 @@ It is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the
 """
 
 import json
+import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from pyarrow.fs import FileType, LocalFileSystem
@@ -22,8 +25,13 @@ from pyarrow.fs import FileType, LocalFileSystem
 from pipelines.dataset import storage
 from pipelines.errors import DatasetError, TrainingError
 
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
 PROGRESS, STOP, FAILURE = "progress.json", "stop", "failure.json"
+_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Between attempts to write what must be written."""
 
 
 class Folder:
@@ -45,11 +53,7 @@ class Folder:
         """Write a file, in place of an older one; on a disk `durable` waits until it would survive a loss of power."""
         path = f"{self.path}/{name}"
         with _naming(path):
-            if self.is_local:
-                _replace(path, content, durable)
-            else:
-                with self.filesystem.open_output_stream(path) as stream:
-                    stream.write(content)
+            patiently(lambda: self._write(path, content, durable)) if durable else self._write(path, content, durable)
 
     def get(self, name: str) -> bytes | None:
         """A file's bytes, None where there is none."""
@@ -82,10 +86,28 @@ class Folder:
         with _naming(path):
             return [entry.base_name for entry in storage.entries(self.filesystem, path)]
 
+    def _write(self, path: str, content: bytes, durable: bool) -> None:
+        if self.is_local:
+            _replace(path, content, durable)
+        else:
+            with self.filesystem.open_output_stream(path) as stream:
+                stream.write(content)
+
     def _kind(self, name: str) -> FileType:
         path = f"{self.path}/{name}"
         with _naming(path):
             return self.filesystem.get_file_info(path).type
+
+
+def patiently(write: Callable[[], Answer]) -> Answer:
+    """What `write` returns, called again after a pause while the store fails: some 15 s of an outage are waited for."""
+    for pause in _PAUSES_SECONDS:
+        try:
+            return write()
+        except OSError as error:
+            log.warning("the store failed, trying again in %.0f s: %s", pause, error)
+            time.sleep(pause)
+    return write()
 
 
 @contextmanager

@@ -165,7 +165,8 @@ class Loop:
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        found = self._checkpoints.latest()
+        state = self._strategy.state_dict()
+        found = self._checkpoints.restore(state)
         if found is None:
             return
         name, record = found
@@ -175,8 +176,6 @@ class Loop:
                 f"{name} is of dataset {record.dataset_digest[:12]} in order {record.order}; this run has {self._version.digest[:12]} "
                 f"and {order}: a run goes on with the same rows in the same order only; set another train.storage to start anew"
             )
-        state = self._strategy.state_dict()
-        self._checkpoints.load(name, state)
         self._strategy.load_state_dict(state)
         self._loader.load_state_dict(record.position)
         self._state = State(**{**record.state, "window": Window(**record.state["window"])})

@@ -12,6 +12,7 @@ from pipelines.errors import TrainingError
 from pipelines.tracking import Sender
 from pipelines.train.folder import PROGRESS, STOP, Folder
 from pipelines.train.hooks import Silent
+from pipelines.train.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +23,15 @@ _LOOK_SECONDS = {True: 0.5, False: 5.0}
 
 
 class Reports(Silent):
-    """What every worker does: tells Ray of checkpoints, at the same steps."""
+    """What every worker does: tells Ray of checkpoints, at the same steps, and the others in which step it is."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+    def __init__(self, folder: Folder, pulse: Pulse) -> None:
+        self._folder, self._pulse = folder, pulse
         self._reported = time.monotonic()
+
+    def asked_to_stop(self) -> bool:
+        self._pulse.step += 1
+        return False
 
     def saved(self, step: int, path: str) -> None:
         """Report a checkpoint that is where it belongs; rank 0's clock says whether it is time for that again."""
@@ -45,8 +50,8 @@ class Reports(Silent):
 class FirstReports(Reports):
     """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it."""
 
-    def __init__(self, folder: Folder, sender: Sender, total_steps: int, epochs: int) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Folder, pulse: Pulse, sender: Sender, total_steps: int, epochs: int) -> None:
+        super().__init__(folder, pulse)
         self._sender = sender
         self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         self._stop, self._closed = Event(), Event()
@@ -61,6 +66,7 @@ class FirstReports(Reports):
         self._progress = {**self._progress, "epoch": number}
 
     def asked_to_stop(self) -> bool:
+        super().asked_to_stop()
         return self._stop.is_set()
 
     def unsent(self) -> list[Any]:

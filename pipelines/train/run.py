@@ -19,6 +19,7 @@ from pipelines.learning import task_of
 from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.train.folder import FAILURE, INITIAL, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.train.progress import Progress, summary
+from pipelines.train.pulse import COLLECTIVE_SHARE, PULSES
 from pipelines.train.state import order_of, total_steps
 from pipelines.train.watch import watch
 from pipelines.train.weights import from_bytes, model_digest
@@ -26,8 +27,8 @@ from pipelines.train.worker import Assignment, work
 
 log = logging.getLogger(__name__)
 
-_STARTS = 10
-"""So many times Ray waits a minute for resources that its cluster does not have yet."""
+_STARTS, _START_SECONDS = 120, 5
+"""So many times, so long, Ray waits for resources that its cluster does not have yet."""
 _AWAY_SECONDS = 600.0
 """How long a finished training waits for a tracking server that is away."""
 _RAY_STATE = "checkpoint_manager_snapshot.json"
@@ -79,11 +80,11 @@ def check(config: Config, version: Version) -> None:
         raise TrainingError(f"split train of {version.root}: {error}") from error
     task_of(config.task, version.manifest)
     settings = config.train
-    busy = settings.shards / (settings.workers * -(-settings.shards // settings.workers))
+    busy = settings.shards / (settings.max_workers * -(-settings.shards // settings.max_workers))
     if busy < 0.9:
         log.warning(
             "%d workers share %d shards unevenly and are busy %.0f %% of the time; take a number that divides it",
-            settings.workers,
+            settings.max_workers,
             settings.shards,
             100 * busy,
         )
@@ -91,11 +92,12 @@ def check(config: Config, version: Version) -> None:
 
 def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
     settings, rows, left_out = config.train, version.rows("train"), _left_out(config, version)
+    least, most = settings.workers_range
     return (
         f"run {run.run_id} {'goes on' if run.continued else 'begins'}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} steps of {settings.global_batch} in at most {settings.epochs} epochs"
         f"{f' ({left_out} rows left out of each, other ones every time)' if left_out else ''}, "
-        f"on {settings.workers} worker{'s' if settings.workers > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
+        f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )
 
 
@@ -107,7 +109,7 @@ def _left_out(config: Config, version: Version) -> int:
 def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
     """The run's folder, without what an earlier command said in it, and with the weights to start from."""
     folder = Folder(run.folder)
-    for name in (STOP, FAILURE, PROGRESS, _RAY_STATE):
+    for name in (STOP, FAILURE, PROGRESS, PULSES, _RAY_STATE):
         folder.remove(name)
     if config.train.init_from and not folder.has(INITIAL):
         path = tracking.weights_file(config.tracking.uri, config.train.init_from)
@@ -119,15 +121,24 @@ def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
 def _trainer(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, gpus: bool) -> TorchTrainer:
     settings = config.train
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
+    # A group that shrinks may first be started on a machine that is just gone.
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     parent, _, name = folder.path.rpartition("/")
     assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run.run_id, run.folder, socket.gethostname())
     # Ray's types are still those of Train v1.
+    scaling = ScalingConfig(
+        num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
+        use_gpu=gpus,
+        resources_per_worker=_resources(config, gpus),
+        elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
+    )
+    collective_seconds = max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
     return TorchTrainer(
         work,  # type: ignore[arg-type]
         train_loop_config={"assignment": assignment},
         # Saving beside the training needs a group on the CPU, also where gradients meet on GPUs.
-        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=round(settings.timeout_seconds)),
-        scaling_config=ScalingConfig(num_workers=settings.workers, use_gpu=gpus, resources_per_worker=_resources(config, gpus)),
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=collective_seconds),
+        scaling_config=scaling,
         run_config=RunConfig(
             name=name,
             storage_path=parent,

@@ -1,39 +1,127 @@
-"""How torch.distributed.checkpoint reaches the file systems that pyarrow knows."""
+"""How torch.distributed.checkpoint reaches storage: again where it fails for a while, and never a byte that was not written.
+
+Beside every file lies its SHA-256, taken while it is written. torch itself loads a file with a flipped bit without a word.
+"""
 
 import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import file_digest, sha256
+from typing import Any
 
 from pyarrow.fs import FileSystem, FileType
+from torch.distributed.checkpoint.filesystem import FileSystem as Disk
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 
-from pipelines.train.folder import Folder
+from pipelines.train.folder import Folder, patiently
+
+SUM = ".sha256"
+
+
+class DamagedError(Exception):
+    """A file is not as it was written."""
 
 
 def writer(folder: Folder, name: str) -> FileSystemWriter:
-    """Writes a checkpoint into the folder `name`. On a local disk torch's own writer, which syncs its files."""
-    path = f"{folder.path}/{name}"
-    return FileSystemWriter(path) if folder.is_local else _Writer(folder.filesystem, path)
+    """Writes a checkpoint into the folder `name`; on a local disk it syncs its files."""
+    return _Writer(folder, f"{folder.path}/{name}")
 
 
 def reader(folder: Folder, name: str) -> FileSystemReader:
-    path = f"{folder.path}/{name}"
-    return FileSystemReader(path) if folder.is_local else _Reader(folder.filesystem, path)
+    return _Reader(folder, f"{folder.path}/{name}")
 
 
 class _Writer(FileSystemWriter):
-    def __init__(self, filesystem: FileSystem, path: str) -> None:
-        super().__init__(path, sync_files=False)
-        self.fs: FileSystemBase = _Arrow(filesystem)  # type: ignore[assignment]
-        self.path = path
+    """Each part of a save may be made again: it replaces what a failed one left."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        super().__init__(path, sync_files=folder.is_local)
+        self.fs: FileSystemBase = _Summed(Disk() if folder.is_local else _Arrow(folder.filesystem))  # type: ignore[assignment]
+        self.path = self.fs.init_path(path)
+
+    def prepare_local_plan(self, *arguments: Any, **named: Any) -> Any:
+        return patiently(lambda: super(_Writer, self).prepare_local_plan(*arguments, **named))
+
+    def write_data(self, *arguments: Any, **named: Any) -> Any:
+        return patiently(lambda: super(_Writer, self).write_data(*arguments, **named))
+
+    def finish(self, *arguments: Any, **named: Any) -> None:
+        patiently(lambda: super(_Writer, self).finish(*arguments, **named))
 
 
 class _Reader(FileSystemReader):
-    def __init__(self, filesystem: FileSystem, path: str) -> None:
+    """Raises DamagedError, through torch's CheckpointException."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
         super().__init__(path)
-        self.fs: FileSystemBase = _Arrow(filesystem)  # type: ignore[assignment]
-        self.path = path
+        self.fs: FileSystemBase = _Summed(Disk() if folder.is_local else _Arrow(folder.filesystem))  # type: ignore[assignment]
+        self.path = self.fs.init_path(path)
+
+
+class _Sum:
+    """A stream that is summed while it is written."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.sum = stream, sha256()
+
+    def write(self, content: Any) -> int:
+        self.sum.update(content)
+        return self._stream.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Summed(FileSystemBase):
+    """A file system whose files are summed when they are written, and compared before they are read."""
+
+    def __init__(self, inner: FileSystemBase) -> None:
+        self._inner = inner
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
+        with self._inner.create_stream(path, mode) as stream:
+            if "w" in mode:
+                summed: Any = _Sum(stream)
+                yield summed
+            else:
+                self._check(path, stream)
+                yield stream
+        if "w" in mode:
+            with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "wb") as stream:
+                stream.write(summed.sum.hexdigest().encode())
+
+    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+        self._inner.rename(self.init_path(f"{path}{SUM}"), self.init_path(f"{new_path}{SUM}"))
+        self._inner.rename(path, new_path)
+
+    def concat_path(self, path: str | os.PathLike, suffix: str) -> str | os.PathLike:
+        return self._inner.concat_path(path, suffix)
+
+    def init_path(self, path: str | os.PathLike) -> str | os.PathLike:
+        return self._inner.init_path(path)
+
+    def mkdir(self, path: str | os.PathLike) -> None:
+        self._inner.mkdir(path)
+
+    def exists(self, path: str | os.PathLike) -> bool:
+        return self._inner.exists(path)
+
+    def rm_file(self, path: str | os.PathLike) -> None:
+        self._inner.rm_file(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        return True
+
+    def _check(self, path: str | os.PathLike, stream: Any) -> None:
+        with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "rb") as kept:
+            wanted = kept.read().decode(errors="replace")
+        found = file_digest(stream, "sha256").hexdigest()
+        if found != wanted:
+            raise DamagedError(f"{os.path.basename(path)} has the SHA-256 {found[:12]}, and {wanted[:12]} when it was written")
+        stream.seek(0)
 
 
 class _Arrow(FileSystemBase):

@@ -12,6 +12,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from pipelines import errors
 from pipelines.errors import LockstepError, TrainingError
+from pipelines.train.cluster import Machines
 from pipelines.train.folder import PROGRESS, STOP, Folder
 from pipelines.train.progress import Progress
 
@@ -56,12 +57,14 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
         except TrainingFailedError as error:
             answer["error"] = error
 
+    machines = Machines()
     thread = Thread(target=fit, name="ray-train", daemon=True)
     with Interrupts() as interrupts:
         thread.start()
         leave_by: float | None = None
         while thread.is_alive() and (leave_by is None or time.monotonic() < leave_by):
             thread.join(_LOOK_SECONDS[folder.is_local])
+            machines.look()
             progress.show(folder.get_json(PROGRESS))
             if interrupts.signal is not None and leave_by is None:
                 leave_by = time.monotonic() + LEAVE_SECONDS

@@ -20,6 +20,7 @@ from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.folder import FAILURE, INITIAL, WEIGHTS, Folder
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
+from pipelines.train.pulse import COLLECTIVE_SHARE, Pulse
 from pipelines.train.reports import FirstReports, Reports
 from pipelines.train.state import total_steps
 from pipelines.train.strategy import strategy_of
@@ -71,16 +72,16 @@ def _train(assignment: Assignment, folder: Folder) -> dict[str, Any]:
     context = ray.train.get_context()
     place = Place(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     torch.set_num_threads(config.train.cpus_per_worker)
-    with _node_metrics(config, assignment.run_id, context.get_local_rank()):
-        return _fit(config, assignment, folder, place)
+    with _node_metrics(config, assignment.run_id, context.get_local_rank()), Pulse(folder, place, config.train.timeout_seconds) as pulse:
+        return _fit(config, assignment, folder, place, pulse)
 
 
-def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place) -> dict[str, Any]:
+def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, pulse: Pulse) -> dict[str, Any]:
     task = task_of(config.task, assignment.version.manifest)
     initial = folder.get(INITIAL) if config.train.init_from else None
     strategy = strategy_of(config.train, task, place, None if initial is None else from_bytes(initial))
-    checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, config.train.timeout_seconds)
-    reports = _reports(config, assignment, folder) if place.rank == 0 else Reports(folder)
+    checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
+    reports = _reports(config, assignment, folder, pulse) if place.rank == 0 else Reports(folder, pulse)
     unsent: list[Any] = []
     try:
         fitted = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
@@ -92,9 +93,9 @@ def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place) -
     return {**asdict(fitted), "unsent": unsent}
 
 
-def _reports(config: Config, assignment: Assignment, folder: Folder) -> FirstReports:
+def _reports(config: Config, assignment: Assignment, folder: Folder, pulse: Pulse) -> FirstReports:
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
-    return FirstReports(folder, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
+    return FirstReports(folder, pulse, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
 
 
 def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from trainings import training, version_of
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
+from pipelines.train import folder as run_folder
 from pipelines.train.checkpoint import RECORD, Checkpoints
 from pipelines.train.finite import check_weights
 from pipelines.train.folder import Folder
@@ -213,7 +215,51 @@ def test_a_checkpoint_of_another_order_is_refused(home: Path, tmp_path: Path, ch
         fit_alone(training(home, **change), tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path) -> None:
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", RECORD])
+def test_a_checkpoint_with_a_flipped_bit_is_passed_over(home: Path, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    config = training(home, epochs=2)
+    _, undisturbed, _ = fit_alone(config, tmp_path / "undisturbed")
+    fit_alone(config, tmp_path, stop_after=EPOCH + 4)
+    newest = max((tmp_path / "checkpoints").iterdir())
+    flip(newest / name)
+    fitted, weights, hooks = fit_alone(config, tmp_path)
+    assert fitted.finished and min(hooks.curve) == EPOCH + 1
+    assert not newest.exists()
+    assert name == RECORD or f"{newest.name} is damaged, going back to the one before" in caplog.text
+    assert all(torch.equal(weights[key], undisturbed[key]) for key in undisturbed)
+
+
+def test_when_all_checkpoints_are_damaged_nothing_starts_anew(home: Path, tmp_path: Path) -> None:
+    fit_alone(training(home, epochs=2), tmp_path, stop_after=EPOCH + 4)
+    for number, checkpoint in enumerate((tmp_path / "checkpoints").iterdir()):
+        flip(checkpoint / ("__0_0.distcp" if number else RECORD))
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=r"step-0000000\d\d-\w+: damaged, and no other checkpoint is left; restore one"):
+            fit_alone(training(home, epochs=2), tmp_path)
+
+
+def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "_PAUSES_SECONDS", (0.2,) * 20)
+    hooks = Recorder()
+
+    def block(number: int) -> None:
+        if number == 1:
+            (tmp_path / "checkpoints").write_text("in the way")
+            Timer(1.0, (tmp_path / "checkpoints").unlink).start()
+
+    monkeypatch.setattr(hooks, "epoch", block)
+    fitted, _ = fit(Place(), training(home), str(tmp_path), hooks)
+    assert fitted.finished and hooks.saves == [EPOCH, 2 * EPOCH, 3 * EPOCH]
+
+
+def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "_PAUSES_SECONDS", (0.01,))
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(TrainingError, match=rf"{tmp_path}/checkpoints.*; free space or mend the store"):
         fit_alone(training(home), tmp_path)

@@ -1,0 +1,99 @@
+"""Where every worker is, written beside the training, so that a stuck collective can be told by whom it is stuck.
+
+A collective operation that times out says only that somebody did not come. Each worker therefore writes, from a thread,
+which step it is in and which line it executes; a process that is stopped, or whose machine is away, writes no more.
+"""
+
+import logging
+import sys
+import traceback
+from threading import Event, Thread, get_ident
+from types import TracebackType
+from typing import Any
+
+from pipelines.errors import TrainingError
+from pipelines.train.folder import Folder
+from pipelines.train.place import Place
+
+log = logging.getLogger(__name__)
+
+PULSES = "pulses"
+COLLECTIVE_SHARE = 0.8
+"""Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
+_BEATS, _LONGEST_SECONDS = 20, 15.0
+"""Beats in a timeout; a store that is paid by the request is not written more often than that."""
+_MEETING = ("all_reduce", "all_gather", "all_to_all", "broadcast", "barrier", "backward", "wait", "synchronize")
+_TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
+
+
+class Pulse:
+    """This worker's beats while the `with` block lasts."""
+
+    def __init__(self, folder: Folder, place: Place, timeout_seconds: float) -> None:
+        self._folder, self._place, self._timeout = folder, place, timeout_seconds
+        self._seconds = min(timeout_seconds / _BEATS, _LONGEST_SECONDS)
+        self._trainer, self._beats = get_ident(), 0
+        self._stop = Event()
+        self._thread = Thread(target=self._work, name="pulse", daemon=True)
+        self.step = 0
+        """The step that this worker is in, counted from this start of the group."""
+
+    def __enter__(self) -> "Pulse":
+        if self._place.world_size > 1:
+            self._beat()
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """A collective operation that timed out leaves as a TrainingError that names the worker it waited for."""
+        self._stop.set()
+        if self._place.world_size > 1 and isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
+            told = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._late()}"
+            log.warning("worker %d: %s", self._place.rank, told)
+            raise TrainingError(f"{told}; see to that machine, or raise train.timeout_seconds if a step may take so long") from error
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._seconds):
+            self._beat()
+
+    def _beat(self) -> None:
+        self._beats += 1
+        lines = traceback.extract_stack(sys._current_frames().get(self._trainer))
+        own = next((line for line in reversed(lines) if "site-packages" not in line.filename), None)
+        beat = {
+            "beat": self._beats,
+            "step": self.step,
+            "place": f"{own.name} ({own.filename}:{own.lineno})" if own else "",
+            "meets": any(line.name.startswith(_MEETING) for line in lines),
+        }
+        try:
+            self._folder.put_json(self._file(self._place.rank), beat, durable=False)
+        except TrainingError as error:  # what must be written is the checkpoints' to say
+            log.warning("%s", error)
+
+    def _late(self) -> str:
+        """The workers that do not answer, else those that are behind, else those that wait for nobody."""
+        others = [rank for rank in range(self._place.world_size) if rank != self._place.rank]
+        before = {rank: self._folder.get_json(self._file(rank)) for rank in others}
+        Event().wait(2.5 * self._seconds)
+        now = {rank: self._folder.get_json(self._file(rank)) for rank in others}
+        silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
+        if silent:
+            return _named(silent, "does not answer any more: stopped, or cut off", now)
+        behind = [rank for rank in others if _of(now, rank)["step"] < self.step]
+        busy = [rank for rank in others if not _of(now, rank)["meets"]]
+        if behind or busy:
+            return _named(behind or busy, "is at work elsewhere", now)
+        return "an answer, as all workers do: the network between them is stuck"
+
+    def _file(self, rank: int) -> str:
+        return f"{PULSES}/{rank}.json"
+
+
+def _of(beats: dict[int, Any], rank: int) -> dict[str, Any]:
+    return beats[rank] or {"step": 0, "place": "", "meets": False}
+
+
+def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:
+    places = [f"worker {rank}{f' in {place}' if (place := _of(beats, rank)['place']) else ''}" for rank in ranks]
+    return f"{', '.join(places)}, which {what}"
