@@ -7,10 +7,8 @@ that lie inside it: a single one where the number of workers is a power of two a
 The workers then exchange these, and everyone finishes the same tree.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 
 Span = tuple[int, int]
@@ -39,45 +37,31 @@ def largest_nodes(block: range, shards: int) -> list[Span]:
     return inside((0, shards))
 
 
-def tree_sum(span: Span, leaf: Callable[[Span], Tensor | None]) -> Tensor:
-    """The node's sum. `leaf` gives the sum of a node where it is known, for single shards always, and is called from left
-    to right; its tensors are added in place, so that no more than one per level of the tree exist at a time."""
-    known = leaf(span)
-    if known is not None:
-        return known
-    left, right = halves(span)
-    total = tree_sum(left, leaf)
-    return total.add_(tree_sum(right, leaf))
+def additions(block: range, shards: int) -> list[int]:
+    """How often a worker adds its two newest sums, after each shard of its block in turn, until it has its largest nodes.
 
-
-def worker_nodes(block: range, shards: int, term: Callable[[int], Tensor]) -> list[Tensor]:
-    """Sums of the `largest_nodes` of a worker's block, from each shard's term, which is asked for once, in order."""
-    return [tree_sum(span, lambda node: term(node[0]) if node[1] - node[0] == 1 else None) for span in largest_nodes(block, shards)]
-
-
-def meet(own: Sequence[Tensor], plays: Sequence[range], shards: int) -> Tensor:
-    """Every worker's nodes finished into the sum over all shards, the same on every worker.
-
-    `own` are this worker's nodes, as `worker_nodes` gives them, each of shape (n,); `plays` is every worker's block.
-    Each worker sums one n/N of the entries, of which all others send it theirs, and then they tell each other: for a
-    single node a worker, the bytes of a ring all-reduce.
+    As in a binary counter: a node is added up as soon as its last shard is there, so that no more than one sum per level
+    of the tree exists at a time.
     """
-    nodes = [largest_nodes(block, shards) for block in plays]
-    size = len(own[0])
-    if len(plays) == 1:
-        return _finish(torch.stack(list(own)) if len(own) > 1 else own[0][None], nodes, shards)
-    share = -(-size // len(plays))
-    padded = torch.stack([torch.nn.functional.pad(node, (0, share * len(plays) - size)) for node in own])
-    sent = padded.view(len(own), len(plays), share).transpose(0, 1).contiguous()
-    received = sent.new_empty(sum(map(len, nodes)), share)
-    counts = [len(of_worker) * share for of_worker in nodes]
-    dist.all_to_all_single(received.view(-1), sent.view(-1), counts, [len(own) * share] * len(plays))
-    total = sent.new_empty(share * len(plays))
-    dist.all_gather_into_tensor(total, _finish(received, nodes, shards))
-    return total[:size]
+    counts = dict.fromkeys(block, 0)
+
+    def count(span: Span) -> None:
+        if span[1] - span[0] > 1:
+            counts[span[1] - 1] += 1
+            for half in halves(span):
+                count(half)
+
+    for node in largest_nodes(block, shards):
+        count(node)
+    return list(counts.values())
 
 
-def _finish(sums: Tensor, nodes: Sequence[Sequence[Span]], shards: int) -> Tensor:
-    """The tree's root from the workers' nodes, shape (nodes, n), in the order of workers."""
-    known = dict(zip([span for of_worker in nodes for span in of_worker], sums, strict=True))
-    return tree_sum((0, shards), known.get)
+def tree_sum(span: Span, known: Callable[[Span], Tensor | None]) -> Tensor:
+    """The node's sum. `known` gives the sum of a node that is there already, of a single shard always; its tensors are
+    added to in place."""
+    found = known(span)
+    if found is not None:
+        return found
+    left, right = halves(span)
+    total = tree_sum(left, known)
+    return total.add_(tree_sum(right, known))

@@ -18,7 +18,7 @@ from pipelines.loader import Loader, Order, shards_of
 from pipelines.tasks.base import Batch
 from pipelines.train.exact import Exact
 from pipelines.train.place import Place
-from pipelines.train.tree import halves, largest_nodes, tree_sum
+from pipelines.train.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.train.weights import model_digest
 
 
