@@ -81,7 +81,7 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> t
     try:
         table = pq.read_table(pa.BufferReader(content))
         values = [table.column(field.name).to_pylist() for field in fields(RowGroup)]
-    except (OSError, KeyError, pa.ArrowException) as error:
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
     return tuple(map(RowGroup, *values))
 
