@@ -59,5 +59,5 @@ def exit_on_error(main: Callable[[], None]) -> None:
     try:
         main()
     except LockstepError as error:
-        print(f"error: {error}" if error.exit_code != ConfigError.exit_code else error, file=sys.stderr)
+        print(error if isinstance(error, ConfigError) else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -7,8 +7,8 @@
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
 """
 
-from pipelines.config.load import from_command_line, load, parse
+from pipelines.config.load import from_command_line, home, load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.task import TaskSettings
 
-__all__ = ["Config", "TaskSettings", "from_command_line", "load", "parse"]
+__all__ = ["Config", "TaskSettings", "from_command_line", "home", "load", "parse"]

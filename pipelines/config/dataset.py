@@ -3,12 +3,10 @@
 from typing import Annotated, Any
 
 import tyro
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import Feature
-from pipelines.config.section import Section
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
+from pipelines.config.section import Fraction, Section
 
 
 class ByFraction(Section):
@@ -71,9 +69,9 @@ class Dataset(Section):
     """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""
     target: tyro.conf.Suppress[dict[str, Feature]]
     """The one tensor column the model predicts."""
-    part_bytes: Annotated[int, Field(gt=0)] = 256 * 2**20
+    part_bytes: PositiveInt = 256 * 2**20
     """Encoded size of a part file, about."""
-    row_group_bytes: Annotated[int, Field(gt=0)] = 16 * 2**20
+    row_group_bytes: PositiveInt = 16 * 2**20
     """Decoded size of a row group, about; it has 64 to 262,144 rows."""
 
     @model_validator(mode="after")

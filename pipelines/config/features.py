@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from pipelines.config.section import Section
 
-Positive = Annotated[int, Field(gt=0)]
-
 
 class EncoderSettings(Section):
+    encoder: str
+    """Which of those below; alone, it may stand for its settings."""
     column: str = ""
     """Column of the query to encode; by default the one of the feature's own name."""
 
@@ -63,9 +63,9 @@ class Fourier(EncoderSettings):
     encoder: Literal["fourier"] = "fourier"
     columns: tuple[str, ...] = ()
     """Columns encoded together, such as longitude and latitude."""
-    frequencies: Positive = 16
+    frequencies: PositiveInt = 16
     """The vector has twice as many entries."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
+    scale: PositiveFloat = 1.0
     """Standard deviation of the frequencies, in cycles per standard deviation of the column."""
     seed: int = 0
 
@@ -77,7 +77,7 @@ class Identity(Numeric):
     """The number or array of numbers as it is. Floats become float32, whole numbers keep their type."""
 
     encoder: Literal["identity"] = "identity"
-    shape: tuple[Positive, ...] = ()
+    shape: tuple[PositiveInt, ...] = ()
     """Of an array column; every row must have it."""
 
 
@@ -85,9 +85,9 @@ class Vocabulary(EncoderSettings):
     """The value's number, most frequent first, int32; 0 is NULL, rare and unseen values."""
 
     encoder: Literal["vocabulary"] = "vocabulary"
-    min_count: Positive = 1
+    min_count: PositiveInt = 1
     """Values rarer than this in the training split are 0."""
-    max_size: Positive = 1_000_000
+    max_size: PositiveInt = 1_000_000
     """Only so many of the most frequent values are kept."""
 
 
@@ -114,7 +114,7 @@ class Image(EncoderSettings):
     """Pixels, uint8, channels first: from raw bytes or arrays of that shape, or from PNG and JPEG bytes."""
 
     encoder: Literal["image"] = "image"
-    shape: Annotated[tuple[Positive, Positive, Positive], Field()]
+    shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
 
 

@@ -21,7 +21,10 @@ from pipelines.config.pipeline import Config
 from pipelines.config.task import KINDS, settings_class
 from pipelines.errors import ConfigError
 
-HOME_VARIABLE = "LOCKSTEP_HOME"
+
+def home() -> Path:
+    """The folder in which relative paths start: LOCKSTEP_HOME, else the current one."""
+    return Path(os.environ.get("LOCKSTEP_HOME") or os.getcwd())
 
 
 def from_command_line(program: str, arguments: list[str]) -> Config:
@@ -41,7 +44,7 @@ def from_command_line(program: str, arguments: list[str]) -> Config:
     config = load(path, overrides)
     if wants_help:
         tyro.cli(type(config), default=config, args=["--help"], prog=f"{program} {path}", config=(tyro.conf.FlagConversionOff,))
-    return with_absolute_paths(config, Path(os.environ.get(HOME_VARIABLE) or os.getcwd()))
+    return with_absolute_paths(config, home())
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
@@ -66,11 +69,11 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         raise ConfigError("\n".join(_line(fault, model, values, origin, flags) for fault in error.errors())) from error
 
 
-def with_absolute_paths(config: Config, home: Path) -> Config:
+def with_absolute_paths(config: Config, folder: Path) -> Config:
     """The config with every relative path made absolute: a job's working directory may be an uploaded copy."""
 
     def absolute(path: str) -> str:
-        return path if "://" in path or not path else str(home / path)
+        return path if "://" in path or not path else str(folder / path)
 
     def table_paths(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
         return absolute(path) if isinstance(path, str) else tuple(map(absolute, path))
@@ -144,7 +147,9 @@ def _line(fault: Any, model: type[Config], values: dict[str, Any], origin: str, 
     if fault["type"] == "extra_forbidden":
         known = _fields(model, keys[:-1])
         near = difflib.get_close_matches(keys[-1], known, n=1)
-        message = f"no such setting{f'; {near[0]} is near' if near else f'; there are {chr(44).join(known)}' if known else ''}"
+        message = "no such setting"
+        if known:
+            message += f"; {near[0]} is near" if near else f"; there are {', '.join(known)}"
     got = fault["input"]
     return f"{where}: {message}" + ("" if isinstance(got, dict | list) or fault["type"] == "missing" else f" (got {got})")
 
@@ -158,7 +163,7 @@ def _keys(location: tuple[str | int, ...], values: Any) -> list[str]:
             values = values.get(key)
         elif isinstance(values, list) and isinstance(key, int):
             keys.append(str(key))
-            values = values[key]
+            values = values[key] if key < len(values) else None
     return keys
 
 

@@ -1,10 +1,10 @@
 """`source`: the raw tables, the query over them, and what its rows must satisfy."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.section import Section
+from pipelines.config.section import Fraction, Section
 
 Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package"]
 
@@ -23,6 +23,10 @@ class Table(Section):
     checksum: Literal["sha256", "stat"] = "sha256"
     """`stat` takes size and modification time in place of a hash of the bytes; for very large inputs."""
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path,) if isinstance(self.path, str) else self.path
+
     @model_validator(mode="after")
     def _text_formats_name_their_columns(self) -> "Table":
         if self.format in ("csv", "json") and not self.ddl:
@@ -39,7 +43,7 @@ class Source(Section):
     """Spark SQL over the tables: joins and cleaning live here. Empty with a single table: all of its columns."""
     expect: dict[str, str] = {}
     """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
-    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 0.01
+    max_quarantined: Fraction = 0.01
     """Share of the rows parsed that may be refused before the whole version is."""
 
     @model_validator(mode="after")

@@ -3,12 +3,11 @@
 from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
-Width = Annotated[int, Field(gt=0)]
 
 
 class TaskSettings(Section):
@@ -27,10 +26,10 @@ class Tabular(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
     kind: Literal["tabular"] = "tabular"
-    hidden: tuple[Width, ...] = (256, 128)
+    hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; none at all is linear or logistic regression."""
     dropout: Probability = 0.0
-    embedding: Width | None = None
+    embedding: PositiveInt | None = None
     """Width of every embedding; by default it grows with the fourth root of the number of values."""
     batch_norm: bool = False
 
