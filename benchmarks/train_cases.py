@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.dataset import storage
-from pipelines.dataset.commit import commit
-from pipelines.dataset.manifest import Encoded, Manifest, content_digest, split_summaries
-from pipelines.dataset.parts import write_part
-from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
+from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.manifest import FittedEncoder
+from pipelines.dataset.schema import TensorColumn, schema_to_text
 
 WORKERS = 2
 CLASSES = 10
@@ -116,24 +114,14 @@ def write_version(case: Case, config: Config) -> str:
             cardinality=CLASSES if target else None,
         )
         state = {"classes": classes, "counts": [1] * CLASSES} if target else states[settings.encoder]
-        encoders[name] = Encoded(feature=settings.model_dump(mode="json"), inputs=(name,), state=state, column=column)
-    columns = tuple(encoded.column for encoded in encoders.values())
-    table = pa.Table.from_arrays([from_numpy(column, rows[column.name]) for column in columns], schema=arrow_schema(columns))
-    filesystem, root = storage.locate(f"{config.dataset.path}/000000000000")
-    file = "data-a/split=train/part-00000.parquet"
-    storage.make_folder(filesystem, f"{root}/data-a/split=train")
-    row_bytes = sum(column.row_bytes for column in columns)
-    groups = write_part(filesystem, root, file, "train", 0, columns, table, case.rows * row_bytes // 16)
+        encoders[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=(name,), state=state, column=column)
     raw = pa.schema([(name, pa.float32() if case.dtype == "float32" else pa.binary()) for name in case.names] + [("label", pa.int64())])
-    manifest = Manifest(
-        name=config.name,
-        version="000000000000",
-        digest=content_digest(encoders, groups),
-        attempt="a",
-        encoders=encoders,
-        splits=split_summaries(encoders, groups),
+    version = write_arrays(
+        config.dataset.path,
+        {"train": [rows]},
+        encoders,
+        sum(values.nbytes for values in rows.values()) // 16,
         identity=config.data_identity,
         raw_schema=schema_to_text(raw),
     )
-    commit(filesystem, root, manifest, groups)
-    return f"{root}/{file}"
+    return f"{version.root}/{version.row_groups[0].file}"

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Encoded
+from pipelines.dataset.manifest import FittedEncoder
 from pipelines.features import check_columns, fit_encoders, needs
 from pipelines.features.base import Encoder
 from pipelines.features.encoding import restored
@@ -21,7 +21,7 @@ def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
     return merge([accumulator.summary()], accumulator.drain() if COUNTS in needed else None)
 
 
-def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, Encoded]:
+def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:
     """Fitted encoders; features and target as a YAML file has them."""
     dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
     check_columns(dataset, raw.schema)

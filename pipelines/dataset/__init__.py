@@ -11,5 +11,5 @@
 3. `manifest`  what a version contains, and its digest.
 4. `storage`   the few file operations on which the promise of "whole or not at all" rests.
 5. `commit`    makes an attempt's parts a version.
-6. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one.
+6. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `arrays` writes one of arrays.
 """

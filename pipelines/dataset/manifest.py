@@ -1,7 +1,7 @@
 """What a version contains, and the digest that names its content."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -27,8 +27,8 @@ class SourceFile(Section):
     """`sha256:…` of its bytes, or `stat:…` of size and modification time."""
 
 
-class Encoded(Section):
-    """An encoder with what it learned from the training split: enough to encode raw rows anywhere."""
+class FittedEncoder(Section):
+    """An encoder's settings with what it learned from the training split: enough to encode raw rows anywhere."""
 
     feature: dict[str, Any]
     """Its settings, as `pipelines.config.features` has them."""
@@ -60,7 +60,7 @@ class Manifest(Section):
     """Names the folder of the parts: data-<attempt>/."""
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     """When, UTC, ISO 8601."""
-    encoders: dict[str, Encoded]
+    encoders: dict[str, FittedEncoder]
     splits: dict[str, SplitSummary]
 
     # What only ETL knows.
@@ -84,7 +84,7 @@ class Manifest(Section):
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
-        return tuple(encoded.column for encoded in self.encoders.values())
+        return columns_of(self.encoders)
 
     @property
     def target(self) -> TensorColumn:
@@ -110,9 +110,13 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
         raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}; {DAMAGED}") from error
 
 
-def split_summaries(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
+def columns_of(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn, ...]:
+    return tuple(fitted.column for fitted in encoders.values())
+
+
+def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
     """Every split's summary; those without rows have one too."""
-    row_bytes = sum(encoded.column.row_bytes for encoded in encoders.values())
+    row_bytes = sum(column.row_bytes for column in columns_of(encoders))
     groups = list(row_groups)
     return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
 
@@ -128,14 +132,14 @@ def _summary(groups: list[RowGroup], row_bytes: int) -> SplitSummary:
     )
 
 
-def content_digest(encoders: dict[str, Encoded], row_groups: Iterable[RowGroup]) -> str:
+def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> str:
     """Hex SHA-256 of what a model can see: columns, encoders' states, and every row group's rows and digest.
 
     Row groups count in the order of splits, then (part, index). File names, compression and creation do not count.
     """
     digest = sha256()
-    for name, encoded in encoders.items():
-        content = [name, encoded.column.model_dump(mode="json"), list(encoded.inputs), encoded.feature, encoded.state]
+    for name, fitted in encoders.items():
+        content = [name, fitted.column.model_dump(mode="json"), list(fitted.inputs), fitted.feature, fitted.state]
         digest.update(json.dumps(content, sort_keys=True).encode())
     for group in sorted(row_groups, key=lambda group: (SPLITS.index(group.split), group.part, group.index)):
         digest.update(f"{group.split} {group.part} {group.index} {group.rows} {group.digest}\n".encode())

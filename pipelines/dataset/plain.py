@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
-from pipelines.dataset.manifest import Encoded, Manifest, content_digest, split_summaries
+from pipelines.dataset.manifest import FittedEncoder, Manifest, content_digest, split_summaries
 from pipelines.dataset.parts import RowGroup, compressed_bytes
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version
@@ -43,6 +43,12 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
     return Version(filesystem, root, _manifest(columns, groups), tuple(groups))
 
 
+def taken_as_they_are(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
+    """Encoders of columns that no ETL has encoded."""
+    feature = {"encoder": "identity"}
+    return {column.name: FittedEncoder(feature=feature, inputs=(column.name,), state={}, column=column) for column in columns}
+
+
 def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
     try:
         with filesystem.open_input_file(path) as file:
@@ -64,7 +70,7 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
 
 
 def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
-    encoders = {column.name: Encoded(feature={"encoder": "identity"}, inputs=(column.name,), state={}, column=column) for column in columns}
+    encoders = taken_as_they_are(columns)
     digest = content_digest(encoders, groups)
     splits = split_summaries(encoders, groups)
     return Manifest(name="plain", version=digest[:12], digest=digest, attempt="", encoders=encoders, splits=splits)

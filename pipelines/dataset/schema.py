@@ -14,17 +14,18 @@ import pyarrow as pa
 from pipelines.config.section import Section
 from pipelines.errors import DatasetError
 
-DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
+Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+Role = Literal["feature", "target"]
 
 
 class TensorColumn(Section):
     """One column of every batch."""
 
     name: str
-    dtype: Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+    dtype: Dtype
     shape: tuple[int, ...] = ()
     """Per row."""
-    role: Literal["feature", "target"] = "feature"
+    role: Role = "feature"
     cardinality: int | None = None
     """Of a column of indices: they are below it. None for quantities."""
 

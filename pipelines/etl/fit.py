@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import SPLITS, Encoded
+from pipelines.config.features import Vocabulary
+from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_number
@@ -42,7 +43,7 @@ _MOST_FREQUENT = 10
 
 @dataclass(frozen=True)
 class Fitted:
-    encoders: dict[str, Encoded]
+    encoders: dict[str, FittedEncoder]
     profile: dict[str, dict[str, Any]]
     """Of the training split's raw columns, fit for JSON."""
     rows: dict[int, int]
@@ -68,7 +69,8 @@ def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
     gathered = rows.select(SPLIT, ROW, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
     try:
         summaries, counted = _summaries(gathered)
-        table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *(getattr(one, "max_size", 0) for one in dataset.encoders.values())]))
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary)]
+        table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))

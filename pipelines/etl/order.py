@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.dataset.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.quality import quarantine
+from pipelines.etl.quality import Parted, quarantine
 
 ROW, CONTENT, SPLIT, PART, PLACE = INTERNAL = ("__row", "__content", "__split", "__part", "__place")
 """Columns beside the query's: hash of the key, hash of all columns, the split's index in SPLITS, the part's number over
@@ -29,9 +29,6 @@ TRAIN, VALIDATION, TEST = range(len(SPLITS))
 # Hashes are compared with shares as whole numbers below 2**53.
 _BITS = 53
 _COPY = "__copy"
-
-Parted = tuple[DataFrame, DataFrame | None]
-"""The rows kept, and the others as quarantine; None where there can be none."""
 
 
 def named(name: str) -> Column:
@@ -63,19 +60,22 @@ def dealt(rows: DataFrame, split: Split) -> Parted:
     """The rows with SPLIT, and those that no split takes."""
     if isinstance(split, ByFraction):
         return rows.withColumn(SPLIT, _by_fraction(rows, split)), None
-    number = _by_column(split) if isinstance(split, ByColumn) else _by_time(rows, split)
-    reason = f"split: {split.by} is not train, validation or test" if isinstance(split, ByColumn) else f"split: {split.time} is NULL"
+    if isinstance(split, ByColumn):
+        number, reason = _by_column(split), f"split: {split.by} is not train, validation or test"
+    else:
+        number, reason = _by_time(rows, split), f"split: {split.time} is NULL"
     numbered = rows.withColumn(SPLIT, number)
     return numbered.where(F.col(SPLIT).isNotNull()), quarantine(numbered.where(F.col(SPLIT).isNull()).drop(*INTERNAL), F.lit(reason))
 
 
 def check_splits(rows: dict[int, int], split: Split) -> None:
     """Raises SourceError if a split that the config asks for has no rows. `rows` are those of each split, by its index."""
+    shares: tuple[float, ...] = (1, 1, 1)
     if isinstance(split, ByFraction):
-        wanted = {TRAIN: 1, VALIDATION: split.validation, TEST: split.test}
-    else:
-        wanted = {TRAIN: 1, VALIDATION: split.validation if isinstance(split, ByColumn) else 1, TEST: isinstance(split, ByTime)}
-    if empty := [SPLITS[number] for number, share in wanted.items() if share and not rows[number]]:
+        shares = (1, split.validation, split.test)
+    elif isinstance(split, ByColumn):
+        shares = (1, split.validation, 0)  # whether there is a test split was for its publisher to say
+    if empty := [SPLITS[number] for number, share in enumerate(shares) if share and not rows[number]]:
         counts = ", ".join(f"{SPLITS[number]} {count:,}" for number, count in rows.items())
         raise SourceError(f"no row is left for {' and '.join(empty)} ({counts}); give more rows, or change dataset.split")
 

@@ -22,7 +22,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, columns_of
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
@@ -102,15 +102,14 @@ def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attem
         report = write_refused(reduce(DataFrame.unionAll, frames), attempt) if frames else Report()
         parsed = tables.rows_parsed or rows.count()
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(parsed, 1))
-    check_quarantined(parsed, dict(report.refused), limit, report.samples)
+    check_quarantined(parsed, report.refused, limit, report.samples)
     with stages("fit"), source_errors(config.source):
         fitted = fit(kept, dataset)
-    columns = tuple(encoded.column for encoded in fitted.encoders.values())
-    parts = part_numbers(fitted.rows, columns, dataset.part_bytes)
+    parts = part_numbers(fitted.rows, columns_of(fitted.encoders), dataset.part_bytes)
     allowed = int(limit * parsed) - report.refused.total()
     with stages("write"), source_errors(config.source):
         report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
-    check_quarantined(parsed, dict(report.refused), limit, report.samples)
+    check_quarantined(parsed, report.refused, limit, report.samples)
     manifest = describe(config, sources, attempt, raw_schema(rows), fitted, report, parsed, warnings)
     order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest, report
@@ -118,13 +117,10 @@ def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attem
 
 def _sifted(rows: DataFrame, config: Config) -> tuple[DataFrame, list[DataFrame | None]]:
     """Rows with their identity and split, and those that may not pass, as quarantine."""
-    refused: list[DataFrame | None] = []
-    if config.source.expect:
-        rows, unexpected = expectations(rows, config.source.expect)
-        refused.append(unexpected)
+    rows, unexpected = expectations(rows, config.source.expect)
     rows, repeats = order.without_repeats(order.identified(rows, config.dataset.key), config.dataset.key)
     rows, undealt = order.dealt(rows, config.dataset.split)
-    return rows, [*refused, repeats, undealt]
+    return rows, [unexpected, repeats, undealt]
 
 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:

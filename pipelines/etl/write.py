@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipelines.dataset import storage
-from pipelines.dataset.manifest import SPLITS, Encoded
+from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, together
 from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, placed
 from pipelines.etl.sort import sort_rows
-from pipelines.features import Encoders
+from pipelines.features import Encoders, kind_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Job:
     """What the tasks that write need to know."""
 
     attempt: Attempt
-    encoders: dict[str, Encoded]
+    encoders: dict[str, FittedEncoder]
     parts: dict[int, range]
     """By the split's index, the numbers of its parts over all splits."""
     row_group_bytes: int
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
-        return tuple(encoded.column for encoded in self.encoders.values())
+        return columns_of(self.encoders)
 
 
 def part_numbers(rows: dict[int, int], columns: tuple[TensorColumn, ...], part_bytes: int) -> dict[int, range]:
@@ -105,8 +105,7 @@ def _refuse(batch: pa.RecordBatch, reasons: pa.Array, report: Report, quarantine
     texts = reasons.drop_null().to_pylist()
     records = [json.dumps(row, default=_text) for row in rows]
     for text, record in zip(texts, records, strict=True):
-        encoder, cannot, value = text.partition(" cannot encode ")
-        report.refuse(f"{encoder}{cannot}{'NULL' if value.endswith('NULL') else 'a value'}" if cannot else text, record)
+        report.refuse(kind_of(text), record)
     if report.refused.total() <= allowed:
         kept = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
         quarantine.write(pa.RecordBatch.from_arrays(kept, schema=QUARANTINE))

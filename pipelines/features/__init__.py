@@ -3,11 +3,11 @@
 1. `raw`         the query's columns as numbers and as text: the one place where they are converted.
 2. `statistics`  what a column of the training split looked like: `exact`, whatever the order of its rows.
 3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `arrays` are the encoders.
-4. `fitting`     settings and statistics become `Encoded` records for the manifest.
-5. `encoding`    `Encoded` records turn raw rows into tensor columns, and give a reason for each row they refuse.
+4. `fitting`     settings and statistics become `FittedEncoder` records for the manifest.
+5. `encoding`    `FittedEncoder` records turn raw rows into tensor columns, and give a reason for each row they refuse.
 """
 
-from pipelines.features.encoding import ENCODERS_VERSION, Encoders, encode_table, restored
+from pipelines.features.encoding import ENCODERS_VERSION, Encoders, kind_of, restored
 from pipelines.features.fitting import check_columns, fit_encoders, needs
 
-__all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "encode_table", "fit_encoders", "needs", "restored"]
+__all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "fit_encoders", "kind_of", "needs", "restored"]

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from io import BytesIO
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.base import Encoder, Input, masked_tensor
 from pipelines.features.numbers import kept_dtype
 from pipelines.features.raw import is_list, is_number, numbers
@@ -37,7 +37,7 @@ class Array(Encoder[config.Identity]):
     def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"dtype": kept_dtype(_nesting(inputs[0].type, settings.shape))}
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -62,7 +62,7 @@ class Image(Encoder[config.Image]):
             return ""
         return "it takes bytes, or arrays of numbers, flat or nested as the shape is"
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="uint8", shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:

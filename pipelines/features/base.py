@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config.features import EncoderSettings
-from pipelines.dataset.schema import TensorColumn, from_numpy
+from pipelines.dataset.schema import Role, TensorColumn, from_numpy
 from pipelines.errors import ConfigError
 from pipelines.features.statistics import Statistics
 
@@ -30,11 +30,17 @@ class Input:
         return self.statistics.counts
 
     @property
-    def numbers(self) -> Statistics:
-        """The statistics, once there is a number to take them from; else ConfigError."""
+    def moments(self) -> Statistics:
+        """Mean, deviation, minimum and maximum. Raises ConfigError if there is no number to take them from."""
         if not self.statistics.values:
             raise ConfigError(f"column {self.name} has no number in the training split, only NULL, NaN or ±∞; leave it out")
         return self.statistics
+
+    @property
+    def sample(self) -> np.ndarray:
+        """Sorted float64. Raises ConfigError as `moments` does."""
+        assert self.moments.sample is not None, f"{self.name} was fitted without a sample"
+        return self.moments.sample
 
 
 class Encoder(ABC, Generic[Settings]):
@@ -60,7 +66,7 @@ class Encoder(ABC, Generic[Settings]):
         return {}
 
     @abstractmethod
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         """The tensor column that `encode` makes."""
 
     @abstractmethod
@@ -74,12 +80,12 @@ class Encoder(ABC, Generic[Settings]):
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the encoded numbers, where those are classes."""
-        return ()
+        return tuple(self.state.get("classes", ()))
 
     @property
     def class_counts(self) -> tuple[int, ...]:
         """Rows of each class in the training split."""
-        return ()
+        return tuple(self.state.get("counts", ()))
 
 
 def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:

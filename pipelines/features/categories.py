@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.features.base import Encoder, Input, masked
 from pipelines.features.raw import categories, is_category, is_number, numbers
@@ -45,7 +45,7 @@ class Vocabulary(CategoryEncoder[config.Vocabulary]):
         super().__init__(settings, state)
         self._values = pa.array(state["values"], pa.string())
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=len(self._values) + 1)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -63,7 +63,7 @@ class Hash(CategoryEncoder[config.Hash]):
     def needs(cls, settings: config.Hash) -> frozenset[str]:
         return frozenset()
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=self.settings.buckets)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -99,7 +99,7 @@ class Binary(Encoder[config.Binary]):
             raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; take label")
         return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -108,14 +108,6 @@ class Binary(Encoder[config.Binary]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(bool) if self.classes == ("false", "true") else values
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(self.state["classes"])
-
-    @property
-    def class_counts(self) -> tuple[int, ...]:
-        return tuple(self.state["counts"])
 
 
 class Label(CategoryEncoder[config.Label]):
@@ -133,7 +125,7 @@ class Label(CategoryEncoder[config.Label]):
         super().__init__(settings, state)
         self._values = pa.array(state["classes"], pa.string())
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="int64", role=role, cardinality=len(self._values))
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -141,14 +133,6 @@ class Label(CategoryEncoder[config.Label]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array(self.state["classes"], dtype=object)[values]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(self.state["classes"])
-
-    @property
-    def class_counts(self) -> tuple[int, ...]:
-        return tuple(self.state["counts"])
 
 
 def _places(values: pa.Array, words: pa.Array) -> pa.Array:

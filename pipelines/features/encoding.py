@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
-from pipelines.config.features import EncoderSettings, Feature
-from pipelines.dataset.manifest import Encoded
+from pipelines.config import features as config
+from pipelines.dataset.manifest import FittedEncoder, columns_of
 from pipelines.dataset.schema import arrow_schema
 from pipelines.errors import SourceError
 from pipelines.features.arrays import Array, Image
@@ -35,29 +35,29 @@ ENCODERS_VERSION = 1
 """Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""
 
 _SHOWN = 40
-_FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
+_CANNOT = " cannot encode "
+_FEATURE: TypeAdapter[config.EncoderSettings] = TypeAdapter(config.Feature)
 
 
-def implementation(settings: EncoderSettings) -> type[Encoder]:
+def implementation(settings: config.EncoderSettings) -> type[Encoder]:
     """The encoder that settings configure."""
-    name = getattr(settings, "encoder")  # noqa: B009
-    if name == "identity":
-        return Array if getattr(settings, "shape") else Identity  # noqa: B009
-    return ENCODERS[name]
+    if isinstance(settings, config.Identity):
+        return Array if settings.shape else Identity
+    return ENCODERS[settings.encoder]
 
 
-def restored(encoded: Encoded) -> Encoder:
+def restored(fitted: FittedEncoder) -> Encoder:
     """The encoder that a manifest holds the settings and the state of."""
-    settings = _FEATURE.validate_python(encoded.feature)
-    return implementation(settings)(settings, encoded.state)
+    settings = _FEATURE.validate_python(fitted.feature)
+    return implementation(settings)(settings, fitted.state)
 
 
 class Encoders:
     """Fitted encoders, ready to encode any number of tables."""
 
-    def __init__(self, encoders: Mapping[str, Encoded]) -> None:
-        self._encoders = {name: (encoded, restored(encoded)) for name, encoded in encoders.items()}
-        self.schema = arrow_schema(tuple(encoded.column for encoded in encoders.values()))
+    def __init__(self, encoders: Mapping[str, FittedEncoder]) -> None:
+        self._encoders = {name: (fitted, restored(fitted)) for name, fitted in encoders.items()}
+        self.schema = arrow_schema(columns_of(encoders))
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
         """The tensor columns of the rows that every encoder accepts, and for each raw row the reason why it was
@@ -67,22 +67,23 @@ class Encoders:
         """
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
-        for name, (encoded, encoder) in self._encoders.items():
-            if missing := [column for column in encoded.inputs if column not in raw.column_names]:
+        for name, (fitted, encoder) in self._encoders.items():
+            if missing := [column for column in fitted.inputs if column not in raw.column_names]:
                 raise SourceError(f"{name} is encoded from {', '.join(missing)}; the rows have only {', '.join(raw.column_names)}")
-            inputs = [_array(raw.column(column)) for column in encoded.inputs]
+            inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:
-                reasons = _with_reasons(reasons, output, f"{name}: {encoded.feature['encoder']} cannot encode ", encoded.inputs, inputs)
+                reasons = _with_reasons(reasons, output, f"{name}: {fitted.feature['encoder']}{_CANNOT}", fitted.inputs, inputs)
             outputs.append(output)
         accepted = pc.is_null(reasons)
         kept = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
         return pa.Table.from_arrays(kept, schema=self.schema), reasons
 
 
-def encode_table(encoders: Mapping[str, Encoded], raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """`Encoders.encode` for a single table."""
-    return Encoders(encoders).encode(raw)
+def kind_of(reason: str) -> str:
+    """A reason of `Encoders.encode` without the value, for counting."""
+    encoder, _, value = reason.partition(_CANNOT)
+    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}"
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Encoded
+from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input
 from pipelines.features.encoding import implementation
@@ -29,7 +29,7 @@ def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
         raise ConfigError("\n".join(faults))
 
 
-def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, Encoded]:
+def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, FittedEncoder]:
     """Fitted encoders by feature, the target last. `schema` is that of the query's output.
 
     Raises ConfigError, a line per fault, as `check_columns` does, and where the training split teaches nothing.
@@ -45,7 +45,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
         column = encoder(settings, state).column(name, "target" if name in dataset.target else "feature")
-        fitted[name] = Encoded(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
+        fitted[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
     if faults:
         raise ConfigError("\n".join(faults))
     return fitted
@@ -58,9 +58,10 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
                 near = difflib.get_close_matches(column, schema.names, n=1)
                 hint = f"; {near[0]} is near" if near else ""
                 yield f"{_key(dataset, name)}: the query gives no column {column}{hint}; it gives {', '.join(schema.names)}"
-            elif reason := implementation(settings).refusal(settings, schema.field(column).type):
-                encoder = settings.model_dump()["encoder"]
-                yield f"{_key(dataset, name)}: {encoder} cannot encode column {column}, which is {schema.field(column).type}: {reason}"
+                continue
+            kind = schema.field(column).type
+            if reason := implementation(settings).refusal(settings, kind):
+                yield f"{_key(dataset, name)}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}"
 
 
 def _key(dataset: Dataset, name: str) -> str:

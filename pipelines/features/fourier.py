@@ -4,13 +4,13 @@ Tancik et al. 2020, "Fourier features let networks learn high frequency function
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.base import Encoder, Input, masked_tensor
 from pipelines.features.raw import is_number, numbers
 from pipelines.features.statistics import MOMENTS
@@ -30,12 +30,12 @@ class Fourier(Encoder[config.Fourier]):
     @classmethod
     def fit(cls, settings: config.Fourier, inputs: Sequence[Input]) -> dict[str, Any]:
         return {
-            "mean": [column.numbers.mean for column in inputs],
-            "deviation": [column.numbers.deviation or 1.0 for column in inputs],
+            "mean": [column.moments.mean for column in inputs],
+            "deviation": [column.moments.deviation or 1.0 for column in inputs],
             "frequencies": (settings.scale * _normal(settings.seed, (len(inputs), settings.frequencies))).tolist(),
         }
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=(2 * self.settings.frequencies,), role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:

@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import DTYPES, TensorColumn
+from pipelines.dataset.schema import Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.features.base import Encoder, Input, masked
 from pipelines.features.raw import is_list, is_number, numbers
@@ -37,12 +37,12 @@ class NumberEncoder(Encoder[Settings]):
         if isinstance(settings.impute, float):
             return {"impute": settings.impute}
         if settings.impute == "mean":
-            return {"impute": inputs[0].numbers.mean}
+            return {"impute": inputs[0].moments.mean}
         if settings.impute == "median":
-            return {"impute": float(np.median(sample_of(inputs[0])))}
+            return {"impute": float(np.median(inputs[0].sample))}
         return {"impute": None}
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -69,7 +69,7 @@ class Standardize(NumberEncoder[config.Standardize]):
 
     @classmethod
     def fit(cls, settings: config.Standardize, inputs: Sequence[Input]) -> dict[str, Any]:
-        found = inputs[0].numbers
+        found = inputs[0].moments
         return super().fit(settings, inputs) | {"mean": found.mean, "deviation": found.deviation or 1.0}
 
     def transform(self, found: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ class MinMax(NumberEncoder[config.MinMax]):
 
     @classmethod
     def fit(cls, settings: config.MinMax, inputs: Sequence[Input]) -> dict[str, Any]:
-        found = inputs[0].numbers
+        found = inputs[0].moments
         assert found.minimum is not None and found.maximum is not None
         return super().fit(settings, inputs) | {"minimum": found.minimum, "span": found.maximum - found.minimum or 1.0}
 
@@ -124,7 +124,7 @@ class Identity(NumberEncoder[config.Identity]):
             state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
         return state
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
@@ -141,7 +141,7 @@ def kept_dtype(kind: pa.DataType) -> str:
     """The dtype in which values of this Arrow type are taken as they are."""
     if types.is_boolean(kind):
         return "uint8"
-    return str(kind) if types.is_integer(kind) and str(kind) in DTYPES else "float32"
+    return str(kind) if types.is_integer(kind) and str(kind) in get_args(Dtype) else "float32"
 
 
 def _within(value: float, dtype: str, column: str) -> int:
@@ -150,10 +150,3 @@ def _within(value: float, dtype: str, column: str) -> int:
     if not limits.min <= round(value) <= limits.max:
         raise ConfigError(f"column {column} is {dtype}, in which impute: {value:g} does not fit; CAST the column in the query")
     return round(value)
-
-
-def sample_of(column: Input) -> np.ndarray:
-    """The sorted sample of a column that has numbers."""
-    sample = column.numbers.sample
-    assert sample is not None
-    return sample

@@ -5,15 +5,15 @@ Both take their points from the sorted sample by index, so no arithmetic enters 
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.base import Input, masked
-from pipelines.features.numbers import NumberEncoder, sample_of
+from pipelines.features.numbers import NumberEncoder
 from pipelines.features.raw import numbers
 from pipelines.features.statistics import MOMENTS, SAMPLE
 
@@ -27,11 +27,11 @@ class Quantile(NumberEncoder[config.Quantile]):
 
     @classmethod
     def fit(cls, settings: config.Quantile, inputs: Sequence[Input]) -> dict[str, Any]:
-        sample = sample_of(inputs[0])
+        sample = inputs[0].sample
         edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
         return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
 
-    def column(self, name: str, role: Literal["feature", "target"]) -> TensorColumn:
+    def column(self, name: str, role: Role) -> TensorColumn:
         bins = len(self.state["edges"]) + 1 + (self.state["impute"] is None)
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=bins)
 
@@ -57,7 +57,7 @@ class NormalQuantile(NumberEncoder[config.NormalQuantile]):
 
     @classmethod
     def fit(cls, settings: config.NormalQuantile, inputs: Sequence[Input]) -> dict[str, Any]:
-        sample = sample_of(inputs[0])
+        sample = inputs[0].sample
         last = settings.quantiles - 1
         points = np.unique(sample[np.arange(last + 1) * (len(sample) - 1) // last])
         ranks = np.searchsorted(sample, points, side="left") + np.searchsorted(sample, points, side="right")

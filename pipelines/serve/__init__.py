@@ -6,8 +6,7 @@
 4. `entry`       the few lines that MLflow keeps as the model's code and runs: nothing is unpickled.
 """
 
-from pipelines.learning import task_of
 from pipelines.serve.model import RawRows, log_model
 from pipelines.serve.predictor import REFUSED, Predictor
 
-__all__ = ["REFUSED", "Predictor", "RawRows", "log_model", "task_of"]
+__all__ = ["REFUSED", "Predictor", "RawRows", "log_model"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.config import TaskSettings
-from pipelines.dataset.manifest import Encoded, Manifest
+from pipelines.dataset.manifest import FittedEncoder, Manifest, columns_of
 from pipelines.dataset.schema import schema_from_text, to_numpy
 from pipelines.errors import SourceError
 from pipelines.features import Encoders
@@ -26,7 +26,7 @@ class Predictor:
     def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
         features = features_of(manifest)
         self._encoders = Encoders(features)
-        self._columns = tuple(encoded.column for encoded in features.values())
+        self._columns = columns_of(features)
         self._task = task_of(settings, manifest)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = self._task.model()
@@ -60,14 +60,14 @@ class Predictor:
             return pd.DataFrame(self._task.predict(self._model(batch)))
 
 
-def features_of(manifest: Manifest) -> dict[str, Encoded]:
+def features_of(manifest: Manifest) -> dict[str, FittedEncoder]:
     """The encoders that prediction needs: all but the target's."""
-    return {name: encoded for name, encoded in manifest.encoders.items() if encoded.column.role == "feature"}
+    return {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role == "feature"}
 
 
 def inputs_of(manifest: Manifest) -> pa.Schema:
     """The raw columns that features are encoded from, in the query's order and types."""
-    read = {column for encoded in features_of(manifest).values() for column in encoded.inputs}
+    read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])
 
 

@@ -29,7 +29,7 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
     columns = {}
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
-        shape = next(encoded.column.shape for encoded in features_of(manifest).values() if field.name in encoded.inputs)
+        shape = next(fitted.column.shape for fitted in features_of(manifest).values() if field.name in fitted.inputs)
         value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
         found = pa.array([_zeros(field.type, shape) if value is None else value]).cast(field.type, safe=False)
         in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
@@ -39,8 +39,8 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
 
 def _takes_null(manifest: Manifest, field: pa.Field) -> bool:
     """Whether a row with NULL in this column has a prediction."""
-    readers = [encoded for encoded in features_of(manifest).values() if field.name in encoded.inputs]
-    return not any(restored(encoded).encode(*[pa.nulls(1, field.type)] * len(encoded.inputs)).null_count for encoded in readers)
+    readers = [fitted for fitted in features_of(manifest).values() if field.name in fitted.inputs]
+    return not any(restored(fitted).encode(*[pa.nulls(1, field.type)] * len(fitted.inputs)).null_count for fitted in readers)
 
 
 def _mlflow_type(kind: pa.DataType, takes_null: bool) -> Any:

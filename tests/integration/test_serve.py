@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from socket import socket
 from time import monotonic, sleep
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 import torch
 from fitting import gathered
 from mlflow.pyfunc import PyFuncModel
+from ray_head import free_port
 
 import pipelines
 from pipelines.config import Config, parse
@@ -29,8 +29,9 @@ from pipelines.config.dataset import Dataset
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.schema import schema_to_text, to_numpy
 from pipelines.errors import SourceError
-from pipelines.features import encode_table, fit_encoders
-from pipelines.serve import Predictor, log_model, task_of
+from pipelines.features import Encoders, fit_encoders
+from pipelines.learning import task_of
+from pipelines.serve import Predictor, log_model
 from pipelines.serve.model import software_of
 from pipelines.serve.predictor import to_arrow
 
@@ -143,7 +144,7 @@ def model(served: Served) -> PyFuncModel:
 
 def evaluated(served: Served) -> tuple[list[str], np.ndarray]:
     """Predictions and probabilities of the rows that ETL would have written, as evaluation makes them."""
-    encoded, reasons = encode_table(served.manifest.encoders, served.raw)
+    encoded, reasons = Encoders(served.manifest.encoders).encode(served.raw)
     assert reasons.null_count == ROWS
     batch = {
         column.name: torch.from_numpy(to_numpy(column, encoded[column.name].combine_chunks()).copy()) for column in served.manifest.columns
@@ -169,9 +170,9 @@ def test_p7_predictions_from_raw_rows_equal_those_from_encoded_rows(served: Serv
 def test_p7_the_encoders_that_are_served_are_those_that_were_fitted(served: Served) -> None:
     predictor = Predictor(served.config.task, served.manifest, served.weights)
     rows = to_arrow(served.raw.to_pandas(), predictor.inputs)
-    features = {name: encoded for name, encoded in served.manifest.encoders.items() if name != "rich"}
-    encoded, _ = encode_table(features, rows)
-    assert encoded.equals(encode_table(served.manifest.encoders, served.raw)[0].drop_columns("rich"))
+    features = {name: fitted for name, fitted in served.manifest.encoders.items() if name != "rich"}
+    encoded, _ = Encoders(features).encode(rows)
+    assert encoded.equals(Encoders(served.manifest.encoders).encode(served.raw)[0].drop_columns("rich"))
 
 
 def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFuncModel) -> None:
@@ -257,9 +258,7 @@ def test_a_task_of_the_users_own_is_filed_with_the_model(tmp_path: Path, monkeyp
 
 def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_path: Path) -> None:
     """By `mlflow models serve`, in a process that knows of this repository only what the model carries."""
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MLFLOW_TRACKING_URI": served.config.tracking.uri, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", served.uri, "--env-manager", "local", "-p", str(port), "-w", "1"]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Encoded
+from pipelines.dataset.manifest import FittedEncoder, columns_of
 from pipelines.dataset.schema import arrow_schema
 from pipelines.errors import ConfigError, SourceError
-from pipelines.features import Encoders, encode_table, needs
+from pipelines.features import Encoders, needs
 
 FEATURES: dict[str, Any] = {
     "x": "standardize",
@@ -62,19 +62,19 @@ GOOD = st.tuples(
 
 
 def test_every_encoder_accepts_its_training_rows() -> None:
-    table, reasons = encode_table(ENCODERS, TRAINING)
+    table, reasons = Encoders(ENCODERS).encode(TRAINING)
     assert reasons.null_count == table.num_rows == 20
-    assert table.schema.equals(arrow_schema(tuple(encoded.column for encoded in ENCODERS.values())), check_metadata=True)
-    assert [name for name, encoded in ENCODERS.items() if encoded.column.role == "target"] == ["class"]
+    assert table.schema.equals(arrow_schema(columns_of(ENCODERS)), check_metadata=True)
+    assert [name for name, fitted in ENCODERS.items() if fitted.column.role == "target"] == ["class"]
 
 
 @settings(max_examples=60)
 @given(st.lists(st.one_of(ROW, GOOD), max_size=12), st.data())
 def test_p7_slices_chunks_and_single_rows_encode_as_the_whole(values: list[tuple], data: st.DataObject) -> None:
     raw = rows_of(values)
-    whole, reasons = encode_table(ENCODERS, raw)
+    whole, reasons = Encoders(ENCODERS).encode(raw)
     cut = data.draw(st.integers(0, len(raw)))
-    chunked, chunked_reasons = encode_table(ENCODERS, pa.concat_tables([raw.slice(0, cut), raw.slice(cut)]))
+    chunked, chunked_reasons = Encoders(ENCODERS).encode(pa.concat_tables([raw.slice(0, cut), raw.slice(cut)]))
     assert chunked.equals(whole)
     assert chunked_reasons.equals(reasons)
     encoders = Encoders(ENCODERS)
@@ -86,9 +86,9 @@ def test_p7_slices_chunks_and_single_rows_encode_as_the_whole(values: list[tuple
 
 
 def test_p7_encoders_survive_json() -> None:
-    again = {name: Encoded.model_validate(json.loads(encoded.model_dump_json())) for name, encoded in ENCODERS.items()}
+    again = {name: FittedEncoder.model_validate(json.loads(fitted.model_dump_json())) for name, fitted in ENCODERS.items()}
     assert again == ENCODERS
-    assert encode_table(again, TRAINING)[0].equals(encode_table(ENCODERS, TRAINING)[0])
+    assert Encoders(again).encode(TRAINING)[0].equals(Encoders(ENCODERS).encode(TRAINING)[0])
 
 
 def test_refused_rows_say_why() -> None:
@@ -101,7 +101,7 @@ def test_refused_rows_say_why() -> None:
         (*good[:5], b"xxx"),
         (1.0, None, *good[2:]),
     ]
-    table, reasons = encode_table(ENCODERS, rows_of(bad))
+    table, reasons = Encoders(ENCODERS).encode(rows_of(bad))
     assert table.num_rows == 1
     assert reasons.to_pylist() == [
         None,
@@ -114,18 +114,18 @@ def test_refused_rows_say_why() -> None:
 
 
 def test_serving_needs_no_target() -> None:
-    features = {name: encoded for name, encoded in ENCODERS.items() if encoded.column.role == "feature"}
-    assert encode_table(features, TRAINING)[0].equals(encode_table(ENCODERS, TRAINING)[0].drop_columns("class"))
+    features = {name: fitted for name, fitted in ENCODERS.items() if fitted.column.role == "feature"}
+    assert Encoders(features).encode(TRAINING)[0].equals(Encoders(ENCODERS).encode(TRAINING)[0].drop_columns("class"))
 
 
 def test_a_missing_column_is_an_error() -> None:
     with pytest.raises(SourceError, match="x is encoded from x; the rows have only y, word"):
-        encode_table(ENCODERS, TRAINING.drop_columns("x"))
+        Encoders(ENCODERS).encode(TRAINING.drop_columns("x"))
 
 
 def test_dictionary_columns_encode_as_plain_ones() -> None:
     encoded = TRAINING.set_column(2, "word", TRAINING.column("word").dictionary_encode())
-    assert encode_table(ENCODERS, encoded)[0].equals(encode_table(ENCODERS, TRAINING)[0])
+    assert Encoders(ENCODERS).encode(encoded)[0].equals(Encoders(ENCODERS).encode(TRAINING)[0])
 
 
 def test_needs_are_the_union_over_a_columns_encoders() -> None:
@@ -171,9 +171,8 @@ def test_every_fault_has_a_line() -> None:
 
 def test_arrow_buffers_are_canonical_whatever_was_sliced_off() -> None:
     """Rows that a filter or slice left behind must not show in what is written and digested."""
-    sliced = encode_table(ENCODERS, TRAINING.slice(5, 5))[0]
-    direct = encode_table(
-        ENCODERS, pa.table({name: TRAINING.column(name).to_pylist()[5:10] for name in TRAINING.column_names}, TRAINING.schema)
-    )[0]
+    sliced = Encoders(ENCODERS).encode(TRAINING.slice(5, 5))[0]
+    rows = {name: TRAINING.column(name).to_pylist()[5:10] for name in TRAINING.column_names}
+    direct = Encoders(ENCODERS).encode(pa.table(rows, TRAINING.schema))[0]
     assert sliced.equals(direct)
     assert np.array_equal(sliced["x"].to_numpy(), direct["x"].to_numpy())
