@@ -2,12 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from pipelines.config.section import Section
 
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+Workers = Annotated[
+    Annotated[Positive, Tag("number")] | Annotated[tuple[Positive, Positive], Tag("range")],
+    Discriminator(lambda value: "range" if isinstance(value, list | tuple) else "number"),
+]
 
 
 class Checkpoint(Section):
@@ -23,7 +27,7 @@ class Checkpoint(Section):
 
 class Train(Section):
     # Where it runs: none of these changes which rows make up a step.
-    workers: Positive | tuple[Positive, Positive] = 1
+    workers: Workers = 1
     """Ray Train workers, one per GPU; `[min, max]` is a group that shrinks when machines go and grows when they return."""
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` takes GPUs when the Ray cluster has one for each worker."""

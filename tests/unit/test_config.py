@@ -115,6 +115,11 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("dataset.features.job.min_count", 0, "dataset.features.job.min_count: Input should be greater than 0 (got 0)"),
         ("train.global_batch", 500, "train: global_batch is 500, which 8 shards do not divide; take 496 or 504"),
         ("train.workers", 9, "train: workers is 9, more than the 8 shards; a worker plays at least one"),
+        ("train.workers", 0, "train.workers: Input should be greater than 0 (got 0)"),
+        ("train.workers", [0, 2], "train.workers.0: Input should be greater than 0 (got 0)"),
+        ("train.workers", [1], "train.workers.1: Field required"),
+        ("train.workers", [3, 2], "train: workers is [3, 2]; the smaller number comes first"),
+        ("train.workers", [1, 9], "train: workers is 9, more than the 8 shards; a worker plays at least one"),
         ("dataset.target", {}, "dataset: one target and at least one feature are needed (got 0 and 2)"),
         ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
         ("name", "a b", "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]*$' (got a b)"),
@@ -211,7 +216,9 @@ def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return config.data_identity, config.model_identity
 
 
-@pytest.mark.parametrize(("dotted", "value"), [("train.workers", 4), ("train.storage", "s3://b/runs"), ("train.cache_bytes", 0)])
+@pytest.mark.parametrize(
+    ("dotted", "value"), [("train.workers", 4), ("train.workers", [1, 4]), ("train.storage", "s3://b/runs"), ("train.cache_bytes", 0)]
+)
 def test_p3_where_it_runs_does_not_decide_the_model(values: dict[str, Any], dotted: str, value: Any) -> None:
     assert identities(changed(values, dotted, value)) == identities(values)
 
