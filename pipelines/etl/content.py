@@ -70,10 +70,10 @@ def content(path: str) -> Iterator[pa.NativeFile]:
         yield pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
 
 
-def blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+def blocks(path: str) -> Iterator[bytes]:
     """The file's content, in pieces. Raises SourceError if it breaks off or cannot be read."""
     with content(path) as stream:
-        while block := stream.read(block_bytes):
+        while block := stream.read(BLOCK_BYTES):
             yield block
 
 

@@ -108,7 +108,7 @@ def _place(message: str) -> str:
 def _named(messages: list[str], source: Source) -> str:
     """`source.tables.name: ` of the table that a message's file belongs to, where there is one."""
     for name, table in source.tables.items():
-        for path in [table.path] if isinstance(table.path, str) else table.path:
+        for path in table.paths:
             place = re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/")
             if any(place in message for message in messages):
                 return f"source.tables.{name}: "

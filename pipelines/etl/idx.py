@@ -103,7 +103,7 @@ def _array(header: Header, values: bytes, rows: int) -> pa.Array:
     if len(header.shape) == 1:
         return pa.array(np.frombuffer(values, header.dtype).astype(header.dtype.newbyteorder("=")))
     offsets = np.arange(rows + 1, dtype=np.int32) * header.row_bytes
-    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)])
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
 def _cast(array: pa.Array, field: pa.Field, path: str) -> pa.Array:

@@ -27,17 +27,8 @@ _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "N
 _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 # The nodes of a query that costs no more than reading its table.
 _CHEAP = {
-    "Project",
-    "Filter",
-    "Union",
-    "SubqueryAlias",
-    "View",
-    "LogicalRelation",
-    "InMemoryRelation",
-    "LocalRelation",
-    "LogicalRDD",
-    "Range",
-}
+    "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
+}  # fmt: skip
 
 
 def run_query(spark: SparkSession, config: Config) -> tuple[DataFrame, tuple[str, ...]]:

@@ -19,13 +19,11 @@ from pipelines.errors import SourceError
 from pipelines.etl import files, parse
 from pipelines.etl.content import lines
 from pipelines.etl.distribute import distribute
-from pipelines.etl.faults import source_errors, table_errors
+from pipelines.etl.faults import table_errors
 from pipelines.etl.files import Range
 from pipelines.etl.footers import check_rows
 from pipelines.etl.parse import LINE, ORIGIN, PROBLEM, RANGE, RECORD, Options
 from pipelines.etl.records import Dialect, cut
-
-__all__ = ["Tables", "read_tables", "source_errors"]
 
 # Least and most bytes of text that a task reads; between them a table is dealt out evenly to all cores.
 TASK_BYTES = (2**20, 64 * 2**20)
@@ -112,36 +110,36 @@ def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
     match table.format:
         case "csv" | "package":
             schema = parse.schema_of(name, table)
-            records = _records(spark, table, parse.csv_dialect(name, options, schema.names))
-            return _Parsed(parse.csv_rows(records.rows, schema, table.ddl, options), None, records.ranges)
+            records, ranges = _records(spark, table, parse.csv_dialect(name, options, schema.names))
+            return _Parsed(parse.csv_rows(records, schema, table.ddl, options), None, ranges)
         case "json":
-            records = _records(spark, table, parse.json_dialect(name, options))
-            return _Parsed(parse.json_rows(records.rows, parse.schema_of(name, table), options), None, records.ranges)
+            records, ranges = _records(spark, table, parse.json_dialect(name, options))
+            return _Parsed(parse.json_rows(records, parse.schema_of(name, table), options), None, ranges)
         case "text":
-            records = _records(spark, table, parse.text_dialect(name, options))
-            return _Parsed(parse.text_rows(records.rows, parse.schema_of(name, table, "value string")), None, records.ranges)
+            records, ranges = _records(spark, table, parse.text_dialect(name, options))
+            return _Parsed(parse.text_rows(records, parse.schema_of(name, table, "value string")), None, ranges)
         case "idx":
-            paths = [file.path for path in _paths(table) for file in files.find(path)]
+            paths = [file.path for path in table.paths for file in files.find(path)]
             reader = spark.read.format("idx").option("paths", json.dumps(paths))
             return _Parsed((reader.schema(table.ddl) if table.ddl else reader).load())
         case _:
             return _read_in_place(spark, name, table, options)
 
 
-def _records(spark: SparkSession, table: Table, dialect: Dialect) -> _Parsed:
-    """Records with PROBLEM, LINE and RANGE, each task a share of the bytes."""
+def _records(spark: SparkSession, table: Table, dialect: Dialect) -> tuple[DataFrame, tuple[Range, ...]]:
+    """Records with PROBLEM, LINE and RANGE, each task a share of the bytes, and the ranges that RANGE numbers."""
     found = files.find(table.path)
     if table.format == "package":
         reader = spark.read.format("package").option("dialect", json.dumps(asdict(dialect)))
         loaded = [reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(found)]
-        return _Parsed(reduce(DataFrame.unionAll, loaded), None, tuple(Range(file, 0, file.bytes) for file in found))
+        return reduce(DataFrame.unionAll, loaded), tuple(Range(file, 0, file.bytes) for file in found)
     least, most = TASK_BYTES
     task_bytes = sum(file.bytes for file in found) // (2 * spark.sparkContext.defaultParallelism)
     work = files.ranges(found, max(least, min(task_bytes, most)), split=dialect.splits)
     ranges = tuple(piece for pieces in work for piece in pieces)
     numbers = iter(range(len(ranges)))
     numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
-    return _Parsed(distribute(spark, numbered, partial(_cut, dialect), _RECORDS), None, ranges)
+    return distribute(spark, numbered, partial(_cut, dialect), _RECORDS), ranges
 
 
 def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +151,8 @@ def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.Recor
 
 def _read_in_place(spark: SparkSession, name: str, table: Table, options: Options) -> _Parsed:
     """Parquet, and whole files as binary values: there is nothing to parse, so nothing is kept."""
-    paths, reader = _paths(table), spark.read.format(table.format).options(**options)
+    paths, reader = list(table.paths), spark.read.format(table.format).options(**options)
+    # Any schema will do for a list of files, and spares Spark the inferring.
     listed = (reader.schema("_ int") if table.format == "parquet" else reader).load(paths).inputFiles()
     there = files.find(table.path)
     if len(listed) != len(there) and not {"pathglobfilter", "modifiedbefore", "modifiedafter"} & options.keys():
@@ -169,7 +168,3 @@ def _read_in_place(spark: SparkSession, name: str, table: Table, options: Option
             raise SourceError(f"{table.path} has no column {', '.join(missing)}; it has {', '.join(rows.columns)}")
         rows = spark.read.options(**options).schema(schema).parquet(*paths)
     return _Parsed(rows, check_rows(spark, rows, one_schema=options.get("mergeschema", "false") != "true"))
-
-
-def _paths(table: Table) -> list[str]:
-    return [table.path] if isinstance(table.path, str) else list(table.path)

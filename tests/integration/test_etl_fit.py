@@ -43,7 +43,7 @@ def table(spark: SparkSession) -> DataFrame:
 
 
 def as_json(fitted: Fitted) -> str:
-    return json.dumps([{name: encoded.model_dump() for name, encoded in fitted.encoders.items()}, fitted.profile, fitted.rows])
+    return json.dumps([{name: fitted.model_dump() for name, fitted in fitted.encoders.items()}, fitted.profile, fitted.rows])
 
 
 def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from tables import source, write
 
 from pipelines.errors import SourceError
-from pipelines.etl.sources import read_tables, source_errors
+from pipelines.etl.faults import source_errors
+from pipelines.etl.sources import read_tables
 
 
 @pytest.mark.parametrize(

@@ -138,4 +138,4 @@ def test_json_test_suite_is_not_read_where_it_must_not_be() -> None:
             assert str(path) in str(error)
         else:
             passed |= {text for batch in batches for text in batch["record"].to_pylist()}
-    assert passed == {"NaN", "-NaN", "Infinity", "-Infinity", "-"} & passed
+    assert passed <= {"NaN", "-NaN", "Infinity", "-Infinity", "-"}

@@ -13,7 +13,8 @@ from raw import raw
 
 from pipelines.config.source import Source
 from pipelines.errors import SourceError
-from pipelines.etl.sources import read_tables, source_errors
+from pipelines.etl.faults import source_errors
+from pipelines.etl.sources import read_tables
 
 
 def read_parquet(spark: SparkSession, name: str, path: Path, **options: Any) -> pa.Table:
