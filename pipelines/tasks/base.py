@@ -18,6 +18,8 @@ from pipelines.config import TaskSettings
 from pipelines.dataset.schema import TensorColumn
 
 Batch = dict[str, Tensor]
+Monitor = tuple[str, Literal["min", "max"]]
+"""The metric that picks the best epoch, and which way is better."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def monitor(self) -> tuple[str, Literal["min", "max"]]:
-        """The metric that picks the best epoch, and which way is better."""
+    def monitor(self) -> Monitor:
+        """What picks the best epoch."""
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -63,7 +65,7 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
-        """Metrics of a split, accumulating on the CPU; they need not agree between splits."""
+        """New metrics, to accumulate one split's rows on the CPU."""
 
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:

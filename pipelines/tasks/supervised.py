@@ -1,7 +1,6 @@
 """The part of a task that does not depend on the network: a target to predict, its loss and its metrics."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.targets import target_kind
 
 
@@ -27,7 +26,7 @@ class Supervised(Task):
         return self.target.outputs
 
     @property
-    def monitor(self) -> tuple[str, Literal["min", "max"]]:
+    def monitor(self) -> Monitor:
         return self.target.monitor
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

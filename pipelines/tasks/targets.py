@@ -6,7 +6,6 @@ without one is a `Quantity`. A model gives an output of shape (rows, outputs), w
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,16 +16,13 @@ from torchmetrics.classification import BinaryAUROC
 
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Data
-
-Monitor = tuple[str, Literal["min", "max"]]
+from pipelines.tasks.base import Data, Monitor
 
 
 class Target(ABC):
     """One kind of target. All metrics take batches without rows, and meet over torch.distributed."""
 
     monitor: Monitor
-    """The metric that picks the best epoch."""
     outputs: int = 1
     """Width of the model's output."""
 

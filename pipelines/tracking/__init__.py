@@ -10,15 +10,13 @@
 """
 
 from pipelines.tracking.client import check_host
-from pipelines.tracking.etl import EtlRun, etl_run
-from pipelines.tracking.run import Run, answers, under_way
+from pipelines.tracking.etl import etl_run
+from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import TrainingRun, open_training, weights_file
 
 __all__ = [
-    "EtlRun",
-    "Run",
     "Sender",
     "TrainingRun",
     "answers",

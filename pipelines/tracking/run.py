@@ -26,11 +26,6 @@ class Run:
     uri: str
     run_id: str
 
-    @property
-    def status(self) -> str:
-        with reaching(self.uri):
-            return str(self.client.get_run(self.run_id).info.status)
-
     def tag(self, tags: Mapping[str, str]) -> None:
         with reaching(self.uri):
             for name, value in tags.items():

@@ -1,7 +1,6 @@
 """The run of a training: opened or continued by the driver, and ended as what it was."""
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 
-from pipelines.config import Config
+from pipelines.config import Config, home
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
@@ -93,7 +92,7 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
 
 
-def weights_file(uri: str, run_id: str, file: str = "weights.safetensors") -> str:
+def weights_file(uri: str, run_id: str) -> str:
     """Local path of the weights file of a run's model. Raises TrackingError if the run has none."""
     client = connect(uri)
     try:
@@ -101,16 +100,15 @@ def weights_file(uri: str, run_id: str, file: str = "weights.safetensors") -> st
         models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
         if not models:
             raise TrackingError(f"run {run_id} has no model; give the id of a finished run, which MLflow shows as FINISHED")
-        return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/{file}", tracking_uri=uri))
+        return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/weights.safetensors", tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise TrackingError(f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}") from error
 
 
 def _git_commit() -> str:
     """Of the pipeline's folder; empty where there is no git."""
-    home = os.environ.get("LOCKSTEP_HOME") or os.getcwd()
     try:
-        answer = subprocess.run(["git", "-C", home, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        answer = subprocess.run(["git", "-C", home(), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return answer.stdout.strip()

@@ -1,6 +1,7 @@
 """Losses, metrics and predictions of each kind of target, against plain means, scikit-learn and two processes."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,7 +195,7 @@ def _measure_a_share(rank: int, store: str, kind: str) -> None:
     dist.destroy_process_group()
 
 
-def test_metrics_of_two_workers_are_those_of_one(tmp_path) -> None:
+def test_metrics_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     kind = "binary"  # its AUC is the one that gathers rows
     torch.multiprocessing.spawn(_measure_a_share, (f"{tmp_path}/store", kind), nprocs=2)
     batch = batch_of(kind)
