@@ -4,7 +4,7 @@
 2. `etl`       Spark reads the sources, refuses bad rows, fits `features`, shuffles, and writes
 3. `dataset`   an immutable version: Parquet parts, a row-group index, a manifest with a digest of the rows.
 4. `loader`    turns a version into batches, in an order that depends on nothing but its arguments.
-5. `tasks`     say what is learned: model, loss, metrics.
+5. `tasks`     say what is learned: model, loss, metrics; `learning` joins one to the version that it learns from.
 6. `train`     runs a loop on every Ray Train worker, and meets their gradients.
 7. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows.
 
