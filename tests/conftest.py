@@ -1,7 +1,42 @@
 """For all tests."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For torch on what is too small to share: on a busy machine threads that wait for each other take minutes."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An S3-compatible store of our own, a ThreadedMotoServer."""
+    from moto.server import ThreadedMotoServer
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def store_options(store: Any) -> str:
+    """What comes behind the question mark of a URI on it."""
+    host, port = store.get_host_and_port()
+    return f"endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"

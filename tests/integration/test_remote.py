@@ -1,6 +1,5 @@
 """Versions on an S3-compatible store: written, read, and refused clearly when the store stays away."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,8 @@ from pipelines.loader import Loader, Order
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def uri(server: ThreadedMotoServer, request: pytest.FixtureRequest) -> str:
-    host, port = server.get_host_and_port()
-    uri = f"s3://lockstep/{request.node.name}?endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+def uri(store_options: str, request: pytest.FixtureRequest) -> str:
+    uri = f"s3://lockstep/{request.node.name}?{store_options}"
     filesystem, _ = storage.locate(uri)
     filesystem.create_dir("lockstep")
     return uri
@@ -58,8 +46,8 @@ def test_a_missing_part_on_a_store_is_named(version: Version) -> None:
         list(Loader(version, "train", Order(global_batch=512)))
 
 
-def test_a_store_that_stays_away_is_a_clear_error(version: Version, server: ThreadedMotoServer) -> None:
-    server.stop()
+def test_a_store_that_stays_away_is_a_clear_error(version: Version, store: ThreadedMotoServer) -> None:
+    store.stop()
     with pytest.raises(DatasetError, match=r"the store did not answer, asked up to 5 times"):
         list(Loader(version, "train", Order(global_batch=512)))
-    server.start()
+    store.start()

@@ -22,21 +22,21 @@ def records(
     return [tuple(row.values()) for batch in cut(blocks, dialect, "people.csv", start) for row in batch.to_pylist()]
 
 
-def test_lines_end_with_any_break():
+def test_lines_end_with_any_break() -> None:
     assert records("a\nb\r\nc\rd") == [("a", None, 1), ("b", None, 2), ("c", None, 3), ("d", None, 4)]
 
 
-def test_blank_lines_are_left_out_unless_kept():
+def test_blank_lines_are_left_out_unless_kept() -> None:
     assert records("a\n\n \nb\n") == [("a", None, 1), ("b", None, 4)]
     assert [text for text, _, _ in records("a\n\nb\n", Dialect(keep_blank=True))] == ["a", "", "b"]
 
 
-def test_a_quoted_value_may_hold_line_breaks():
+def test_a_quoted_value_may_hold_line_breaks() -> None:
     text = '1,"Once upon \r\na time",2\n3,"say ""ha""",4\n'
     assert records(text, VALUES_WITH_BREAKS) == [('1,"Once upon \r\na time",2', None, 1), ('3,"say ""ha""",4', None, 3)]
 
 
-def test_where_it_may_not_every_line_of_it_is_refused():
+def test_where_it_may_not_every_line_of_it_is_refused() -> None:
     assert records('1,"Once upon\n8,8,8\na time",2\n3,4,5\n') == [
         ('1,"Once upon', QUOTES, 1),
         ("8,8,8", QUOTES, 2),
@@ -45,50 +45,50 @@ def test_where_it_may_not_every_line_of_it_is_refused():
     ]
 
 
-def test_a_quote_that_never_closes_refuses_all_that_follows():
+def test_a_quote_that_never_closes_refuses_all_that_follows() -> None:
     assert [problem for _, problem, _ in records('1,2\n"3,4\n5,6\n7,8', VALUES_WITH_BREAKS)] == [None, QUOTES, QUOTES, QUOTES]
 
 
 @pytest.mark.parametrize("line", ['1,5" pipe"x,2', '1,"a "b" c",2', '1,"a" b,2', '1, "a"'])
-def test_a_stray_quote_is_refused(line):
+def test_a_stray_quote_is_refused(line: str) -> None:
     assert records(line) == [(line, QUOTES, 1)]
 
 
 @pytest.mark.parametrize("line", ['"a","b"', '"",""', '"a" ,1', '"a,b",""""', "a,b", '1,"x",'])
-def test_whole_quoted_values_are_not(line):
+def test_whole_quoted_values_are_not(line: str) -> None:
     assert records(line) == [(line, None, 1)]
 
 
-def test_blanks_may_come_before_a_quote_where_they_are_ignored():
+def test_blanks_may_come_before_a_quote_where_they_are_ignored() -> None:
     assert records('1, "a"', Dialect(quote='"', ignore_leading_blanks=True)) == [('1, "a"', None, 1)]
 
 
-def test_another_escape():
+def test_another_escape() -> None:
     text = '1,"a \\" b\n\\\\",2\n'
     assert records(text, Dialect(quote='"', escape="\\", multiline=True)) == [(text[:-1], None, 1)]
 
 
-def test_bytes_that_are_not_utf8_are_refused_and_shown():
+def test_bytes_that_are_not_utf8_are_refused_and_shown() -> None:
     assert records(b"caf\xc3\xa9\nna\xefve\nna\x00ve\n") == [("café", None, 1), ("na\\xefve", NOT_TEXT, 2), ("na\0ve", NUL, 3)]
 
 
-def test_another_encoding_is_decoded_strictly():
+def test_another_encoding_is_decoded_strictly() -> None:
     assert records("é\n".encode("latin-1"), Dialect(encoding="ISO-8859-1")) == [("é", None, 1)]
     assert records("é\nx\n".encode("utf-16"), Dialect(encoding="UTF-16"), block_bytes=3) == [("é", None, 1), ("x", None, 2)]
     with pytest.raises(SourceError, match=r"people.csv is not UTF-16"):
         records(b"\xff\xfea\x00\n\x00\x00", Dialect(encoding="UTF-16"))
 
 
-def test_utf16_is_recognised():
+def test_utf16_is_recognised() -> None:
     with pytest.raises(SourceError, match=r"people.csv is UTF-16; set options: {encoding: UTF-16"):
         records("a,b\n".encode("utf-16"))
 
 
-def test_a_byte_order_mark_is_no_text():
+def test_a_byte_order_mark_is_no_text() -> None:
     assert records(b"\xef\xbb\xbfa\n") == [("a", None, 1)]
 
 
-def test_the_header_must_name_the_schema():
+def test_the_header_must_name_the_schema() -> None:
     dialect = Dialect(quote='"', header=True, columns=("age", "name"), skip=1)
     assert records('# made today\nAge,"name"\n1,x\n', dialect) == [("1,x", None, 3)]
     with pytest.raises(SourceError, match=r"people.csv has columns name, age; its schema has age, name"):
@@ -96,16 +96,16 @@ def test_the_header_must_name_the_schema():
     assert records("name,age\n", dialect, start=False) == [("name,age", None, 1)]
 
 
-def test_comments_are_left_out():
+def test_comments_are_left_out() -> None:
     assert records("#x\n1\n", Dialect(comment="#")) == [("1", None, 2)]
 
 
-def test_half_a_surrogate_pair_is_refused():
+def test_half_a_surrogate_pair_is_refused() -> None:
     texts = [r'{"a": "\ud800"}', r'{"a": "\\ud800"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\uDE00"}']
     assert [problem for _, problem, _ in records("\n".join(texts), Dialect(json=True))] == [SURROGATE, None, None, SURROGATE]
 
 
-def test_a_file_may_be_one_record():
+def test_a_file_may_be_one_record() -> None:
     assert records("[1,\n2]\n", Dialect(whole=True), block_bytes=2) == [("[1,\n2]\n", None, 1)]
 
 
@@ -119,17 +119,17 @@ def test_a_file_may_be_one_record():
         (r'["\udc00"]', [(r'"\udc00"', SURROGATE, 1)]),
     ],
 )
-def test_a_json_document_is_a_record_or_an_array_of_them(document, expected):
+def test_a_json_document_is_a_record_or_an_array_of_them(document: str, expected: list[tuple[str, str | None, int]]) -> None:
     assert records(document, Dialect(json=True, whole=True)) == expected
 
 
 @pytest.mark.parametrize("document", ["[1,]", "[1", "[", "[,1]", "[1]]", "{}{}", "{'a': 1}", "[1 2]", "[" * 100_000, '["\t"]', b'["\xff"]'])
-def test_what_is_not_one_json_document_is_refused(document):
+def test_what_is_not_one_json_document_is_refused(document: str | bytes) -> None:
     with pytest.raises(SourceError, match=r"people.csv(:\d+)? is not (JSON|UTF-8)"):
         records(document, Dialect(json=True, whole=True))
 
 
-def test_an_endless_record_is_refused(monkeypatch):
+def test_an_endless_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.etl.records.RECORD_BYTES", 100)
     with pytest.raises(SourceError, match=r"people.csv: a record is larger than 100 bytes"):
         records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)
@@ -140,12 +140,12 @@ def test_an_endless_record_is_refused(monkeypatch):
     st.integers(1, 20),
     st.sampled_from([LINES, VALUES_WITH_BREAKS, Dialect(quote='"', escape="\\", multiline=True)]),
 )
-def test_blocks_do_not_matter(text, block_bytes, dialect):
+def test_blocks_do_not_matter(text: str, block_bytes: int, dialect: Dialect) -> None:
     assert records(text, dialect, block_bytes) == records(text, dialect)
 
 
 @given(st.text('ab",\n \t', max_size=30), st.booleans())
-def test_quotes_are_judged_alike_with_and_without_the_short_way(text, blanks):
+def test_quotes_are_judged_alike_with_and_without_the_short_way(text: str, blanks: bool) -> None:
     by_numpy = Dialect(quote='"', multiline=True, ignore_leading_blanks=blanks)
     by_regex = replace(by_numpy, separator=",,")
     assert records(text, by_numpy) == [(record.replace(",,", ","), *rest) for record, *rest in records(text.replace(",", ",,"), by_regex)]

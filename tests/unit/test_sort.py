@@ -1,5 +1,7 @@
 """Rows of a part are sorted by their hashes, and where those tie by what they are: never by how they arrived."""
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,7 +27,7 @@ rows = st.lists(st.tuples(hashes, hashes, st.sampled_from([0.0, -0.0, 1.5, -1.5]
 
 
 @given(rows, st.randoms(), st.integers(1, 4))
-def test_p6_the_order_of_arrival_leaves_no_trace(found: Rows, random, pieces: int) -> None:
+def test_p6_the_order_of_arrival_leaves_no_trace(found: Rows, random: Random, pieces: int) -> None:
     shuffled = random.sample(found, len(found))
     assert sort(found) == sort(shuffled, min(pieces, len(found)))
 

@@ -1,7 +1,5 @@
 """The networks: which inputs they take, how large they are, and that they can learn."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -13,15 +11,7 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The images are too small to share; on a busy machine threads that wait for each other take minutes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 MIXED = (
