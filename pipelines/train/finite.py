@@ -14,9 +14,16 @@ from pipelines.train.place import Place
 _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
 
 
-def check_step(step: Step, place: Place, shards: int, scaled: bool) -> None:
-    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite."""
-    if isfinite(step.loss) and (scaled or isfinite(step.grad_norm)):
+MOST_OVERFLOWS = 50
+"""fp16 halves its scale, 65,536 at first, at every gradient that overflows: after so many it was not the scale."""
+
+
+def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: int) -> None:
+    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite.
+
+    `overflows` steps in a row fp16 has left out by now.
+    """
+    if isfinite(step.loss) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
     if isfinite(step.loss):
         raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {_REMEDY}")

@@ -37,6 +37,8 @@ class Ledger:
 
     def __init__(self, device: torch.device) -> None:
         self.steps_per_reading = GPU_STEPS_PER_READING if device.type == "cuda" else 1
+        self.overflows = 0
+        """Steps in a row, up to the last one read, whose gradient was not finite: fp16 leaves such a step out."""
         self._held: list[Tensor] = []
         self._last = 0
 
@@ -51,7 +53,10 @@ class Ledger:
         first = self._last - len(self._held) + 1
         rows = torch.stack(self._held).tolist() if self._held else []
         self._held = []
-        return [Step(first + index, *values) for index, values in enumerate(rows)]
+        steps = [Step(first + index, *values) for index, values in enumerate(rows)]
+        for step in steps:
+            self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
+        return steps
 
 
 @dataclass

@@ -97,7 +97,7 @@ class Loop:
         self._state.seconds += now - self._clock
         self._clock, self._waited = now, waited
         for step in steps:
-            check_step(step, self._place, self._settings.shards, self._settings.precision == "fp16")
+            check_step(step, self._place, self._settings.shards, self._settings.precision == "fp16", self._ledger.overflows)
             self._state.rows += int(step.rows)
             window.add(step)
         last = steps[-1]

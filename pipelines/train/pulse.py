@@ -47,7 +47,10 @@ class Pulse:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """A collective operation that timed out leaves as a TrainingError that names the worker it waited for."""
         self._stop.set()
-        if self._place.world_size > 1 and isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
+        if self._place.world_size == 1 or error is None:
+            return
+        self._beat(failed=True)
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
             told = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._late()}"
             log.warning("worker %d: %s", self._place.rank, told)
             raise TrainingError(f"{told}; see to that machine, or raise train.timeout_seconds if a step may take so long") from error
@@ -56,7 +59,7 @@ class Pulse:
         while not self._stop.wait(self._seconds):
             self._beat()
 
-    def _beat(self) -> None:
+    def _beat(self, failed: bool = False) -> None:
         self._beats += 1
         lines = traceback.extract_stack(sys._current_frames().get(self._trainer))
         own = next((line for line in reversed(lines) if "site-packages" not in line.filename), None)
@@ -65,6 +68,7 @@ class Pulse:
             "step": self.step,
             "place": f"{own.name} ({own.filename}:{own.lineno})" if own else "",
             "meets": any(line.name.startswith(_MEETING) for line in lines),
+            "failed": failed,
         }
         try:
             self._folder.put_json(self._file(self._place.rank), beat, durable=False)
@@ -73,10 +77,10 @@ class Pulse:
 
     def _late(self) -> str:
         """The workers that do not answer, else those that are behind, else those that wait for nobody."""
-        others = [rank for rank in range(self._place.world_size) if rank != self._place.rank]
-        before = {rank: self._folder.get_json(self._file(rank)) for rank in others}
+        before = {rank: self._folder.get_json(self._file(rank)) for rank in range(self._place.world_size)}
         Event().wait(2.5 * self._seconds)
-        now = {rank: self._folder.get_json(self._file(rank)) for rank in others}
+        now = {rank: self._folder.get_json(self._file(rank)) for rank in before}
+        others = [rank for rank in now if not _of(now, rank)["failed"]]  # who waited in vain as well is no cause
         silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
         if silent:
             return _named(silent, "does not answer any more: stopped, or cut off", now)
@@ -91,7 +95,7 @@ class Pulse:
 
 
 def _of(beats: dict[int, Any], rank: int) -> dict[str, Any]:
-    return beats[rank] or {"step": 0, "place": "", "meets": False}
+    return beats[rank] or {"step": 0, "place": "", "meets": False, "failed": False}
 
 
 def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:

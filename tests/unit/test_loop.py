@@ -15,12 +15,13 @@ from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train import folder as run_folder
-from pipelines.train.checkpoint import RECORD, Checkpoints
+from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.finite import check_weights
 from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
+from pipelines.train.record import RECORD
 from pipelines.train.state import Fitted
 from pipelines.train.strategy import Strategy, strategy_of
 
@@ -294,6 +295,36 @@ def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> Non
     for error in in_group(2, tmp_path / "group", poisoned, home, str(tmp_path / "run")):
         assert isinstance(error, NonFiniteError)
         assert str(error).startswith("step 6: the loss is nan, from worker 1 (shards 4 to 7): the last whole checkpoint is kept")
+
+
+class Skips(Silent):
+    """Keeps how many steps were left out, by the point that says so."""
+
+    def __init__(self) -> None:
+        self.skipped: dict[int, float] = {}
+        self.points: list[int] = []
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.points.append(step)
+        if count := metrics.get("train/skipped_steps"):
+            self.skipped[step] = count
+
+
+@pytest.mark.parametrize(("scale", "ends"), [(2.0**28, False), (2.0**80, True)])
+def test_steps_that_fp16_leaves_out_are_counted(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: float, ends: bool
+) -> None:
+    """A scale that is too high is halved at every step until it fits; what does not fit after many is an error."""
+    scaler = torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda device, enabled: scaler(device, init_scale=scale, enabled=enabled))
+    hooks = Skips()
+    if ends:
+        with pytest.raises(NonFiniteError, match="step 51: the gradient's norm is"):
+            fit(Place(), training(home, precision="fp16"), str(tmp_path), hooks)
+    else:
+        fit(Place(), training(home, precision="fp16"), str(tmp_path), hooks)
+    assert hooks.skipped and list(hooks.skipped) == hooks.points[: len(hooks.skipped)]
+    assert set(hooks.skipped.values()) == {1.0}
 
 
 def test_weights_that_are_not_numbers_are_never_saved() -> None:

@@ -1,0 +1,75 @@
+"""A collective operation that times out names the worker it waited for, and where that is."""
+
+import os
+import re
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from groups import in_group
+
+from pipelines.errors import TrainingError
+from pipelines.train.folder import Folder
+from pipelines.train.place import Place
+from pipelines.train.pulse import Pulse
+
+TIMEOUT = 4.0
+
+
+def dawdle() -> None:
+    time.sleep(TIMEOUT + 3)
+
+
+def stop() -> None:
+    """This whole process, threads and all, until somebody wakes it."""
+    waker = os.fork()
+    if waker == 0:
+        time.sleep(TIMEOUT + 3)
+        os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.waitpid(waker, 0)
+
+
+def held_up(place: Place, folder: str, how: str) -> None:
+    """Worker 1 does not come to the second step."""
+    group = dist.new_group(timeout=timedelta(seconds=0.8 * TIMEOUT))
+    with Pulse(Folder(folder), place, TIMEOUT) as pulse:
+        for step in (1, 2):
+            pulse.step = step
+            if place.rank == 1 and step == 2:
+                {"dawdle": dawdle, "stop": stop}[how]()
+            else:
+                dist.all_reduce(torch.ones(1), group=group)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("dawdle", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"), ("stop", "does not answer any more")]
+)
+def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: str, told: str) -> None:
+    began = time.monotonic()
+    first, _, last = in_group(3, tmp_path / "group", held_up, str(tmp_path / "run"), how)
+    for error in (first, last):
+        assert isinstance(error, TrainingError), error
+        assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{told}", str(error)), error
+    assert time.monotonic() - began < 60
+
+
+def fails(place: Place, folder: str) -> None:
+    with Pulse(Folder(folder), place, TIMEOUT):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    for error in in_group(2, tmp_path / "group", fails, str(tmp_path / "run")):
+        assert "mat1 and mat2" in str(error) and not isinstance(error, TrainingError)
+
+
+def test_a_worker_alone_has_no_pulse(tmp_path: Path) -> None:
+    with Pulse(Folder(str(tmp_path)), Place(), 0.1):
+        time.sleep(0.1)
+    assert list(tmp_path.iterdir()) == []
