@@ -9,7 +9,7 @@ installed := $(VENV)/installed
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test ui lint bench clean java
+.PHONY: help demo test chaos ui lint bench clean java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: java $(installed) ## raw data to a tracked model: digits, through Spark, R
 
 test: java $(installed) ## all tests, quick ones first; ARGS="tests/unit -k order" for some
 	@python -m pytest $(ARGS)
+
+chaos: java $(installed) ## faults to real processes at random moments, and what came of them; ARGS="--cases etl fuzz" for some
+	@PYTHONPATH=.:tests:cluster/local python -m chaos $(ARGS)
 
 ui: $(installed) ## browse the runs in MLflow's UI
 	@cluster/local/ui.sh $(PORT)

@@ -1,0 +1,126 @@
+"""Faults to real processes at random moments, and the table of what came of them.
+
+python -m chaos [--seed 1] [--cases exact ddp elastic nan etl fuzz cost] [--results FOLDER] [--append]
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS, save, show, versions_of
+from chaos import cost, etl, fuzz, nan, training
+from chaos.faults import FAULTS
+from chaos.processes import Nodes
+from chaos.report import fault_rows, training_row
+
+Tables = dict[str, list[dict[str, Any]]]
+# In the order of FAULTS.
+COUNTS = {"exact": (3, 1, 2, 1, 2, 1, 1, 2, 1, 2), "ddp": (3, 1, 2, 1, 2, 1, 1, 2, 1, 2), "elastic": (1, 0, 1, 4, 1, 1, 0, 1, 0, 1)}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "exact": {"strategy": "exact", "workers": 2},
+    "ddp": {"strategy": "ddp", "workers": 2},
+    "elastic": {"strategy": "exact", "workers": [1, 2]},
+}
+ETL_COUNTS = dict(zip(etl.FAULTS, (3, 1, 1, 3, 2, 1, 2, 1), strict=True))
+FUZZ_FAULTS = 2_000
+
+
+def run_training(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+    named = [kind for kind, count in zip(FAULTS, COUNTS[name], strict=True) for _ in range(count)]
+    case = training.disturbed(training.Case(name, SETTINGS[name], named), FAULTS, seed, folder)
+    return {"faults": fault_rows(name, case.outcomes, case.result), "trainings": [training_row(case)]}, training.is_sound(case)
+
+
+def run_nan(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+    with closing(Nodes()) as nodes:
+        outcomes = [nan.poisoned(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
+def run_etl(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+    uri = f"sqlite:///{folder}/mlflow.db"
+    whole = etl.undisturbed(folder / "undisturbed", uri)
+    outcomes = []
+    for fault, count in ETL_COUNTS.items():
+        for number in range(count):
+            outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, whole))
+            print(f"{outcomes[-1].fault}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
+    sound = all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
+
+
+def run_fuzz(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+    began = time.monotonic()
+    found = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
+    print("\n".join(found.bad), flush=True)
+    ends = {end for _, end in found.counts}
+    rows = [
+        {"alteration": alteration, **{end: found.counts[alteration, end] for end in sorted(ends)}}
+        for alteration in dict.fromkeys(alteration for alteration, _ in sorted(found.counts))
+    ]
+    total = {"alteration": f"all {found.counts.total():,}, in {time.monotonic() - began:.0f} s"}
+    return {"fuzz": [*rows, {**total, **{end: sum(row[end] for row in rows) for end in sorted(ends)}}]}, not found.bad
+
+
+def run_cost(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+    found = cost.checkpoint_cost(folder, seconds=32.0, rounds=3)
+    return {"cost of a checkpoint every 10 s": [{"measured": "share of throughput", **found}]}, found["share"] < 0.03
+
+
+CASES: dict[str, Callable[[str, int, Path], tuple[Tables, bool]]] = {
+    **dict.fromkeys(COUNTS, run_training),
+    "nan": run_nan,
+    "etl": run_etl,
+    "fuzz": run_fuzz,
+    "cost": run_cost,
+}
+
+
+def earlier(folder: Path) -> Tables:
+    """Tables of the newest result in the folder."""
+    found = sorted(folder.glob("chaos-*.json"), key=lambda path: path.stat().st_mtime)
+    return json.loads(found[-1].read_text())["tables"] if found else {}
+
+
+def merged(tables: Tables, new: Tables, case: str) -> Tables:
+    """New rows in place of the same case's."""
+    found = {}
+    for title, rows in new.items():
+        found[title] = [*(row for row in tables.get(title, []) if row.get("case", case) != case), *rows]
+    return {**tables, **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
+    arguments = parser.parse_args()
+    versions = versions_of("ray", "torch", "pyspark", "mlflow", "pyarrow")
+    tables: Tables = {}
+    if arguments.append:
+        tables = earlier(arguments.results)
+    sound = True
+    for case in arguments.cases:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            new, fine = CASES[case](case, arguments.seed, Path(folder))
+        print(f"{case}: {'sound' if fine else 'NOT SOUND'}, {time.monotonic() - began:.0f} s", flush=True)
+        tables, sound = merged(tables, new, case), sound and fine
+        save("chaos", tables, versions, arguments.results)
+    for title, rows in tables.items():
+        show(title, rows)
+    done = tables.get("faults", [])
+    print(f"\n{sum(row['recovered'] for row in done)} of {sum(row['times'] for row in done)} recovered, or ended in the documented error")
+    sys.exit(not sound)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What checkpoints cost: the same steps of two workers with a save every ten seconds, and without."""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from groups import in_group
+from trainings import training, version_of
+
+from pipelines.learning import task_of
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.strategy import strategy_of
+
+WORKERS, WARM_STEPS = 2, 20
+WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
+
+
+class Clock(Silent):
+    """When the warm steps began and when the last one did, by the questions that the loop asks before each."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    def asked_to_stop(self) -> bool:
+        self.asked.append(time.perf_counter())
+        return False
+
+
+def rate(place: Place, folder: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
+    """Steps a second, and the number of saves."""
+    config = training(
+        Path(folder),
+        64_000,
+        {"kind": "tabular", "hidden": [1_024] * 4},
+        workers=WORKERS,
+        global_batch=512,
+        epochs=1_000,
+        max_steps=steps,
+        checkpoint=checkpoint,
+    )
+    version, saves = version_of(config), []
+    task = task_of(config.task, version.manifest)
+    clock = Clock()
+    clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
+    runs = tempfile.mkdtemp(dir=folder) if place.rank == 0 else ""
+    checkpoints = Checkpoints(Folder(runs or folder), place, 2)
+    Loop(config, version, task, strategy_of(config.train, task, place), place, checkpoints, clock).run()
+    return (len(clock.asked) - 1 - WARM_STEPS) / (clock.asked[-1] - clock.asked[WARM_STEPS]), len(saves)
+
+
+def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:
+    """Share of the throughput that saving every ten seconds takes: the median over rounds of pairs."""
+    training(folder, 64_000, {"kind": "tabular", "hidden": [1_024] * 4})
+    pace, _ = in_group(WORKERS, folder / "pace", rate, str(folder), 120, WITHOUT)[0]
+    steps, shares, saves = max(200, int(pace * seconds)), [], 0
+    for number in range(rounds):
+        rates = {}
+        for name, checkpoint in sorted({"with": WITH, "without": WITHOUT}.items(), reverse=bool(number % 2)):
+            rates[name], made = in_group(WORKERS, folder / f"{number}-{name}", rate, str(folder), steps, checkpoint)[0]
+            saves += made if name == "with" else 0
+        shares.append(1 - rates["with"] / rates["without"])
+    return {"share": statistics.median(shares), "least": min(shares), "most": max(shares), "steps": steps, "saves": saves}

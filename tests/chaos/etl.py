@@ -1,0 +1,157 @@
+"""ETL under faults: one to a job, at a random moment of its work; then the same command again, and the digest compared."""
+
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from people import write_pipeline
+
+from chaos.processes import Job
+from chaos.training import Outcome
+from pipelines.dataset.versions import open_version, versions
+from pipelines.errors import DatasetError, LockstepError
+
+JOB_SECONDS = 240.0
+DOCUMENTED = {error.exit_code for error in LockstepError.__subclasses__()}
+LIMIT = """import resource, sys
+if "pyspark.daemon" in " ".join(sys.orig_argv):
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))
+"""
+"""A disk that takes no file longer than that, for Spark's Python processes, which write the version."""
+
+
+def start(folder: Path, uri: str, master: str = "local[2]", **variables: str) -> Job:
+    """`jobs/etl.py` on the pipeline in `folder`, which is written if it is not there."""
+    pipeline = folder / "people.yaml"
+    if not pipeline.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_pipeline(folder, uri)
+    submit = f"--master {master} --conf spark.ui.enabled=false --driver-memory 1g --executor-memory 512m pyspark-shell"
+    return Job(["jobs/etl.py", str(pipeline)], folder / "job.log", PYSPARK_SUBMIT_ARGS=submit, **variables)
+
+
+def digest(folder: Path) -> str | None:
+    """Of the only version; None if there is none. Raises CorruptError if it is not whole."""
+    found = list(versions(str(folder / "data")))
+    assert len(found) < 2, "one config made two versions"
+    return open_version(found[0][0]).digest if found else None
+
+
+def below(job: Job, *words: str) -> list[psutil.Process]:
+    """Processes of the job whose command line has all the words, the deepest last."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(job.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if all(word in " ".join(process.cmdline()) for word in words):
+                    found.append(process)
+    return found
+
+
+@dataclass
+class Undisturbed:
+    digest: str
+    seconds: float
+
+
+def undisturbed(folder: Path, uri: str) -> Undisturbed:
+    began = time.monotonic()
+    job = start(folder, uri)
+    assert job.wait(JOB_SECONDS) == 0, job.tail(40)
+    seconds = time.monotonic() - began
+    found = digest(folder)
+    assert found is not None
+    return Undisturbed(found, seconds)
+
+
+def killed(job: Job, chance: random.Random) -> None:
+    job.signal(signal.SIGKILL)
+
+
+def terminated(job: Job, chance: random.Random) -> None:
+    job.signal(signal.SIGTERM)
+
+
+def interrupted(job: Job, chance: random.Random) -> None:
+    job.signal(signal.SIGINT)
+
+
+def _kill_one(job: Job, chance: random.Random, *words: str) -> None:
+    """Whichever there is first, if none is there now."""
+    while job.ended is None:
+        if found := below(job, *words):
+            with suppress(psutil.NoSuchProcess):
+                return chance.choice(found).kill()
+        time.sleep(0.02)
+    return None
+
+
+def python_killed(job: Job, chance: random.Random) -> None:
+    """One of Spark's Python workers, or the process that forks them."""
+    _kill_one(job, chance, "pyspark.daemon")
+
+
+def executor_killed(job: Job, chance: random.Random) -> None:
+    _kill_one(job, chance, "CoarseGrainedExecutorBackend")
+
+
+def driver_killed(job: Job, chance: random.Random) -> None:
+    """The JVM, which the job talks to."""
+    _kill_one(job, chance, "java")
+
+
+def untouched(job: Job, chance: random.Random) -> None:
+    """The fault was there from the start."""
+
+
+FAULTS: dict[str, Callable[[Job, random.Random], Any]] = {
+    "ETL killed": killed,
+    "ETL SIGTERM": terminated,
+    "ETL SIGINT": interrupted,
+    "ETL Python worker killed": python_killed,
+    "ETL executor killed": executor_killed,
+    "ETL Java driver killed": driver_killed,
+    "ETL disk full": untouched,
+    "ETL twice at once, one killed": killed,
+}
+
+
+def disturb(name: str, number: int, seed: int, folder: Path, uri: str, whole: Undisturbed) -> Outcome:
+    """Cause a fault, and say whether it ended as it must: no half version, an error in a line, and the same digest again."""
+    chance = random.Random(f"{seed}/{name}/{number}")
+    variables = {}
+    if name == "ETL disk full":
+        (folder / "limit").mkdir(parents=True)
+        (folder / "limit/sitecustomize.py").write_text(LIMIT.format(chance.randrange(500, 9_000)))
+        variables["first"] = str(folder / "limit")
+    job = start(folder, uri, "local-cluster[2,1,1024]" if name == "ETL executor killed" else "local[2]", **variables)
+    other = start(folder, uri) if name == "ETL twice at once, one killed" else None
+    began = time.monotonic()
+    with suppress(subprocess.TimeoutExpired):
+        job.wait(chance.uniform(2.0, whole.seconds))
+    moment = time.monotonic()
+    FAULTS[name](job, chance)
+    code = job.wait(JOB_SECONDS)
+    printed = job.tail(3)
+    try:
+        half = digest(folder) not in (None, whole.digest)
+        if other is not None:
+            assert other.wait(JOB_SECONDS) == 0, f"the other of two: {other.tail()}"
+        if code:
+            again = start(folder, uri)
+            assert again.wait(JOB_SECONDS) == 0, f"the same command again: {again.tail()}"
+        assert not half, "another version was there after the fault"
+        assert digest(folder) == whole.digest, "another digest than undisturbed"
+    except (AssertionError, DatasetError) as error:
+        return Outcome(name, False, note=str(error))
+    told = code in (0, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGINT) or (code in DOCUMENTED and "Traceback" not in printed)
+    seconds = time.monotonic() - moment
+    note = f"after {moment - began:.0f} s; left with {code}" + ("" if told else f": {printed}")
+    return Outcome(name, told, seconds, note=note)

@@ -1,0 +1,154 @@
+"""What can be killed: Ray's nodes, the tracking server, the jobs. Each is a process of its own, below this one."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from ray_head import free_port, of_session
+
+ROOT = Path(__file__).parents[2]
+STORE_BYTES = 100 * 2**20
+
+
+def environment(first: str = "", **more: str) -> dict[str, str]:
+    """Of a job: this checkout's packages, those of `first` before them."""
+    path = os.pathsep.join([*([first] if first else []), str(ROOT), str(ROOT / "tests"), str(ROOT / "cluster/local")])
+    own = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "PYSPARK_GATEWAY_PORT")}
+    return {**own, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **more}
+
+
+class Job:
+    """`python jobs/…` in a session of its own, what it prints in a file."""
+
+    def __init__(self, arguments: list[str], log: Path, **variables: str) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=ROOT,
+                env=environment(**variables),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def ended(self) -> int | None:
+        return self.process.poll()
+
+    def tail(self, lines: int = 12) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def signal(self, number: int) -> None:
+        """To the job itself; SIGKILL to all of its session, as a machine's failure would."""
+        with suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+
+    def wait(self, seconds: float) -> int:
+        return self.process.wait(seconds)
+
+    def end(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end_session(self) -> None:
+        """SIGKILL also to what has a process group of its own in the session, as Ray's workers have."""
+        self.end()
+        while left := of_session(self.process.pid):
+            for number in left:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+class Nodes:
+    """A Ray of a head without CPUs and two nodes of one CPU each, on this machine: three sessions of processes."""
+
+    def __init__(self) -> None:
+        # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
+        self._folder = tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True)
+        token = Path(self._folder.name, "token")
+        token.write_text(secrets.token_hex(32))
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+        """For whoever is to be let in."""
+        self._all = [self._ray("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder.name}")]
+        self._started(self._all[0])
+        self.nodes = [self._node(), self._node()]
+
+    def _ray(self, *options: str) -> Job:
+        own = ["--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--object-store-memory={STORE_BYTES}"]
+        command = ["-c", "from ray.scripts.scripts import main; main()", "start", *own, *options]
+        return Job(command, Path(self._folder.name, "ray.log"), **self.variables)
+
+    def _node(self) -> Job:
+        node = self._ray(f"--address={self.address}", "--num-cpus=1")
+        self._all.append(node)
+        return node
+
+    def _started(self, head: Job) -> None:
+        deadline = time.monotonic() + 60
+        while not Path(self._folder.name, "ray_current_cluster").exists():
+            assert head.ended is None and time.monotonic() < deadline, head.tail()
+            time.sleep(0.1)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL to all of a node's processes, its workers too."""
+        self.nodes[number].end_session()
+
+    def back(self, number: int) -> None:
+        self.nodes[number] = self._node()
+
+    def workers(self) -> list[psutil.Process]:
+        """Processes that train; those of Ray Train's controller and of Ray itself are others."""
+        found = []
+        for node in self.nodes:
+            for number in of_session(node.process.pid):
+                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    process = psutil.Process(number)
+                    if (process.cmdline() or [""])[0].startswith("ray::RayTrainWorker"):
+                        found.append(process)
+        return found
+
+    def close(self) -> None:
+        for node in reversed(self._all):
+            node.end_session()
+        self._folder.cleanup()
+
+
+class Server:
+    """An MLflow server that can be killed and comes back on the same port with the same store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.store = f"sqlite:///{folder}/mlflow.db"
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        arguments = ["-m", "chaos.server", str(self.port), self.store, str(self._folder / "artifacts")]
+        self._job = Job(arguments, self._folder / "server.log")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"the tracking server did not start:\n{self._job.tail()}")
+
+    def kill(self) -> None:
+        self._job.end()
+
+    close = kill

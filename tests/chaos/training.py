@@ -1,0 +1,202 @@
+"""A training under a series of faults, beside one of the same config that was left alone."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mlflow import MlflowClient
+from trainings import training
+
+from chaos.processes import Job, Nodes, Server
+from chaos.trajectory import Attempt, Trajectory, attempts, steps_lost, surviving
+from pipelines.config import Config
+
+ROWS, BATCH = 3_200, 64
+STEPS_PER_EPOCH = ROWS // BATCH
+STEPS_PER_FAULT = 110
+TIMEOUT_SECONDS = 6.0
+RECOVERY_SECONDS = 120.0
+
+
+@dataclass
+class Outcome:
+    """One fault, and what came of it."""
+
+    fault: str
+    recovered: bool
+    seconds: float | None = None
+    """From the fault to the next step that was made; None where no step had to wait."""
+    detected: float | None = None
+    """Of them, until new processes began."""
+    started: float | None = None
+    """Of them, until these had loaded torch and met."""
+    note: str = ""
+
+
+@dataclass
+class Case:
+    """A training and its disturbances."""
+
+    name: str
+    settings: dict[str, Any]
+    """Of `train`."""
+    faults: list[str]
+    outcomes: list[Outcome] = field(default_factory=list)
+    result: dict[str, Any] = field(default_factory=dict)
+    """Rows lost and repeated, and what was equal to the undisturbed training."""
+
+
+class Scene:
+    """A training as a process, on nodes and with a server that can be killed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any],
+        epochs: int,
+        nodes: Nodes,
+        uri: str,
+        step_seconds: float,
+        nan_row: int | None = None,
+    ) -> None:
+        self.folder, self.nodes, self.records = folder, nodes, folder / "records"
+        task = {"kind": "chaos.settings:Recorded", "records": str(self.records), "step_seconds": step_seconds}
+        common = {"global_batch": BATCH, "epochs": epochs, "checkpoint": {"every_seconds": 1.5}, "max_failures": 1_000}
+        limits = {"timeout_seconds": TIMEOUT_SECONDS, "resize_seconds": 3}
+        self.config: Config = training(folder, ROWS, task, numbered=True, nan_row=nan_row, uri=uri, **{**common, **limits, **settings})
+        self._file = folder / "toy.yaml"
+        self._file.write_text(yaml.safe_dump(self.config.model_dump(mode="json", by_alias=True)))
+        self.job = self.start()
+
+    def start(self) -> Job:
+        variables = {**self.nodes.variables, "RAY_ADDRESS": self.nodes.address}
+        self.job = Job(["jobs/train.py", str(self._file)], self.folder / "job.log", **variables)
+        return self.job
+
+    def attempts(self) -> list[Attempt]:
+        return attempts(self.records)
+
+    def until(self, what: str, holds: Callable[[], Any], seconds: float = RECOVERY_SECONDS) -> Any:
+        """What `holds` returns once that is true. Raises AssertionError if it takes longer, or if the job ends before."""
+        deadline = time.monotonic() + seconds
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.job.tail()}"
+            assert self.job.ended is None, f"{what}: the job ended with {self.job.ended}\n{self.job.tail()}"
+            time.sleep(0.2)
+        return found
+
+    def next_attempt(self, since: float, seen: set[str], world_size: int | None = None) -> Attempt:
+        """The first attempt that was not seen before and has made a step."""
+
+        def found() -> Attempt | None:
+            new = [attempt for attempt in self.attempts() if attempt.name not in seen and attempt.first > since]
+            fits = [attempt for attempt in new if attempt.first < float("inf") and world_size in (None, attempt.world_size)]
+            return fits[0] if fits else None
+
+        return self.until("the next step", found)
+
+    def worker(self, chance: random.Random) -> Any:
+        return chance.choice(self.until("a worker", self.nodes.workers))
+
+    def checkpoints(self) -> list[Path]:
+        """Whole ones, oldest first."""
+        return sorted(path.parent for path in self.folder.glob("runs/*/checkpoints/*/record.json"))
+
+    def finish(self, seconds: float = 300.0) -> int:
+        return self.job.wait(seconds)
+
+    def trajectory(self) -> Trajectory:
+        return surviving(self.attempts())
+
+
+Fault = Callable[[Scene, Server, random.Random], Outcome]
+"""Causes a fault, and returns when the next step is made. Raises AssertionError if that never comes."""
+
+
+def undisturbed(folder: Path, case: Case, epochs: int, nodes: Nodes) -> Scene:
+    scene = Scene(folder, {**case.settings, "timeout_seconds": 60}, epochs, nodes, "", 0.0)
+    assert scene.finish() == 0, scene.job.tail(40)
+    return scene
+
+
+def disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path) -> Case:
+    """Run the case, and compare it with the same training left alone."""
+    (folder / "server").mkdir()
+    with closing(Nodes()) as nodes, closing(Server(folder / "server")) as server:
+        return _disturbed(case, faults, seed, folder, nodes, server)
+
+
+def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, nodes: Nodes, server: Server) -> Case:
+    chance = random.Random(f"{seed}/{case.name}")
+    epochs = -(-len(case.faults) * STEPS_PER_FAULT // STEPS_PER_EPOCH) + 1
+    reference = undisturbed(folder / "undisturbed", case, epochs, nodes)
+    passes = 4 if case.settings["strategy"] == "exact" else 1
+    scene = Scene(folder / "disturbed", case.settings, epochs, nodes, server.uri, 0.03 / passes)
+    try:
+        scene.until("the first step", lambda: any(attempt.first < float("inf") for attempt in scene.attempts()))
+        for name in chance.sample(case.faults, len(case.faults)):
+            time.sleep(chance.uniform(0.2, 4.0))
+            if scene.job.ended is not None:
+                break
+            began = time.time()
+            try:
+                outcome = faults[name](scene, server, chance)
+            except AssertionError as error:
+                outcome = Outcome(name, False, note=str(error))
+            outcome.fault = name
+            case.outcomes.append(outcome)
+            print(f"{case.name}: {name}: {outcome.recovered}, {time.time() - began:.1f} s {outcome.note}", flush=True)
+            if not outcome.recovered:
+                break
+        code = scene.finish()
+        case.result = {"exit code": code, **compared(scene, reference, server, epochs)}
+    finally:
+        scene.job.end()
+    return case
+
+
+def compared(scene: Scene, reference: Scene, server: Server, epochs: int) -> dict[str, Any]:
+    """What the issue asks of the survivor, by the workers' own records."""
+    found, wanted = scene.trajectory(), reference.trajectory()
+    lost, repeated = found.lost_and_repeated(STEPS_PER_EPOCH, BATCH)
+    pairs = list(zip(found.curve(), wanted.curve(), strict=False))
+    runs, own = _runs(server.uri), _runs(reference.config.tracking.uri)
+    client = MlflowClient(server.uri)
+    points = [point.step for point in client.get_metric_history(runs[0].info.run_id, "train/loss")] if runs else []
+    expected = [point.step for point in MlflowClient(reference.config.tracking.uri).get_metric_history(own[0].info.run_id, "train/loss")]
+    return {
+        "steps": len(found.rows),
+        "steps expected": epochs * STEPS_PER_EPOCH,
+        "rows lost": lost,
+        "rows repeated": repeated,
+        "rows of every step equal": {step: sorted(rows) for step, rows in found.rows.items()}
+        == {step: sorted(rows) for step, rows in wanted.rows.items()},
+        "loss curve equal": len(pairs) == epochs * STEPS_PER_EPOCH and all(one == other for one, other in pairs),
+        "loss curve's largest difference": max((abs(one - other) / max(abs(other), 1e-9) for one, other in pairs), default=None),
+        "weights equal": bool(runs) and runs[0].data.tags.get("model.digest") == own[0].data.tags["model.digest"],
+        "attempts": len(scene.attempts()),
+        "steps made again, most": max(steps_lost(scene.attempts()), default=0),
+        "runs": len(runs),
+        "status": runs[0].info.status if runs else None,
+        "points of the curve once": sorted(points) == sorted(set(points)) == sorted(expected),
+    }
+
+
+def _runs(uri: str) -> list[Any]:
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("toy")
+    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+
+
+def is_sound(case: Case) -> bool:
+    """Whether everything is as it must be: equal to rounding with `ddp`, to the bit with `exact`."""
+    result, exact = case.result, case.settings["strategy"] == "exact"
+    whole = result["rows lost"] == result["rows repeated"] == result["exit code"] == 0 and result["rows of every step equal"]
+    tracked = (result["runs"], result["status"]) == (1, "FINISHED") and result["points of the curve once"]
+    equal = result["loss curve equal"] and result["weights equal"] if exact else result["loss curve's largest difference"] < 1e-3
+    return bool(whole and tracked and equal and all(outcome.recovered for outcome in case.outcomes))
