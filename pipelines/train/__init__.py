@@ -1,14 +1,17 @@
 """Fits a task's model to a dataset version, on any number of workers, through kills and restarts.
 
 1. `run`         the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
-   `cluster`     joins or starts Ray; `watch` passes interrupts on and words failures; `progress` is what a person sees.
+   `trainer`     is what Ray Train is given; `cluster` joins or starts Ray; `watch` passes interrupts on and words failures; `progress` is what a person sees.
 2. `worker`      what Ray Train calls on every worker; `reports` are its ways to Ray, MLflow and the driver.
    `folder`      of the run, on storage that the driver and the workers see; in it `pulse` says where each worker is.
 3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.
    `state`       is where it is; `hooks` are whom it tells; `ledger` is what its steps summed up to, `finite` whether that
                  is a number; `evaluate` gives a split's metrics.
-4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`, with `tree`; what follows is `update`.
+4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`; what follows is `update`.
+   `exact`       takes a pass per shard; `buckets` bring gradients, as passes give them, into the `tree`, whose sums over the
+                 workers are `meeting`s; `deterministic` refuses what cannot be exact.
    `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
 5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.
-   `weights`     a model's, as safetensors, and their digest.
+   `record`      is what a checkpoint holds beside tensors; `weights` are a model's, as safetensors, and their digests.
+6. `verify`      the driver that has a run trained again, whose `witness` compares it with the `trail` that the run left.
 """

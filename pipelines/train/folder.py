@@ -1,6 +1,7 @@
 """A run's folder: how the driver and the workers tell each other what they must know, on storage that both see.
 
     checkpoints/          see `checkpoint`
+    trail/                see `trail`
     initial.safetensors   the driver: the weights to start from, where the config names some
     progress.json         rank 0, every second: how far it is
     stop                  the driver: save and leave

@@ -8,13 +8,14 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.loader import Loader
 from pipelines.tasks.base import Task
-from pipelines.train.checkpoint import Checkpoints, Record
+from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights
 from pipelines.train.hooks import Hooks
 from pipelines.train.ledger import Ledger, Step, Window, steps_per_point
 from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
+from pipelines.train.record import Record
 from pipelines.train.saver import Saver
 from pipelines.train.state import Fitted, State, improves, order_of, total_steps
 from pipelines.train.strategy import Strategy
@@ -43,6 +44,8 @@ class Loop:
         self._stride = steps_per_point(self._total, self._ledger.steps_per_reading)
         self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, place.rank == 0)
         self._state = State()
+        self._losses: list[float] = []
+        """Of the steps since the last save."""
         self._clock = self._waited = 0.0
 
     def run(self) -> Fitted:
@@ -99,6 +102,7 @@ class Loop:
         for step in steps:
             check_step(step, self._place, self._settings.shards, self._settings.precision == "fp16", self._ledger.overflows)
             self._state.rows += int(step.rows)
+            self._losses.append(step.loss)
             window.add(step)
         last = steps[-1]
         if self._is_point(last.number):
@@ -137,7 +141,7 @@ class Loop:
         best = self._checkpoints.best()
         assert best is not None, "the first epoch is always the best until then"
         state = self._strategy.state_dict()
-        self._checkpoints.load(best[0], state)
+        self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
         metrics = Evaluation(self._settings, self._version, "test", self._task, self._place)(self._strategy)
         if self._place.rank == 0 and metrics:
@@ -160,7 +164,9 @@ class Loop:
             state=asdict(self._state),
             best=best,
             unsent=self._hooks.unsent(),
+            losses=self._losses,
         )
+        self._losses = []
         self._saver.save(state, record)
 
     def _resume(self) -> None:

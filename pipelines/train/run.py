@@ -1,15 +1,11 @@
 """The driver: checks the numbers, opens the MLflow run, has the workers train, files the model, ends the run truthfully."""
 
 import logging
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines import serve, tracking
 from pipelines.config import Config
@@ -17,18 +13,17 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
-from pipelines.train.folder import FAILURE, INITIAL, PROGRESS, STOP, WEIGHTS, Folder
+from pipelines.train.folder import FAILURE, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.train.progress import Progress, summary
-from pipelines.train.pulse import COLLECTIVE_SHARE, PULSES
+from pipelines.train.pulse import PULSES
 from pipelines.train.state import order_of, total_steps
+from pipelines.train.trainer import put_initial, trainer_of
 from pipelines.train.watch import watch
 from pipelines.train.weights import from_bytes, model_digest
-from pipelines.train.worker import Assignment, work
+from pipelines.train.worker import work
 
 log = logging.getLogger(__name__)
 
-_STARTS, _START_SECONDS = 120, 5
-"""So many times, so long, Ray waits for resources that its cluster does not have yet."""
 _AWAY_SECONDS = 600.0
 """How long a finished training waits for a tracking server that is away."""
 _RAY_STATE = "checkpoint_manager_snapshot.json"
@@ -66,7 +61,7 @@ def train(config: Config) -> Result:
         progress.say(_opening(config, version, run, gpus))
         with tracking.under_way(run):
             folder = _prepared(config, run)
-            fitted = watch(_trainer(config, version, run, folder, gpus), folder, progress, lambda: run.end("KILLED"))
+            fitted = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
             result = _filed(config, version, run, folder, fitted)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, fitted, result.model))
     return result
@@ -111,46 +106,8 @@ def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
     folder = Folder(run.folder)
     for name in (STOP, FAILURE, PROGRESS, PULSES, _RAY_STATE):
         folder.remove(name)
-    if config.train.init_from and not folder.has(INITIAL):
-        path = tracking.weights_file(config.tracking.uri, config.train.init_from)
-        with open(path, "rb") as file:
-            folder.put(INITIAL, file.read())
+    put_initial(config, folder)
     return folder
-
-
-def _trainer(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, gpus: bool) -> TorchTrainer:
-    settings = config.train
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
-    # A group that shrinks may first be started on a machine that is just gone.
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    parent, _, name = folder.path.rpartition("/")
-    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run.run_id, run.folder, socket.gethostname())
-    # Ray's types are still those of Train v1.
-    scaling = ScalingConfig(
-        num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
-        use_gpu=gpus,
-        resources_per_worker=_resources(config, gpus),
-        elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
-    )
-    collective_seconds = max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
-    return TorchTrainer(
-        work,  # type: ignore[arg-type]
-        train_loop_config={"assignment": assignment},
-        # Saving beside the training needs a group on the CPU, also where gradients meet on GPUs.
-        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=collective_seconds),
-        scaling_config=scaling,
-        run_config=RunConfig(
-            name=name,
-            storage_path=parent,
-            storage_filesystem=folder.filesystem,
-            logging_config=LoggingConfig(log_level="WARNING"),
-            failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
-        ),
-    )
-
-
-def _resources(config: Config, gpus: bool) -> dict[str, float]:
-    return {"CPU": config.train.cpus_per_worker, **({"GPU": 1} if gpus else {})}
 
 
 def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, fitted: Mapping[str, Any]) -> Result:

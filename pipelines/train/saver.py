@@ -4,8 +4,9 @@ import time
 from typing import Any
 
 from pipelines.config.train import Checkpoint
-from pipelines.train.checkpoint import Checkpoints, Record, Saving
+from pipelines.train.checkpoint import Checkpoints, Saving
 from pipelines.train.hooks import Hooks
+from pipelines.train.record import Record
 
 
 class Saver:
@@ -19,7 +20,7 @@ class Saver:
     @property
     def is_written(self) -> bool:
         """Whether this worker's part of the save under way is written."""
-        return self._saving is not None and self._saving.written.done()
+        return self._saving is not None and self._saving.written.done() and self._saving.digests.done()
 
     def is_due(self, step: int) -> bool:
         """Whether the state after `step` steps should be saved; rank 0 says so."""

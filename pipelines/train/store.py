@@ -23,7 +23,7 @@ class DamagedError(Exception):
     """A file is not as it was written."""
 
 
-def writer(folder: Folder, name: str) -> FileSystemWriter:
+def writer(folder: Folder, name: str) -> "_Writer":
     """Writes a checkpoint into the folder `name`; on a local disk it syncs its files."""
     return _Writer(folder, f"{folder.path}/{name}")
 
@@ -39,6 +39,12 @@ class _Writer(FileSystemWriter):
         super().__init__(path, sync_files=folder.is_local)
         self.fs: FileSystemBase = _Summed(Disk() if folder.is_local else _Arrow(folder.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
+        self.staged: dict[str, Any] = {}
+        """The copy on the CPU that is written."""
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        self.staged = super().stage(state_dict)
+        return self.staged
 
     def prepare_local_plan(self, *arguments: Any, **named: Any) -> Any:
         return patiently(lambda: super(_Writer, self).prepare_local_plan(*arguments, **named))

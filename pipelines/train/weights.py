@@ -1,21 +1,29 @@
-"""A model's weights by name: their digest, and as the bytes of a safetensors file, which unpickles nothing."""
+"""A model's weights by name: their digests, and as the bytes of a safetensors file, which unpickles nothing."""
 
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 
+def digests(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Hex SHA-256 of every tensor in nested mappings, over its dtype, shape and bytes, by dotted name."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(digests(value, f"{prefix}{name}."))
+        elif isinstance(value, Tensor):
+            found[prefix + name] = _digest(value)
+    return found
+
+
 def model_digest(weights: Mapping[str, Tensor]) -> str:
-    """Hex SHA-256 over every tensor's name, dtype, shape and bytes, by name."""
-    digest = sha256()
-    for name, tensor in sorted(weights.items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    """Hex SHA-256 over every tensor's name and digest, by name."""
+    lines = [f"{name} {digest}\n" for name, digest in sorted(digests(weights).items())]
+    return sha256("".join(lines).encode()).hexdigest()
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -29,3 +37,10 @@ def to_bytes(weights: Mapping[str, Tensor]) -> bytes:
 
 def from_bytes(content: bytes) -> dict[str, Tensor]:
     return load(content)
+
+
+def _digest(tensor: Tensor) -> str:
+    values = tensor.detach().cpu().contiguous()
+    digest = sha256(f"{values.dtype} {tuple(values.shape)}\n".encode())
+    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

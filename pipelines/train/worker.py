@@ -2,6 +2,7 @@
 
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError
 from pipelines.learning import task_of
+from pipelines.tasks.base import Task
 from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.folder import FAILURE, INITIAL, WEIGHTS, Folder
 from pipelines.train.loop import Loop
@@ -23,7 +25,7 @@ from pipelines.train.place import Place
 from pipelines.train.pulse import COLLECTIVE_SHARE, Pulse
 from pipelines.train.reports import FirstReports, Reports
 from pipelines.train.state import total_steps
-from pipelines.train.strategy import strategy_of
+from pipelines.train.strategy import Strategy, strategy_of
 from pipelines.train.weights import from_bytes, to_bytes, weights_of
 
 LAST_WORDS_SECONDS = 5.0
@@ -48,13 +50,17 @@ def work(settings: dict[str, Any]) -> dict[str, Any]:
     Returns `Fitted` as a dict with the metrics that could not be sent; or under `failure` the error that ended it, when
     another attempt would meet it again.
     """
+    return attempted(settings["assignment"], _train)
+
+
+def attempted(assignment: Assignment, train: Callable[[Assignment, Folder], dict[str, Any]]) -> dict[str, Any]:
+    """What `train` returns, or under `failure` the error that another attempt would meet again."""
     logging.getLogger("ray.train").setLevel(logging.WARNING)  # it prints a line for every report
-    assignment: Assignment = settings["assignment"]
     folder = Folder(assignment.folder)
     if failure := folder.get_json(FAILURE):
         return {"failure": failure}
     try:
-        return _train(assignment, folder)
+        return train(assignment, folder)
     except NonFiniteError as error:  # all workers raise it at the same step
         return {"failure": described(error)}
     except (ConfigError, CorruptError) as error:
@@ -67,20 +73,32 @@ def described(error: LockstepError) -> dict[str, str]:
 
 
 def _train(assignment: Assignment, folder: Folder) -> dict[str, Any]:
-    config = configs.parse(assignment.config, assignment.config["name"])
+    config, place = placed(assignment)
     tracking.check_host(config.tracking.uri, assignment.driver_host)
-    context = ray.train.get_context()
-    place = Place(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
-    torch.set_num_threads(config.train.cpus_per_worker)
-    with _node_metrics(config, assignment.run_id, context.get_local_rank()), Pulse(folder, place, config.train.timeout_seconds) as pulse:
+    local_rank = ray.train.get_context().get_local_rank()
+    with _node_metrics(config, assignment.run_id, local_rank), Pulse(folder, place, config.train.timeout_seconds) as pulse:
         return _fit(config, assignment, folder, place, pulse)
 
 
-def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, pulse: Pulse) -> dict[str, Any]:
+def placed(assignment: Assignment) -> tuple[Config, Place]:
+    """The config, and where this worker stands."""
+    config = configs.parse(assignment.config, assignment.config["name"])
+    context = ray.train.get_context()
+    torch.set_num_threads(config.train.cpus_per_worker)
+    return config, Place(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+
+
+def prepared(config: Config, assignment: Assignment, folder: Folder, place: Place) -> tuple[Task, Strategy, Checkpoints]:
+    """What a loop needs."""
     task = task_of(config.task, assignment.version.manifest)
     initial = folder.get(INITIAL) if config.train.init_from else None
     strategy = strategy_of(config.train, task, place, None if initial is None else from_bytes(initial))
     checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
+    return task, strategy, checkpoints
+
+
+def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, pulse: Pulse) -> dict[str, Any]:
+    task, strategy, checkpoints = prepared(config, assignment, folder, place)
     reports = _reports(config, assignment, folder, pulse) if place.rank == 0 else Reports(folder, pulse)
     unsent: list[Any] = []
     try:

@@ -1,0 +1,40 @@
+"""What MLflow has of a training that is over."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow.artifacts import download_artifacts
+from mlflow.exceptions import MlflowException
+
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.training import FOLDER
+
+
+@dataclass(frozen=True)
+class Recorded:
+    run_id: str
+    status: str
+    tags: Mapping[str, str]
+    config: dict[str, Any]
+    """As plain values."""
+    folder: str
+
+
+def recorded(uri: str, run_id: str) -> Recorded:
+    """A training run. Raises TrackingError if there is no such run, or if it is of something else."""
+    client = connect(uri)
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise TrackingError(f"tracking.uri is {uri}, which does not answer: {str(error).splitlines()[0]}") from error
+        raise TrackingError(f"{uri} has no run {run_id}; give the id of a training, as MLflow and jobs/train.py show it") from error
+    if FOLDER not in run.data.tags:
+        raise TrackingError(f"run {run_id} ({run.info.run_name}) is not a training; give the id of a run of jobs/train.py")
+    with reaching(uri):
+        path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))
+    return Recorded(run_id, run.info.status, run.data.tags, json.loads(path.read_text()), run.data.tags[FOLDER])

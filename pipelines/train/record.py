@@ -1,0 +1,45 @@
+"""What a checkpoint holds beside tensors, and how it is written."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import Any
+
+FORMAT = 1
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a checkpoint holds beside tensors."""
+
+    step: int
+    """Optimizer steps done."""
+    position: dict[str, int]
+    """The loader's state."""
+    order: dict[str, Any]
+    """The order's arguments: a position means nothing in another order."""
+    dataset_digest: str
+    state: dict[str, Any]
+    """The loop's own: best epoch, rows, curves."""
+    best: bool = False
+    """Whether no epoch until then had a better validation metric."""
+    unsent: list[Any] = field(default_factory=list)
+    """Metrics that the tracking server had not acknowledged."""
+    losses: list[float] = field(default_factory=list)
+    """Of the steps since the last save."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of every tensor by name; known when it is written."""
+    format: int = FORMAT
+
+
+def to_json(record: Record) -> bytes:
+    """The record as JSON, under the SHA-256 of the text."""
+    text = json.dumps(asdict(record))
+    return f"{sha256(text.encode()).hexdigest()}\n{text}".encode()
+
+
+def from_json(content: bytes) -> dict[str, Any] | None:
+    """A record's values; None if the text is not the one that was written."""
+    digest, _, text = content.partition(b"\n")
+    return json.loads(text) if sha256(text).hexdigest().encode() == digest else None

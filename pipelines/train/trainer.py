@@ -1,0 +1,65 @@
+"""How a config is given to Ray Train."""
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.train.deterministic import CUBLAS
+from pipelines.train.folder import INITIAL, Folder
+from pipelines.train.pulse import COLLECTIVE_SHARE
+from pipelines.train.worker import Assignment
+
+_STARTS, _START_SECONDS = 120, 5
+"""So many times, so long, Ray waits for resources that its cluster does not have yet."""
+
+
+def trainer_of(
+    work: Callable[[dict[str, Any]], dict[str, Any]], config: Config, version: Version, run_id: str, folder: Folder, gpus: bool, **more: Any
+) -> TorchTrainer:
+    """A trainer whose workers call `work` with an Assignment under `assignment`, and with what is given besides."""
+    settings = config.train
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
+    # A group that shrinks may first be started on a machine that is just gone.
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
+    parent, _, name = folder.path.rpartition("/")
+    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, folder.uri, socket.gethostname())
+    # Ray's types are still those of Train v1.
+    scaling = ScalingConfig(
+        num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
+        use_gpu=gpus,
+        resources_per_worker={"CPU": settings.cpus_per_worker, **({"GPU": 1} if gpus else {})},
+        elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
+    )
+    return TorchTrainer(
+        work,  # type: ignore[arg-type]
+        train_loop_config={"assignment": assignment, **more},
+        # Saving beside the training needs a group on the CPU, also where gradients meet on GPUs.
+        torch_config=TorchConfig(
+            "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
+        ),
+        scaling_config=scaling,
+        run_config=RunConfig(
+            name=name,
+            storage_path=parent,
+            storage_filesystem=folder.filesystem,
+            logging_config=LoggingConfig(log_level="WARNING"),
+            failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
+            # Before CUDA starts, which is before our code runs.
+            worker_runtime_env={"env_vars": CUBLAS} if gpus and settings.strategy == "exact" else None,
+        ),
+    )
+
+
+def put_initial(config: Config, folder: Folder) -> None:
+    """Give the workers the weights to start from, where the config names some."""
+    if config.train.init_from and not folder.has(INITIAL):
+        path = tracking.weights_file(config.tracking.uri, config.train.init_from)
+        with open(path, "rb") as file:
+            folder.put(INITIAL, file.read())

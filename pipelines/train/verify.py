@@ -1,0 +1,128 @@
+"""The driver of a verification: trains a finished run again, elsewhere and on other workers, and says whether it is the same.
+
+It writes into a folder of its own, which it removes, and nothing into MLflow: the run that it verifies stays as it is.
+"""
+
+from pathlib import PurePath
+from typing import Any
+from uuid import uuid4
+
+from pipelines.config import Config, parse
+from pipelines.config.pipeline import PLACEMENT
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError, TrainingError
+from pipelines.tracking.client import flattened
+from pipelines.tracking.recorded import Recorded, recorded
+from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.train.folder import Folder
+from pipelines.train.progress import Progress
+from pipelines.train.trail import follow
+from pipelines.train.trainer import put_initial, trainer_of
+from pipelines.train.watch import watch
+from pipelines.train.witness import Found, work_again
+
+
+def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
+    """Train run `run_id` again, or its first `steps` steps, and print whether every loss, every saved tensor and the model
+    come out the same.
+
+    Dataset version and config are the run's own; of `config` counts where it runs: workers, storage, paths, tracking.
+    Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, ConfigError if `config` asks
+    for another model, DatasetError.
+    """
+    run = recorded(config.tracking.uri, run_id)
+    _check(run)
+    again = _config(config, run)
+    version = _version(again, run)
+    trail = follow(Folder(run.folder))
+    if steps is not None and not any(step <= steps for step in trail.losses):
+        raise TrainingError(f"{run.folder} has nothing of the first {steps} steps of run {run_id}; verify the whole run, without --steps")
+    progress = Progress()
+    parent = again.train.storage.rstrip("/")
+    name = f"{again.name}-verify-{uuid4().hex[:8]}"
+    folder = Folder(f"{parent}/{name}")
+    with cluster(again.train):
+        gpus = takes_gpus(again.train)
+        warn_of_waiting(again.train)
+
+        try:
+            put_initial(again, folder)
+            trainer = trainer_of(work_again, again, version, run_id, folder, gpus, trail=trail, steps=steps)
+            answer = watch(trainer, folder, progress, lambda: None)
+        finally:
+            Folder(parent).remove(name)
+    same, told = verdict(answer["found"], answer["digest"], run.tags["model.digest"])
+    progress.say(told)
+    if not same and trail.machine not in ("", answer["machine"]):
+        progress.say(f"the run was trained on {trail.machine}, this on {answer['machine']}: exact holds for one of them at a time")
+    return same
+
+
+def verdict(found: Found, digest: str, recorded_digest: str) -> tuple[bool, str]:
+    """Whether two trainings are the same, and in words: on what that rests, or where they differ first.
+
+    `digest` is empty if the training was not run to its end.
+    """
+    if found.loss or found.tensors:
+        return False, f"differs: {'; '.join(_differences(found))}"
+    if digest and digest != recorded_digest:
+        return False, f"differs: the model is {digest}, and {recorded_digest} in MLflow, though nothing on the way there differs"
+    on = [f"the losses of {found.losses:,} steps"] if found.losses else []
+    if found.saved:
+        listed = ", ".join(map(str, found.saved[-5:]))
+        on.append(f"model and optimizer after {len(found.saved)} saved steps ({'…, ' if len(found.saved) > 5 else ''}{listed})")
+    on += [f"the model {digest}"] if digest else []
+    return True, f"identical: {', '.join(on)}"
+
+
+def _differences(found: Found) -> list[str]:
+    told = []
+    if found.loss:
+        step, wanted, loss = found.loss
+        told.append(f"step {step} is the first whose loss differs, {loss!r} here and {wanted!r} in the run")
+    if found.tensors:
+        step, names = found.tensors
+        before = max((saved for saved in found.saved if saved < step), default=0)
+        told.append(f"after step {step} {len(names)} tensors differ, first {names[0]}; after step {before} none did")
+    return told
+
+
+def _check(run: Recorded) -> None:
+    if run.status != "FINISHED":
+        raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: its command goes on with it")
+    if (strategy := run.tags["strategy"]) != "exact":
+        raise TrainingError(
+            f"run {run.run_id} was trained with strategy {strategy}, whose weights agree to rounding only; train with "
+            "--train.strategy exact what is to be verified"
+        )
+
+
+def _config(config: Config, run: Recorded) -> Config:
+    """The run's config, placed as `config` says. A worker that dies ends the verification: it begins anew, from step 1."""
+    theirs = parse(run.config, f"run {run.run_id}")
+    ours, wanted = _decisive(config), _decisive(theirs)
+    differing = sorted(key for key in ours.keys() | wanted.keys() if ours.get(key) != wanted.get(key))
+    if differing:
+        listed = "; ".join(f"{key} is {ours.get(key)} and was {wanted.get(key)}" for key in differing[:3])
+        raise ConfigError(f"run {run.run_id} was trained with another config: {listed}; verify it with the config that it was trained with")
+    placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
+    train = theirs.train.model_copy(update={**placement, "max_failures": 0})
+    dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
+    return theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
+
+
+def _decisive(config: Config) -> dict[str, Any]:
+    """What of a config decides dataset and model, by dotted key."""
+    placement: Any = {"train": PLACEMENT}
+    return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=placement)})
+
+
+def _version(config: Config, run: Recorded) -> Version:
+    wanted = run.tags["dataset.version"]
+    version = open_version(config.dataset.path, config.data_identity)
+    if version.digest != run.tags["dataset.digest"]:
+        raise TrainingError(
+            f"run {run.run_id} was trained on dataset digest {run.tags['dataset.digest'][:12]}, version {wanted}; "
+            f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}: give the folder of the run's version"
+        )
+    return version
