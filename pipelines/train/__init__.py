@@ -1,7 +1,8 @@
 """Fits a task's model to a dataset version, on any number of workers, through kills and restarts.
 
 1. `run`         the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
-   `trainer`     is what Ray Train is given; `cluster` joins or starts Ray; `watch` passes interrupts on and words failures; `progress` is what a person sees.
+   `cluster`     joins or starts Ray, `trainer` gives it the work; `watch` passes interrupts on and words failures;
+                 `progress` is what a person sees.
 2. `worker`      what Ray Train calls on every worker; `reports` are its ways to Ray, MLflow and the driver.
    `folder`      of the run, on storage that the driver and the workers see; in it `pulse` says where each worker is.
 3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.

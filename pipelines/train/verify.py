@@ -44,7 +44,8 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     with cluster(again.train):
         gpus = takes_gpus(again.train)
         warn_of_waiting(again.train)
-
+        asked = f"the first {steps:,} steps" if steps else "all steps"
+        progress.say(f"verifying {asked} of run {run_id}; workers: {again.train.workers}")
         try:
             put_initial(again, folder)
             trainer = trainer_of(work_again, again, version, run_id, folder, gpus, trail=trail, steps=steps)
