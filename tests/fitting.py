@@ -18,7 +18,7 @@ def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
     """One column's statistics, gathered in one partition."""
     accumulator = Accumulator(needed)
     accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
-    return merge([accumulator.summary()], accumulator.drain() if COUNTS in needed else None)
+    return merge(accumulator.summary(), accumulator.drain() if COUNTS in needed else None)
 
 
 def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:

@@ -80,7 +80,7 @@ def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
         for column, needed in wanted.items()
         if COUNTS in needed
     }
-    statistics = {column: merge([summaries[column]], counts.get(column)) for column in wanted}
+    statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted}
     profile = {column: _profile(found) for column, found in statistics.items()}
     return Fitted(fit_encoders(dataset, statistics, schema), profile, by_split)
 

@@ -49,7 +49,7 @@ class Array(Encoder[config.Identity]):
                 found = numbers(elements).astype(np.float32)
             missing = ~np.isfinite(found)
             found[missing] = 0
-        return _scattered(self.column("", "feature"), found, missing, whole)
+        return _scattered(found.astype(self.state["dtype"]), missing, whole, self.settings.shape)
 
 
 class Image(Encoder[config.Image]):
@@ -66,18 +66,17 @@ class Image(Encoder[config.Image]):
         return TensorColumn(name=name, dtype="uint8", shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        column = self.column("", "feature")
         if not is_bytes(inputs[0].type):
             elements, whole = _flattened(inputs[0], self.settings.shape)
             found = numbers(elements)
             missing = ~((found >= 0) & (found <= 255) & (found == np.floor(found)))
-            return _scattered(column, np.where(missing, 0, found).astype(np.uint8), missing, whole)
+            return _scattered(np.where(missing, 0, found).astype(np.uint8), missing, whole, self.settings.shape)
         rows = [self._pixels(value.as_py()) for value in inputs[0]]
-        encoded = np.zeros((len(rows), *column.shape), np.uint8)
+        encoded = np.zeros((len(rows), *self.settings.shape), np.uint8)
         for row, pixels in enumerate(rows):
             if pixels is not None:
                 encoded[row] = pixels
-        return masked_tensor(column, encoded, np.array([pixels is None for pixels in rows], bool))
+        return masked_tensor(encoded, np.array([pixels is None for pixels in rows], bool))
 
     def _pixels(self, content: bytes | None) -> np.ndarray | None:
         """uint8 of the column's shape; None if the bytes are neither pixels nor a PNG or JPEG file that can be read."""
@@ -138,10 +137,10 @@ def _flattened(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.n
     return elements.filter(pa.array(kept)), whole
 
 
-def _scattered(column: TensorColumn, elements: np.ndarray, missing: np.ndarray, whole: np.ndarray) -> pa.Array:
+def _scattered(elements: np.ndarray, missing: np.ndarray, whole: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
     """The elements of the whole rows as tensors; rows that are not whole, or have a missing element, are refused."""
-    encoded = np.zeros((len(whole), prod(column.shape)), column.dtype)
-    encoded[whole] = elements.reshape(-1, prod(column.shape))
+    encoded = np.zeros((len(whole), prod(shape)), elements.dtype)
+    encoded[whole] = elements.reshape(-1, prod(shape))
     refused = ~whole
-    refused[whole] = missing.reshape(-1, prod(column.shape)).any(axis=1)
-    return masked_tensor(column, encoded.reshape(-1, *column.shape), refused)
+    refused[whole] = missing.reshape(-1, prod(shape)).any(axis=1)
+    return masked_tensor(encoded.reshape(-1, *shape), refused)

@@ -93,9 +93,9 @@ def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     return pa.array(values, mask=refused if refused.any() else None)
 
 
-def masked_tensor(column: TensorColumn, values: np.ndarray, refused: np.ndarray) -> pa.Array:
-    """An Arrow array of `values`, shape (rows, *column.shape), with NULL in the refused rows."""
-    tensors = from_numpy(column, values)
+def masked_tensor(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+    """An Arrow array of `values`, shape (rows, …), a tensor column's value per row, with NULL in the refused rows."""
+    tensors = from_numpy(TensorColumn(name="", dtype=str(values.dtype), shape=values.shape[1:]), values)
     if not refused.any():
         return tensors
     return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])

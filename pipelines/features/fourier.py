@@ -48,7 +48,7 @@ class Fourier(Encoder[config.Fourier]):
         turns[refused] = 0.0
         angles = 2 * np.pi * turns
         waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        return masked_tensor(self.column("", "feature"), waves, refused)
+        return masked_tensor(waves.astype(np.float32), refused)
 
 
 def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:

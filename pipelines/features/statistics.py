@@ -3,7 +3,7 @@
 1. An `Accumulator` takes one partition's values of one column, a batch at a time, in one pass.
 2. Its `summary()` is small and fits JSON; its value counts may be many, and are drained apart as tables.
 3. `combine` makes one summary of several, where partitions are many and their samples would not fit one machine.
-4. `merge` makes one `Statistics` of the summaries that are left and the counts that were summed up by value.
+4. `merge` makes `Statistics` of the summary that is left and the counts that were summed up by value.
 """
 
 from base64 import b64decode, b64encode
@@ -163,28 +163,27 @@ def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def merge(summaries: Iterable[dict[str, Any]], counts: pa.Table | None = None) -> Statistics:
-    """One column's statistics from the summaries of its partitions and the table of its counts.
+def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
+    """One column's statistics from the summary of all its rows and the table of its counts.
 
     Sums are exact before they are divided, and rounded once.
     """
-    whole = combine(summaries)
-    numeric = whole["rows"] - whole["nulls"] - whole["infinite"] if MOMENTS in whole["needs"] else 0
+    numeric = summary["rows"] - summary["nulls"] - summary["infinite"] if MOMENTS in summary["needs"] else 0
     moments: dict[str, float] = {}
     if numeric:
-        total, squares = int(whole["sum"], 16), int(whole["squares"], 16)
+        total, squares = int(summary["sum"], 16), int(summary["squares"], 16)
         moments = {
             "mean": total / (numeric << exact.UNIT_BITS),
             "deviation": exact.root(numeric * squares - total * total, numeric**2 << 2 * exact.UNIT_BITS),
-            "minimum": whole["minimum"],
-            "maximum": whole["maximum"],
+            "minimum": summary["minimum"],
+            "maximum": summary["maximum"],
         }
     return Statistics(
-        whole["rows"],
-        whole["nulls"],
-        whole["infinite"],
+        summary["rows"],
+        summary["nulls"],
+        summary["infinite"],
         counts=None if counts is None else _summed([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
-        sample=np.sort(np.frombuffer(b64decode(whole["sample"]), "<f8")) if SAMPLE in whole["needs"] else None,
+        sample=np.sort(np.frombuffer(b64decode(summary["sample"]), "<f8")) if SAMPLE in summary["needs"] else None,
         **moments,
     )
 

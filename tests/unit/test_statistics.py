@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
 from pipelines.features import exact, statistics
-from pipelines.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, merge
+from pipelines.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 ALL = frozenset({MOMENTS, COUNTS, SAMPLE})
@@ -29,7 +29,7 @@ def partitioned(values: pa.Array, order: np.ndarray, cuts: list[int], needs: fro
             accumulator.add(values.slice(begin, stop - begin), order[begin:stop])
             counts.append(accumulator.drain())
         summaries.append(json.loads(json.dumps(accumulator.summary())))
-    return merge(summaries, pa.concat_tables(counts) if COUNTS in needs else None)
+    return merge(combine(summaries), pa.concat_tables(counts) if COUNTS in needs else None)
 
 
 def assert_equal(one: Statistics, other: Statistics) -> None:
