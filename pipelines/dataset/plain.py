@@ -24,14 +24,16 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
         entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"
     ]
     if not files:
-        raise DatasetError(f"{path} has no .parquet file")
+        raise DatasetError(f"{path} has no .parquet file; give a folder that has")
     columns: tuple[TensorColumn, ...] = ()
     groups: list[RowGroup] = []
     for part, entry in enumerate(files):
         footer = _footer(filesystem, entry.path)
         found = tuple(_column(field, target, entry.path) for field in footer.schema.to_arrow_schema())
         if columns and found != columns:
-            raise DatasetError(f"{entry.path} has columns {_names(found)}; {files[0].path} has {_names(columns)}: they must be equal")
+            raise DatasetError(
+                f"{entry.path} has columns {_names(found)}; {files[0].path} has {_names(columns)}: they must be equal; open them apart"
+            )
         columns = found
         offset = entry.size - 8 - footer.serialized_size
         file = entry.path.removeprefix(root).lstrip("/")
@@ -54,7 +56,7 @@ def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
         with filesystem.open_input_file(path) as file:
             return pq.read_metadata(file)
     except (OSError, pa.ArrowException) as error:
-        raise CorruptError(f"{path}: {error}") from error
+        raise CorruptError(f"{path}: {error}; write the file again") from error
 
 
 def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
@@ -62,7 +64,9 @@ def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
         dtype = str(np.dtype(field.type.to_pandas_dtype()))
         return TensorColumn(name=field.name, dtype=dtype, role="target" if field.name == target else "feature")
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise DatasetError(f"{path}: column {field.name} is {field.type}; plain Parquet is read with columns of numbers only") from error
+        raise DatasetError(
+            f"{path}: column {field.name} is {field.type}; plain Parquet is read with columns of numbers only: encode it with jobs/etl.py"
+        ) from error
 
 
 def _names(columns: tuple[TensorColumn, ...]) -> str:

@@ -90,7 +90,7 @@ def _check(version: Version) -> None:
     """The row-group index must be the one that the manifest's digest was taken over."""
     path = row_groups_path(version.root, version.manifest.attempt)
     if strange := {group.split for group in version.row_groups} - {*SPLITS}:
-        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}: it was altered")
+        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
     digest = content_digest(version.manifest.encoders, version.row_groups)
     if digest != version.manifest.digest:
         raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")

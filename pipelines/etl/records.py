@@ -103,7 +103,7 @@ def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> 
         try:
             decoder.decode(b"", final=True)
         except UnicodeError as error:
-            raise SourceError(f"{path} is not {encoding}: {error}; the file breaks off inside a character") from error
+            raise SourceError(f"{path} is not {encoding}: {error}; the file breaks off inside a character; get it again") from error
 
 
 def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:

@@ -117,7 +117,7 @@ class Label(CategoryEncoder[config.Label]):
     def fit(cls, settings: config.Label, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = dict(zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True))
         if not counts:
-            raise ConfigError(f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes")
+            raise ConfigError(f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes; take another")
         classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
         return {"classes": classes, "counts": [counts[name] for name in classes]}
 
