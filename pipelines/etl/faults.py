@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from pipelines import errors
 from pipelines.config.source import Source
@@ -23,6 +23,7 @@ _QUERY = (
     "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
+_DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
@@ -34,7 +35,8 @@ _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z"
 @contextmanager
 def source_errors(source: Source) -> Iterator[None]:
     """Around whatever makes Spark read the tables or run the query: a corrupt file, a failed cast, an unknown column come
-    out as SourceError, a full disk as DatasetError, an error of ours that a task raised as itself, all else passes."""
+    out as SourceError, a full disk and processes that die as DatasetError, an error of ours that a task raised as itself, all
+    else passes."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -43,12 +45,32 @@ def source_errors(source: Source) -> Iterator[None]:
             raise ours from error
         if any("No space left on device" in message for message in messages):
             raise DatasetError("no space left on the disk that Spark shuffles on; point spark.local.dir to a larger one") from error
+        if any(death in message for message in messages for death in _DEATHS):
+            raise DatasetError(
+                "a process of Spark died each time it came to the same rows: killed, or out of memory; "
+                "give executors more memory, or fewer cores each, and run again"
+            ) from error
         condition = _condition(messages)
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error
         if condition.startswith(_QUERY):
             raise SourceError(f"source.query or source.expect: {_told(messages)}{_place(messages[0])}") from error
         raise
+
+
+@contextmanager
+def driver_errors() -> Iterator[None]:
+    """Around all of a job: if Spark's Java driver dies, whatever is asked of it then fails in a way of its own."""
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise DatasetError(
+            "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
+        ) from error
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        raise DatasetError("Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above") from error
 
 
 @contextmanager

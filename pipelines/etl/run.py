@@ -28,7 +28,7 @@ from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
-from pipelines.etl.faults import source_errors
+from pipelines.etl.faults import driver_errors, source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
+@driver_errors()
 def run(config: Config) -> Manifest:
     """Make the dataset version that the config describes, unless it is there already.
 
@@ -61,10 +62,8 @@ def run(config: Config) -> Manifest:
         return earlier
     with tracking.etl_run(config) as tracked:
         with _undone_on_failure(attempt):
-            try:
+            with _freed(spark):
                 ours, report = _write(spark, config, sources, attempt, stages)
-            finally:
-                spark.catalog.clearCache()
             check_unchanged(config.source.tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
@@ -129,6 +128,17 @@ def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> No
     taken = {column for name, settings in config.dataset.encoders.items() for column in settings.inputs(name)}
     if left_out := [name for name in rows.columns if name not in taken]:
         log.info("columns of the query left out: %s", ", ".join(left_out))
+
+
+@contextmanager
+def _freed(spark: SparkSession) -> Iterator[None]:
+    """What is kept meanwhile is freed; not if the process leaves, whose call to Spark was broken off midway."""
+    try:
+        yield
+    except Exception:
+        spark.catalog.clearCache()
+        raise
+    spark.catalog.clearCache()
 
 
 @contextmanager

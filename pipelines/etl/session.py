@@ -2,10 +2,17 @@
 
 import logging
 import os
+import re
+import signal
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread, current_thread, main_thread
+from types import FrameType
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
@@ -43,6 +50,8 @@ SPEED = {
     # Keeping a parsed table costs half the time, for 1.6 times the room; what does not fit goes to disk.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
+TRIES = 4
+"""So often a task is made before the job fails, as on a cluster; on one machine Spark's own number is one."""
 BATCH_BYTES = 64 * 2**20
 SHORT_ROW_BYTES = 1_024
 # They print the stack of every failed task; the driver gets the same as an exception.
@@ -63,7 +72,8 @@ def session(name: str) -> SparkSession:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
+    spark = builder.config("spark.master", _master()).config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
+    _leave_on_signals(spark)
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)
@@ -81,6 +91,34 @@ def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     scalars = not any(isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType | VariantType) for field in rows.schema)
     unlimited = scalars and source_row_bytes <= SHORT_ROW_BYTES
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
+
+
+def _master() -> str:
+    """The master that was named; a machine by itself makes a task again as well."""
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    named = str(jvm.System.getProperty("spark.master") or "local[*]")
+    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
+    return f"local[{cores[1] or 1},{TRIES}]" if cores else named
+
+
+def _leave_on_signals(spark: SparkSession) -> None:
+    """SIGINT and SIGTERM leave as an exception does: Spark's tasks end, and what was written is removed."""
+
+    def cancel() -> None:
+        with suppress(Py4JError, OSError):
+            spark.sparkContext.cancelAllJobs()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        canceller = Thread(target=cancel, daemon=True)  # this thread may be amid a call, and a call within a call fails
+        canceller.start()
+        canceller.join(5.0)
+        raise SystemExit(128 + number)
+
+    if current_thread() is main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
 
 
 def _python_path() -> str:

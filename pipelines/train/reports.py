@@ -1,9 +1,11 @@
 """Whom a Ray Train worker's loop reports to: Ray, MLflow, and the driver through the run's folder."""
 
 import logging
+import os
 import time
 from threading import Event, Thread
 from typing import Any
+from uuid import uuid4
 
 import ray.train
 import torch.distributed as dist
@@ -18,6 +20,9 @@ log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
 """Ray's controller takes a report every two seconds, and who reports more often waits for it."""
+ATTEMPT = "attempt"
+"""Names the group of workers that the run's folder belongs to: the one that started last."""
+REPLACED_EXIT_CODE = 3
 _LOOK_SECONDS = {True: 0.5, False: 5.0}
 """Between looks at the folder, on a local disk and on a store that is paid by the request."""
 
@@ -48,12 +53,18 @@ class Reports(Silent):
 
 
 class FirstReports(Reports):
-    """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it."""
+    """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it.
+
+    Where the network parts them, an old group may live on after Ray has given it up and started another: its rank 0 ends
+    itself, and so the group, as soon as it sees that the folder is another's.
+    """
 
     def __init__(self, folder: Folder, pulse: Pulse, sender: Sender, total_steps: int, epochs: int) -> None:
         super().__init__(folder, pulse)
         self._sender = sender
         self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
+        self._attempt = uuid4().hex.encode()
+        folder.put(ATTEMPT, self._attempt)
         self._stop, self._closed = Event(), Event()
         self._thread = Thread(target=self._exchange, name="folder", daemon=True)
         self._thread.start()
@@ -88,6 +99,9 @@ class FirstReports(Reports):
                 if self._progress is not written:
                     written = self._progress
                     self._folder.put_json(PROGRESS, written, durable=False)
+                if self._folder.get(ATTEMPT) not in (self._attempt, None):
+                    log.error("another group of workers has started in %s: this one ends", self._folder.uri)
+                    os._exit(REPLACED_EXIT_CODE)
                 if self._folder.has(STOP):
                     self._stop.set()
             except TrainingError as error:  # what must be written is the checkpoints' to say

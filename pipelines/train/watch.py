@@ -57,14 +57,15 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
         except TrainingFailedError as error:
             answer["error"] = error
 
-    machines = Machines()
+    machines = Machines() if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
     with Interrupts() as interrupts:
         thread.start()
         leave_by: float | None = None
         while thread.is_alive() and (leave_by is None or time.monotonic() < leave_by):
             thread.join(_LOOK_SECONDS[folder.is_local])
-            machines.look()
+            if machines:
+                machines.look()
             progress.show(folder.get_json(PROGRESS))
             if interrupts.signal is not None and leave_by is None:
                 leave_by = time.monotonic() + LEAVE_SECONDS

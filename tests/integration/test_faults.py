@@ -1,13 +1,17 @@
 """What Spark says of a query is told in a line, with what to do."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from tables import source, write
 
-from pipelines.errors import SourceError
-from pipelines.etl.faults import source_errors
+from pipelines.errors import DatasetError, SourceError
+from pipelines.etl.faults import driver_errors, source_errors
 from pipelines.etl.sources import read_tables
 
 
@@ -29,6 +33,21 @@ def test_faults_of_the_query_are_told_in_a_line(spark: SparkSession, tmp_path: P
         spark.sql(query).collect()
     assert "\n" not in str(caught.value)
     assert "Exception" not in str(caught.value)
+
+
+def test_a_process_of_spark_that_always_dies_is_told_in_a_line(spark: SparkSession) -> None:
+    def dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os._exit(9)
+        yield from batches
+
+    with pytest.raises(DatasetError, match="a process of Spark died each time"), source_errors(source(t={"format": "text", "path": "x"})):
+        spark.range(1).mapInArrow(dies, "id bigint").collect()
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")])
+def test_a_java_driver_that_died_is_told_in_a_line(error: Exception) -> None:
+    with pytest.raises(DatasetError, match="Spark's Java driver has died"), driver_errors():
+        raise error
 
 
 def test_other_errors_pass(spark: SparkSession) -> None:

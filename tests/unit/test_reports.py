@@ -1,0 +1,58 @@
+"""What rank 0 exchanges with the run's folder."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import multiprocessing
+
+from pipelines.train.folder import PROGRESS, STOP, Folder
+from pipelines.train.place import Place
+from pipelines.train.pulse import Pulse
+from pipelines.train.reports import REPLACED_EXIT_CODE, FirstReports
+
+
+class Mute:
+    """A sender without a server."""
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        pass
+
+    def close(self, seconds: float) -> list[Any]:
+        return []
+
+
+def begin(uri: str) -> FirstReports:
+    folder = Folder(uri)
+    return FirstReports(folder, Pulse(folder, Place(), 10), Mute(), 100, 3)
+
+
+def linger(uri: str) -> None:
+    begin(uri)
+    time.sleep(60)
+
+
+def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
+    old = multiprocessing.get_context("spawn").Process(target=linger, args=(str(tmp_path),))
+    old.start()
+    while not (tmp_path / "attempt").exists():
+        time.sleep(0.05)
+    new = begin(str(tmp_path))
+    old.join(30)
+    assert old.exitcode == REPLACED_EXIT_CODE
+    time.sleep(1.0)
+    assert new.close(0.0) == []
+
+
+def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path) -> None:
+    reports, folder = begin(str(tmp_path)), Folder(str(tmp_path))
+    reports.epoch(2)
+    reports.log(7, {"train/loss": 0.5})
+    assert not reports.asked_to_stop()
+    folder.put(STOP, b"")
+    deadline = time.monotonic() + 10
+    while not reports.asked_to_stop() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert reports.asked_to_stop()
+    assert folder.get_json(PROGRESS) == {"step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}
+    reports.close(0.0)
