@@ -5,6 +5,7 @@ python -m chaos [--seed 1] [--cases exact ddp elastic nan etl fuzz cost] [--resu
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended
     versions = versions_of("ray", "torch", "pyspark", "mlflow", "pyarrow")
     tables: Tables = {}
     if arguments.append:

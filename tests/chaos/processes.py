@@ -84,25 +84,26 @@ class Nodes:
         self.address = f"127.0.0.1:{port}"
         self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         """For whoever is to be let in."""
-        self._all = [self._ray("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder.name}")]
-        self._started(self._all[0])
+        self._all: list[Job] = []
+        self._ray("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder.name}")
         self.nodes = [self._node(), self._node()]
 
+    def _node(self) -> Job:
+        return self._ray(f"--address={self.address}", "--num-cpus=1")
+
     def _ray(self, *options: str) -> Job:
+        """A node that is up. On a busy machine Ray gives its processes up too soon: then once more."""
         own = ["--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--object-store-memory={STORE_BYTES}"]
         command = ["-c", "from ray.scripts.scripts import main; main()", "start", *own, *options]
-        return Job(command, Path(self._folder.name, "ray.log"), **self.variables)
-
-    def _node(self) -> Job:
-        node = self._ray(f"--address={self.address}", "--num-cpus=1")
-        self._all.append(node)
-        return node
-
-    def _started(self, head: Job) -> None:
-        deadline = time.monotonic() + 60
-        while not Path(self._folder.name, "ray_current_cluster").exists():
-            assert head.ended is None and time.monotonic() < deadline, head.tail()
-            time.sleep(0.1)
+        for _ in range(3):
+            node = Job(command, Path(self._folder.name, f"node-{len(self._all)}.log"), **self.variables)
+            self._all.append(node)
+            while node.ended is None:
+                if "Ray runtime started" in node.log.read_text(errors="replace"):
+                    return node
+                time.sleep(0.1)
+            node.end_session()
+        raise AssertionError(f"a Ray node did not start:\n{node.tail()}")
 
     def kill(self, number: int) -> None:
         """SIGKILL to all of a node's processes, its workers too."""

@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, etl.Undisturbe
 @pytest.mark.parametrize("fault", ["ETL Python worker killed", "ETL disk full"])
 def test_p6_p8_after_a_fault_etl_makes_the_same_version(tmp_path: Path, whole: tuple[str, etl.Undisturbed], fault: str) -> None:
     uri, undisturbed = whole
-    outcome = etl.disturb(fault, 0, SEED, tmp_path / "job", uri, undisturbed)
+    outcome = etl.disturb(fault, 0, SEED, tmp_path / "jobs", uri, undisturbed)
     assert outcome.recovered, outcome.note
 
 
