@@ -1,5 +1,6 @@
 """Strategy `exact`: one tree over the shards, whoever plays them, and so the same weights bit for bit."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,23 @@ import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
 from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
+from pipelines.errors import ConfigError, TrainingError
 from pipelines.loader import Loader, Order, shards_of
 from pipelines.tasks.base import Batch
+from pipelines.train.buckets import Gradients
+from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.exact import Exact
+from pipelines.train.folder import Folder
 from pipelines.train.place import Place
+from pipelines.train.record import RECORD, Record, from_json, to_json
+from pipelines.train.trail import follow
 from pipelines.train.tree import additions, halves, largest_nodes, tree_sum
-from pipelines.train.weights import model_digest
+from pipelines.train.weights import digests, model_digest
 
 
 @given(st.integers(1, 64), st.data())
@@ -37,6 +45,22 @@ def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataO
     spans = [span for block in plays for span in largest_nodes(block, shards)]
     assert torch.equal(tree_sum((0, shards), dict(zip(spans, nodes, strict=True)).get), whole)
     assert [shard for span in spans for shard in range(*span)] == list(range(shards))
+
+
+@given(st.integers(1, 64), st.data())
+def test_p5_a_worker_adds_as_a_binary_counter(shards: int, data: st.DataObject) -> None:
+    """The newest two sums at a time, and what is left are its largest nodes."""
+    world_size = data.draw(st.integers(1, shards))
+    block = shards_of(data.draw(st.integers(0, world_size - 1)), world_size, shards)
+    waiting: list[tuple[int, int]] = []
+    for shard, times in zip(block, additions(block, shards), strict=True):
+        waiting.append((shard, shard + 1))
+        for _ in range(times):
+            right, left = waiting.pop(), waiting.pop()
+            assert halves((left[0], right[1])) == (left, right)
+            waiting.append((left[0], right[1]))
+        assert len(waiting) <= shards.bit_length() + 1
+    assert waiting == largest_nodes(block, shards)
 
 
 def test_p5_a_power_of_two_of_workers_contributes_one_node_each() -> None:
@@ -126,3 +150,130 @@ def test_p5_weights_are_equal_for_every_number_of_workers(folder: Path, case: st
 
 def test_p5_the_cases_differ(folder: Path) -> None:
     assert len({(folder / f"{case}-1").read_text() for case in CASES}) == len(CASES)
+
+
+def exact(model: nn.Module, **changes: object) -> Exact:
+    settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 8, **changes})
+    return Exact(settings, Squares(), model, Place())  # type: ignore[arg-type]
+
+
+def microbatches() -> list[Batch]:
+    generator = torch.Generator().manual_seed(0)
+    made = [torch.randn(4, 5, generator=generator) for _ in range(2)]
+    return [{"x": x, "code": torch.arange(4), "label": x.sum(1)} for x in made]
+
+
+class Numpys(nn.Linear):
+    """Noise that torch's seed does not decide."""
+
+    def forward(self, batch: Batch) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(batch["x"] + float(np.random.default_rng().random())).squeeze(1)
+
+
+class Puts(nn.Linear):
+    """torch has no deterministic kernel for this."""
+
+    def forward(self, batch: Batch) -> torch.Tensor:  # type: ignore[override]
+        output = super().forward(batch["x"]).squeeze(1)
+        return output.clone().put_(torch.arange(4), output.detach()) + output
+
+
+class Sparse(nn.Module):
+    """The layer does not say so, its gradient does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(10, 1))
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return nn.functional.embedding(batch["code"], self.table, sparse=True).squeeze(1)
+
+
+class Twice(nn.Linear):
+    """Re-entrant checkpointing reaches the weights in two backward passes."""
+
+    def forward(self, batch: Batch) -> torch.Tensor:  # type: ignore[override]
+        inner = checkpoint(super().forward, batch["x"].requires_grad_(), use_reentrant=True)
+        return (inner + super().forward(batch["x"])).squeeze(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.SyncBatchNorm(3)), "0 is a synchronised batch norm, whose sums depend on the workers"),
+        (nn.Sequential(nn.Linear(1, 1), nn.EmbeddingBag(3, 3, sparse=True)), "1 has sparse gradients.*set sparse=False"),
+        (Sparse(), "table has a sparse gradient, which has no fixed tree; strategy exact cannot have it"),
+        (Puts(5, 1), "put_ has no deterministic kernel on this device; strategy exact cannot have it"),
+        (Numpys(5, 1), "two passes over the same rows from the same state differ in the loss: .*random numbers that torch's seed"),
+    ],
+    ids=["synchronised batch norm", "sparse layer", "sparse gradient", "kernel", "random numbers"],
+)
+def test_p5_what_has_no_deterministic_form_is_refused_by_name(model: nn.Module, message: str) -> None:
+    before = model_digest(model.state_dict())
+    with pytest.raises(ConfigError, match=message):
+        exact(model).step(microbatches(), 0, 0.01, ())
+    assert model_digest(model.state_dict()) == before
+
+
+def test_a_gradient_that_comes_twice_is_refused() -> None:
+    with pytest.raises(TrainingError, match="came twice in one backward pass, as re-entrant checkpointing does; use_reentrant=False"):
+        exact(Twice(5, 1)).step(microbatches(), 0, 0.01, ())
+
+
+def test_gradients_lie_in_memory_as_weights_do() -> None:
+    """Fused optimizers read both in the order of memory."""
+    parameters = [nn.Parameter(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last)), nn.Parameter(torch.randn(()))]
+    gradients = Gradients(parameters, 1, [range(2)], 0, 2)
+    for _ in range(2):
+        gradients.begin()
+        gradients.last_pass()
+        (parameters[0].square().sum() + parameters[1]).backward()
+        gradients.end(torch.ones(1, dtype=torch.float64))
+    assert gradients.wait().tolist() == [2.0]
+    for parameter, wanted in zip(parameters, (4 * parameters[0], torch.tensor(2.0)), strict=True):
+        assert parameter.grad is not None and parameter.grad.stride() == parameter.stride()
+        assert torch.equal(parameter.grad, wanted)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[[int], tuple[str, Record]]:
+    """Saves a state in which everything is `step`."""
+    checkpoints = Checkpoints(Folder(str(tmp_path)), Place(), keep=5)
+
+    def save(step: int) -> tuple[str, Record]:
+        record = Record(step=step, position={}, order={}, dataset_digest="", state={}, losses=[float(step)])
+        saving = checkpoints.begin({"model": {"w": torch.full((3,), float(step))}}, record)
+        checkpoints.commit(saving)
+        return saving.name, record
+
+    return save
+
+
+def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
+    tmp_path: Path, saved: Callable[[int], tuple[str, Record]], caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints, state = Checkpoints(Folder(str(tmp_path)), Place(), keep=5), {"model": {"w": torch.zeros(3)}}
+    saved(1)
+    newest, _ = saved(2)
+    file = tmp_path / newest / RECORD
+    values = from_json(file.read_bytes())
+    assert values is not None and values["digests"] == digests({"model": {"w": torch.full((3,), 2.0)}})
+    altered = Record(**{**values, "digests": {"model.w": "0" * 64}})
+    file.write_bytes(to_json(altered))
+    with pytest.raises(TrainingError, match=rf"{newest}: model.w not as saved; restore it, or remove the folder"):
+        checkpoints.load(newest, altered, state)
+    found = checkpoints.restore(state)
+    assert found is not None and found[1].step == 1
+    assert state["model"]["w"].tolist() == [1.0, 1.0, 1.0]
+    assert f"{newest} is damaged, going back to the one before: model.w not as saved" in caplog.text
+    assert not file.exists()
+
+
+def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
+    for step in (1, 2, 3):
+        saved(step)
+    trail = follow(Folder(str(tmp_path)))
+    assert trail.losses == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert trail.digests[3] == digests({"model": {"w": torch.full((3,), 3.0)}})
+    assert "torch" in trail.machine
+    assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}

@@ -1,0 +1,205 @@
+"""What strategy `exact` costs, and what it gives: its steps beside those of `ddp`, and the models of both by workers.
+
+    python benchmarks/exact.py [--small] [--home FOLDER] [--results FOLDER]              cost, and ddp's own differences
+    python benchmarks/exact.py --matrix [--steps 40] [--seed N] [--small] [--home FOLDER]    one digest for all workers
+
+A step is timed without data loading, which is the same for both; who goes first changes with the round. `--home` is the
+folder of the datasets digits and adult, which are made if they are not there.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from exact_matrix import Case, fit_all, have_data, matrix, place_of
+from report import RESULTS, Row, save, show, versions_of
+from torch import Tensor
+
+from pipelines.config.task import Tabular as TabularSettings
+from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.train import Train
+from pipelines.dataset.schema import TensorColumn
+from pipelines.tasks.base import Data, Task
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.vision import Vision
+from pipelines.train.place import Place
+from pipelines.train.strategy import STRATEGIES
+from pipelines.train.weights import from_bytes
+
+LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
+VOTES = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Cost:
+    model: str
+    workers: int
+    shards: int
+    rows: int
+    """Of the global batch."""
+    steps: int
+    """Timed in a round, after two that are not."""
+    hidden: tuple[int, ...] = ()
+    """Of a perceptron; none is mnist's network."""
+
+
+COSTS = (
+    Cost("MLP, 100 M parameters", 2, 2, 512, 4, (5_760,) * 4),
+    Cost("mnist, small network", 2, 8, 128, 60),
+    Cost("mnist, small network", 2, 2, 128, 60),
+    Cost("mnist, small network", 1, 8, 128, 40),
+    Cost("mnist, small network", 2, 8, 512, 20),
+    Cost("MLP 4 x 1,024", 2, 2, 512, 20, (1_024,) * 4),
+    Cost("MLP 4 x 1,024", 2, 8, 512, 20, (1_024,) * 4),
+)
+SMALL_COSTS = (replace(COSTS[1], rows=32, steps=2), replace(COSTS[5], rows=32, steps=2, hidden=(64,)))
+
+
+def task_of(cost: Cost) -> Task:
+    classes = tuple("0123456789")
+    if cost.hidden:
+        column = TensorColumn(name="x", dtype="float32", shape=(100,))
+        return Tabular(TabularSettings(hidden=cost.hidden), Data((column, LABEL), classes))
+    column = TensorColumn(name="x", dtype="uint8", shape=(1, 28, 28))
+    return Vision(VisionSettings(network="small", dropout=0.4), Data((column, LABEL), classes))
+
+
+def microbatches(cost: Cost, place: Place) -> list[dict[str, Tensor]]:
+    """Of this worker's shards."""
+    size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(place.rank)
+    made = []
+    for _ in place.plays(cost.shards):
+        x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
+        label = torch.randint(10, (size,), generator=generator)
+        made.append({"x": (x if cost.hidden else x.byte()).to(place.device), "label": label.to(place.device)})
+    return made
+
+
+def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int) -> None:
+    """Seconds per step of both strategies, in every round of every cost; rank 0 writes them."""
+    place = place_of(rank, workers, f"file://{folder}/meeting-{workers}")
+    found = []
+    for cost in costs:
+        shards = microbatches(cost, place)
+        whole = {name: torch.cat([rows[name] for rows in shards]) for name in ("x", "label")}
+        batches: dict[str, Any] = {"ddp": whole, "exact": shards}
+        strategies = {}
+        for name in batches:
+            torch.manual_seed(0)
+            settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
+            task = task_of(cost)
+            strategies[name] = STRATEGIES[name](settings, task, task.model(), place)
+        seconds: dict[str, list[float]] = {"ddp": [], "exact": []}
+        for number in range(rounds):
+            for name in list(seconds)[:: 1 if number % 2 else -1]:
+                torch.use_deterministic_algorithms(name == "exact")
+                for step in range(cost.steps + 2):
+                    if step == 2:
+                        settled(place)
+                        started = time.perf_counter()
+                    strategies[name].step(batches[name], step, 1e-3, VOTES, measured=False)
+                settled(place)
+                seconds[name].append((time.perf_counter() - started) / cost.steps)
+        parameters = sum(parameter.numel() for parameter in strategies["ddp"].model.parameters())
+        found.append({"seconds": seconds, "parameters": parameters})
+    if rank == 0:
+        Path(f"{folder}/cost-{workers}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def settled(place: Place) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.synchronize(place.device)
+    dist.barrier()
+
+
+def cost_rows(costs: tuple[Cost, ...], rounds: int, folder: Path) -> list[Row]:
+    answers: dict[Cost, dict[str, Any]] = {}
+    for workers in sorted({cost.workers for cost in costs}):
+        chosen = [cost for cost in costs if cost.workers == workers]
+        mp.spawn(measure, (workers, str(folder), chosen, rounds), nprocs=workers)
+        answers.update(zip(chosen, json.loads((folder / f"cost-{workers}.json").read_text()), strict=True))
+    return [_cost_row(cost, **answers[cost]) for cost in costs]
+
+
+def _cost_row(cost: Cost, seconds: dict[str, list[float]], parameters: int) -> Row:
+    return {
+        "model": cost.model,
+        "parameters": parameters,
+        "workers": cost.workers,
+        "shards": cost.shards,
+        "rows": cost.rows,
+        "ddp, ms": 1_000 * statistics.median(seconds["ddp"]),
+        "exact, ms": 1_000 * statistics.median(seconds["exact"]),
+        "exact / ddp": statistics.median(mine / theirs for mine, theirs in zip(seconds["exact"], seconds["ddp"], strict=True)),
+    }
+
+
+def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ...]) -> list[Row]:
+    """How far models of other numbers of workers are from that of one, after so many steps, by strategy."""
+    have_data(home)
+    cases = {
+        "digits": Case("digits"),
+        "digits, without dropout": Case("digits", {"task.dropout": 0}),
+        "adult": Case("adult"),
+        "adult, without dropout": Case("adult", {"task.dropout": 0}),
+    }
+    named = [(name, strategy, number) for name in cases for strategy in ("ddp", "exact") for number in workers]
+    jobs = [(cases[name].config(home, strategy=strategy, epochs=1_000, max_steps=steps), number) for name, strategy, number in named]
+    models = {key: from_bytes(content) for key, (_, content, _) in zip(named, fit_all(jobs, folder), strict=True)}
+    rows: list[Row] = []
+    for name, strategy, number in named:
+        if number != 1:
+            one, other = models[name, strategy, 1], models[name, strategy, number]
+            first, second = (torch.cat([values.flatten().double() for values in found.values()]) for found in (one, other))
+            far = second - first
+            rows.append(
+                {
+                    "model": f"{name}, {steps} steps",
+                    "strategy": strategy,
+                    "workers": number,
+                    "largest difference": float(far.abs().max()),
+                    "norm of the difference / norm": float(far.norm() / first.norm()),
+                    "weights that differ": float((far != 0).double().mean()),
+                }
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=None, help="of the steps at which workers are killed")
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    seed = time.time_ns() % 10_000 if arguments.seed is None else arguments.seed
+    with tempfile.TemporaryDirectory(prefix="exact-", dir="/tmp") as temporary:
+        folder, home = Path(temporary), (arguments.home or Path(temporary)).absolute()
+        if arguments.matrix:
+            steps = 10 if arguments.small else arguments.steps
+            tables = {f"first digits of the model's digest by workers, kills of seed {seed}": matrix(home, folder, steps, seed)}
+        else:
+            costs, rounds, workers = (SMALL_COSTS, 1, (1, 2)) if arguments.small else (COSTS, arguments.rounds, (1, 2, 4, 8))
+            tables = {f"seconds of a step, medians of {rounds} rounds": cost_rows(costs, rounds, folder)}
+            tables["models beside that of one worker"] = difference_rows(home, folder / "models", 4 if arguments.small else 100, workers)
+    for title, rows in tables.items():
+        show(title, rows)
+    print(save("exact-matrix" if arguments.matrix else "exact", tables, versions_of("torch", "pyarrow"), arguments.results))
+    sys.exit(any(row.get("identical") == "NO" for rows in tables.values() for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The promise of strategy `exact` on real data: one model for every number of workers, and through kills and resizes.
+
+Plain processes that meet over Gloo, or over NCCL where each has a GPU; more processes than GPUs share them.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from report import Row
+
+from pipelines.config import Config, load, parse
+from pipelines.config.load import with_absolute_paths
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.strategy import strategy_of
+from pipelines.train.weights import model_digest, to_bytes, weights_of
+
+ROOT = Path(__file__).parents[1]
+WORKERS = (1, 2, 3, 4, 5, 8)
+RESIZED = (3, 2, 5, 4)
+"""Workers before the first kill, after it, and so on."""
+LIMIT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline of conf/, with settings by dotted key."""
+
+    pipeline: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def config(self, home: Path, **train: Any) -> Config:
+        settings = {**self.settings, **{f"train.{name}": value for name, value in train.items()}}
+        return with_absolute_paths(load(ROOT / "conf" / f"{self.pipeline}.yaml", settings), home)
+
+
+CASES = {
+    "digits, convolutions, dropout, adamw": Case("digits"),
+    "digits, ResNet-18: batch norm, dropout, sgd": Case(
+        "digits", {"task.network": "resnet18", "train.optimizer": "sgd", "train.lr": 0.05, "train.remainder": "keep"}
+    ),
+    "digits, accumulated, bf16, adamw": Case("digits", {"train.accumulate": 2, "train.precision": "bf16"}),
+    "adult, embeddings, dropout, adamw": Case("adult"),
+    "adult, batch norm, sgd, accumulated, clipped": Case(
+        "adult",
+        {"task.batch_norm": True, "train.optimizer": "sgd", "train.lr": 0.05, "train.accumulate": 3, "train.clip_norm": 0.5},
+    ),
+    "adult, bf16, sgd, 12 shards": Case(
+        "adult", {"train.optimizer": "sgd", "train.lr": 0.05, "train.precision": "bf16", "train.shards": 12, "train.global_batch": 516}
+    ),
+}
+KILLED = "digits, convolutions, dropout, adamw"
+
+
+def have_data(home: Path) -> None:
+    """Make the dataset versions that are not there yet."""
+    for pipeline in sorted({case.pipeline for case in CASES.values()}):
+        if not (home / "data" / pipeline).exists():
+            environment = {**os.environ, "LOCKSTEP_HOME": str(home), "PYTHONPATH": str(ROOT)}
+            command = [sys.executable, str(ROOT / "jobs/etl.py"), str(ROOT / f"conf/{pipeline}.yaml")]
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+def place_of(rank: int, world_size: int, meeting: str) -> Place:
+    """Join the others, with a thread of the processor, or with a GPU, shared if there are fewer than workers."""
+    gpus = torch.cuda.device_count()
+    device = torch.device("cuda", rank % gpus) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    backend = "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world_size, timeout=timedelta(seconds=LIMIT_SECONDS))
+    return Place(rank, world_size, device)
+
+
+class Steps(Silent):
+    """Tells the parent how far rank 0 is."""
+
+    def __init__(self, reached: Any) -> None:
+        self._reached = reached
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self._reached.value = step
+
+
+def fit(place: Place, config: Config, folder: Path, hooks: Silent | None = None) -> tuple[str, bytes]:
+    """A run from its last checkpoint to its end: digest of the best epoch's model, and the model."""
+    torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, place)
+    checkpoints = Checkpoints(Folder(str(folder)), place, config.train.checkpoint.keep, LIMIT_SECONDS)
+    Loop(config, version, task, strategy, place, checkpoints, hooks or Silent()).run()
+    weights = weights_of(strategy.model)
+    return model_digest(weights), to_bytes(weights)
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """As it reaches another process: the class of a config is made where it is read."""
+    return config.model_dump(mode="json", by_alias=True)
+
+
+def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, bytes, float]]:
+    """Every config on its number of workers: digest, model and seconds. One group of processes does all, in turn, since
+    starting them takes longer than most runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mp.spawn(_turns, ([(plain(config), workers) for config, workers in jobs], folder), nprocs=max(workers for _, workers in jobs))
+    found = []
+    for number in range(len(jobs)):
+        about = json.loads((folder / f"{number}.json").read_text())
+        found.append((about["digest"], (folder / f"{number}.safetensors").read_bytes(), about["seconds"]))
+    return found
+
+
+def _turns(rank: int, jobs: list[tuple[dict[str, Any], int]], folder: Path) -> None:
+    for number, (values, workers) in enumerate(jobs):
+        if rank < workers:
+            place = place_of(rank, workers, f"file://{folder}/meeting-{number}")
+            started = time.perf_counter()
+            config = parse(values, "benchmark")
+            digest, content = fit(place, config, folder / f"run-{number}")
+            if rank == 0:
+                about = {"digest": digest, "seconds": time.perf_counter() - started}
+                (folder / f"{number}.safetensors").write_bytes(content)
+                (folder / f"{number}.json").write_text(json.dumps(about))
+                print(f"{number}: {config.name} on {workers} workers, {about['seconds']:.1f} s, {digest[:8]}", file=sys.stderr, flush=True)
+            dist.destroy_process_group()
+
+
+def fit_killed(config: Config, folder: Path, kills: list[int], chance: random.Random) -> str:
+    """A run on `RESIZED` workers, one of which gets SIGKILL at each of the steps `kills`; Ray ends the others likewise."""
+    folder.mkdir(parents=True)
+    context = mp.get_context("spawn")
+    for attempt, workers in enumerate(RESIZED):
+        reached = context.Value("i", 0)
+        members = [
+            context.Process(target=_member, args=(rank, workers, attempt, plain(config), folder, reached)) for rank in range(workers)
+        ]
+        for member in members:
+            member.start()
+        if attempt < len(kills):
+            while reached.value < kills[attempt]:
+                if not all(member.is_alive() for member in members):
+                    raise RuntimeError(f"a worker left by itself before step {kills[attempt]} of {workers} workers")
+                time.sleep(0.002)
+            _kill(chance.choice(members))
+            for member in members:
+                _kill(member)
+        for member in members:
+            member.join()
+    if any(member.exitcode for member in members):
+        raise RuntimeError(f"the last group of workers ended with {[member.exitcode for member in members]}")
+    return (folder / "digest").read_text()
+
+
+def _kill(member: SpawnProcess) -> None:
+    if member.pid is not None and member.is_alive():
+        os.kill(member.pid, signal.SIGKILL)
+
+
+def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folder: Path, reached: Any) -> None:
+    place = place_of(rank, workers, f"file://{folder}/meeting-{attempt}")
+    digest, _ = fit(place, parse(values, "benchmark"), folder / "run", Steps(reached))
+    if rank == 0:
+        (folder / "digest").write_text(digest)
+    dist.destroy_process_group()
+
+
+def matrix(home: Path, folder: Path, steps: int, seed: int) -> list[Row]:
+    """A row for every case: the digest by number of workers, and of the run that was killed."""
+    have_data(home)
+    configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps) for name, case in CASES.items()}
+    found = fit_all([(config, workers) for config in configs.values() for workers in WORKERS], folder)
+    rows: list[Row] = []
+    for name, case in CASES.items():
+        answers, found = found[: len(WORKERS)], found[len(WORKERS) :]
+        rows.append(_row(name, steps, {str(workers): digest for workers, (digest, _, _) in zip(WORKERS, answers, strict=True)}))
+        if name == KILLED:
+            chance = random.Random(seed)
+            kills = sorted(chance.sample(range(2, steps - 1), len(RESIZED) - 1))
+            config = case.config(home, strategy="exact", epochs=1_000, max_steps=steps, checkpoint={"every_steps": 2})
+            digest = fit_killed(config, folder / "killed", kills, chance)
+            killed = f"{name}; killed at steps {', '.join(map(str, kills))}, on {', then '.join(map(str, RESIZED))}"
+            rows.append(_row(killed, steps, {"1": answers[0][0], "killed and resized": digest}))
+    return rows
+
+
+def _row(name: str, steps: int, digests: dict[str, str]) -> Row:
+    same = len(set(digests.values())) == 1
+    return {"case": name, "steps": steps, **{key: digest[:8] for key, digest in digests.items()}, "identical": "yes" if same else "NO"}

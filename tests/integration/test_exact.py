@@ -1,0 +1,162 @@
+"""Strategy `exact` on real data: one model for any number of workers, through kills; and a verification that tells."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from pyspark.sql import SparkSession
+from raw import FOLDER, raw
+from test_train import once_at, workers
+from trainings import training
+
+from pipelines.config import Config, load
+from pipelines.errors import ConfigError, TrackingError, TrainingError
+from pipelines.etl.run import run
+from pipelines.train.run import Result, train
+from pipelines.train.verify import verify
+
+ROOT = Path(__file__).parents[2]
+STEPS = 3 * (12_000 // 64)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The datasets digits and adult, made from their real tables."""
+    raw("adult")
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCKSTEP_RAW", str(FOLDER))
+        for name in ("digits", "adult"):
+            settings = {"dataset.path": str(home / "data" / name), "tracking.uri": f"sqlite:///{home}/mlflow.db"}
+            run(load(ROOT / "conf" / f"{name}.yaml", settings))
+    return home
+
+
+@pytest.mark.timeout(600)
+def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tmp_path: Path) -> None:
+    """The short form of `benchmarks/exact.py --matrix`: digits and adult on 1, 2, 3, 4, 5 and 8 workers; one run killed
+    three times and resized."""
+    command = [sys.executable, ROOT / "benchmarks/exact.py", "--matrix", "--small", "--home", home, "--results", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKSTEP_RAW": str(FOLDER)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tables,) = json.loads(next(tmp_path.glob("exact-matrix-*.json")).read_text())["tables"].values()
+    for row in tables:
+        digests = [row[key] for key in ("1", "2", "3", "4", "5", "8", "killed and resized") if key in row]
+        assert len(digests) in (2, 6) and len(set(digests)) == 1, row
+    assert len({row["1"] for row in tables}) == len(tables) - 1, "the run that is killed is one of the others"
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> tuple[Config, Result]:
+    """A run on two workers, one of which was killed."""
+    folder = tmp_path_factory.mktemp("exact")
+    config = training(folder, rows=12_000, task={"dropout": 0.2}, strategy="exact", workers=2, checkpoint={"every_steps": 40})
+
+    def kill() -> None:
+        workers()[0].kill()
+
+    with once_at(config, 150, kill):
+        return config, train(config)
+
+
+def placed(config: Config, **settings: Any) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update=settings)})
+
+
+def everything(config: Config) -> dict[str, Any]:
+    """What a verification must leave as it is: MLflow's runs, and the folders of runs."""
+    client = MlflowClient(config.tracking.uri)
+    found = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    files = {file: file.stat().st_mtime_ns for file in Path(config.train.storage).rglob("*")}
+    return {"runs": [(run.info.run_id, run.info.status, run.data.metrics, run.data.tags) for run in found], "files": files}
+
+
+def test_p5_a_run_is_verified_on_other_workers(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
+    config, result = exact
+    before = everything(config)
+    assert verify(placed(config, workers=3), result.run_id)
+    told = capsys.readouterr().out
+    assert f"identical: the losses of {STEPS} steps" in told and f"the model {result.model_digest}" in told
+    after = everything(config)
+    assert after["runs"] == before["runs"]
+    folder = Path(config.train.storage)  # whose own time changes with the verification's folder in it
+    assert {**after["files"], folder: 0} == {**before["files"], folder: 0}
+
+
+def trail_of(config: Config) -> list[Path]:
+    return sorted(Path(config.train.storage).glob("*/trail/step-*.json"))
+
+
+@contextmanager
+def altered(file: Path, **values: Any) -> Iterator[None]:
+    content = file.read_text()
+    file.write_text(json.dumps({**json.loads(content), **values}))
+    yield
+    file.write_text(content)
+
+
+def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
+    config, result = exact
+    first, second, *_ = trail_of(config)
+    earlier, values = json.loads(first.read_text()), json.loads(second.read_text())
+    step = values["step"] - 1
+    losses = [*values["losses"][:-2], 1.25, values["losses"][-1]]
+    digests = {**values["digests"], "model.layers.2.weight": "0" * 64, "optimizer.state.layers.2.weight.exp_avg": "0" * 64}
+    with altered(second, losses=losses, digests=digests):
+        assert not verify(config, result.run_id)
+    told = capsys.readouterr().out
+    assert f"differs: step {step} is the first whose loss differs" in told and "and 1.25 in the run" in told
+    assert f"after step {values['step']} 2 tensors differ, first model.layers.2.weight; after step {earlier['step']} none did" in told
+
+
+def test_the_first_steps_can_be_verified_alone(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
+    config, result = exact
+    saved = json.loads(trail_of(config)[0].read_text())["step"]
+    assert verify(config, result.run_id, steps=saved + 3)
+    told = capsys.readouterr().out
+    assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in told
+    assert "the model " not in told
+
+
+@contextmanager
+def described(config: Config, run_id: str, tag: str, value: str) -> Iterator[None]:
+    client = MlflowClient(config.tracking.uri)
+    before = client.get_run(run_id).data.tags[tag]
+    client.set_tag(run_id, tag, value)
+    yield
+    client.set_tag(run_id, tag, before)
+
+
+def test_a_run_that_cannot_be_verified_is_an_error_that_says_why(exact: tuple[Config, Result]) -> None:
+    config, result = exact
+    with pytest.raises(TrackingError, match="has no run 0123; give the id of a training"):
+        verify(config, "0123")
+    with (
+        described(config, result.run_id, "strategy", "ddp"),
+        pytest.raises(TrainingError, match="was trained with strategy ddp, whose weights agree to rounding only"),
+    ):
+        verify(config, result.run_id)
+    with (
+        described(config, result.run_id, "dataset.digest", "f" * 64),
+        pytest.raises(TrainingError, match=r"was trained on dataset digest ffffffffffff, version 0000.*give the folder of the run's"),
+    ):
+        verify(config, result.run_id)
+    client = MlflowClient(config.tracking.uri)
+    client.update_run(result.run_id, "KILLED")
+    with pytest.raises(TrainingError, match="is KILLED; only a FINISHED run can be verified"):
+        verify(config, result.run_id)
+    client.update_run(result.run_id, "FINISHED")
+
+
+def test_a_config_of_another_model_is_refused(exact: tuple[Config, Result]) -> None:
+    config, result = exact
+    with pytest.raises(ConfigError, match=r"another config: train.lr is 0.5 and was 0.01; verify it with the config"):
+        verify(placed(config, lr=0.5), result.run_id)
