@@ -21,17 +21,6 @@ from pipelines.errors import ConfigError, DatasetError, QualityError, SourceErro
 from pipelines.etl.run import run
 
 
-class Pipeline:
-    """The pipeline of `people`, in a folder of its own."""
-
-    def __init__(self, folder: Path, uri: str) -> None:
-        self.folder, self.uri = folder, uri
-
-    def __call__(self, **overrides: Any) -> Config:
-        """The config with overrides; a dot of a key is written as two underscores."""
-        return load(write_pipeline(self.folder, self.uri), {key.replace("__", "."): value for key, value in overrides.items()})
-
-
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One tracking database, for making one takes seconds."""
@@ -39,14 +28,15 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, uri: str, spark: SparkSession) -> Pipeline:
-    return Pipeline(tmp_path, uri)
+def pipeline(tmp_path: Path, uri: str, spark: SparkSession) -> Path:
+    """The YAML file of the pipeline of `people`, in a folder of its own."""
+    return write_pipeline(tmp_path, uri)
 
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Version:
     """The pipeline's version, made once."""
-    config = Pipeline(tmp_path_factory.mktemp("people"), uri)()
+    config = load(write_pipeline(tmp_path_factory.mktemp("people"), uri))
     made = run(config)
     version = open_version(config.dataset.path, config.data_identity)
     assert version.manifest == made
@@ -114,8 +104,8 @@ def test_rows_keep_their_values_together_and_are_shuffled(version: Version) -> N
     assert sum(abs(after - before) == 1 for before, after in pairwise(ids)) < 20
 
 
-def test_a_second_run_finds_the_version_and_stops(pipeline: Pipeline, version: Version, caplog: pytest.LogCaptureFixture) -> None:
-    config = pipeline(dataset__path=str(Path(version.root).parent))
+def test_a_second_run_finds_the_version_and_stops(pipeline: Path, version: Version, caplog: pytest.LogCaptureFixture) -> None:
+    config = load(pipeline, {"dataset.path": str(Path(version.root).parent)})
     before = {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")}
     with caplog.at_level("INFO", "pipelines"):
         assert run(config) == version.manifest
@@ -123,17 +113,17 @@ def test_a_second_run_finds_the_version_and_stops(pipeline: Pipeline, version: V
     assert {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")} == before
 
 
-def test_p6_another_source_is_another_version(pipeline: Pipeline, version: Version) -> None:
-    config = pipeline()
-    with (pipeline.folder / "raw/0.csv").open("a") as raw:
+def test_p6_another_source_is_another_version(pipeline: Path, version: Version) -> None:
+    config = load(pipeline)
+    with (pipeline.parent / "raw/0.csv").open("a") as raw:
         raw.write("3000,44,1.8,Bonn,job 1,true\n")
     other = run(config)
     assert other.version != version.manifest.version and other.digest != version.manifest.digest
     assert other.identity == version.manifest.identity and other.rows_parsed == ROWS + 1
 
 
-def test_what_encoders_refuse_is_kept_with_its_reason(pipeline: Pipeline) -> None:
-    config = pipeline(dataset__features__height__impute="none", source__max_quarantined=0.03)
+def test_what_encoders_refuse_is_kept_with_its_reason(pipeline: Path) -> None:
+    config = load(pipeline, {"dataset.features.height.impute": "none", "source.max_quarantined": 0.03})
     manifest = run(config)
     refused = quarantined(open_version(config.dataset.path))
     assert manifest.quarantined == {"height: standardize cannot encode NULL": 60, "plausible age": 7}
@@ -144,25 +134,28 @@ def test_what_encoders_refuse_is_kept_with_its_reason(pipeline: Pipeline) -> Non
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"source__max_quarantined": 0.002}, ["7 of 3,000 rows were refused", "0.20%", '7 × plausible age, such as {"id":']),
+        ({"source.max_quarantined": 0.002}, ["7 of 3,000 rows were refused", "0.20%", '7 × plausible age, such as {"id":']),
         (
-            {"dataset__features__height__impute": "none", "source__max_quarantined": 0.01},
+            {"dataset.features.height.impute": "none", "source.max_quarantined": 0.01},
             ["67 of 3,000 rows were refused", "60 × height: standardize cannot encode NULL, such as {"],
         ),
     ],
 )
-def test_p8_too_many_refused_rows_leave_no_version(pipeline: Pipeline, overrides: dict[str, Any], words: list[str]) -> None:
-    config = pipeline(**overrides)
+def test_p8_too_many_refused_rows_leave_no_version(pipeline: Path, overrides: dict[str, Any], words: list[str]) -> None:
+    config = load(pipeline, overrides)
     with pytest.raises(QualityError) as raised:
         run(config)
     assert all(word in str(raised.value) for word in words)
     assert left_in(config) == []
 
 
-def test_a_column_that_the_query_does_not_give(pipeline: Pipeline) -> None:
-    config = pipeline(
-        dataset__features__age={"encoder": "standardize", "column": "agee"},
-        dataset__target={"rich": {"encoder": "binary", "column": "wealthy"}},
+def test_a_column_that_the_query_does_not_give(pipeline: Path) -> None:
+    config = load(
+        pipeline,
+        {
+            "dataset.features.age": {"encoder": "standardize", "column": "agee"},
+            "dataset.target": {"rich": {"encoder": "binary", "column": "wealthy"}},
+        },
     )
     with pytest.raises(ConfigError) as raised:
         run(config)
@@ -172,23 +165,23 @@ def test_a_column_that_the_query_does_not_give(pipeline: Pipeline) -> None:
     ]
 
 
-def test_a_split_that_gets_no_rows(pipeline: Pipeline) -> None:
-    config = pipeline(source__query="SELECT *, 1 AS ratio FROM people WHERE id < 5")
+def test_a_split_that_gets_no_rows(pipeline: Path) -> None:
+    config = load(pipeline, {"source.query": "SELECT *, 1 AS ratio FROM people WHERE id < 5"})
     with pytest.raises(SourceError, match=r"no row is left for .*; give more rows, or change dataset.split"):
         run(config)
     assert left_in(config) == []
 
 
-def test_p8_a_place_that_cannot_be_written_is_named(pipeline: Pipeline) -> None:
-    (pipeline.folder / "file").touch()
-    config = pipeline(dataset__path=str(pipeline.folder / "file/data"))
-    with pytest.raises(DatasetError, match=f"{pipeline.folder}/file/data/.*Not a directory"):
+def test_p8_a_place_that_cannot_be_written_is_named(pipeline: Path) -> None:
+    (pipeline.parent / "file").touch()
+    config = load(pipeline, {"dataset.path": str(pipeline.parent / "file/data")})
+    with pytest.raises(DatasetError, match=f"{pipeline.parent}/file/data/.*Not a directory"):
         run(config)
 
 
-def test_repeated_keys_and_columns_left_out(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_keys_and_columns_left_out(pipeline: Path, caplog: pytest.LogCaptureFixture) -> None:
     query = "SELECT *, 1 AS ratio, 2 AS unused FROM people UNION ALL SELECT *, 2 AS ratio, 2 FROM people WHERE id < 20"
-    config = pipeline(source__query=query)
+    config = load(pipeline, {"source.query": query})
     with caplog.at_level("INFO", "pipelines"):
         manifest = run(config)
     assert manifest.quarantined == {"plausible age": 8, "repeated key: id": 19}
@@ -196,11 +189,11 @@ def test_repeated_keys_and_columns_left_out(pipeline: Pipeline, caplog: pytest.L
     assert "columns of the query left out: unused" in caplog.messages
 
 
-def test_a_published_split_of_real_data_is_kept(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_published_split_of_real_data_is_kept(tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw("adult").parent))
-    config = load(
-        Path(__file__).parents[2] / "conf/adult.yaml", {"dataset.path": str(pipeline.folder / "adult"), "tracking.uri": pipeline.uri}
-    )
+    conf = Path(__file__).parents[2] / "conf/adult.yaml"
+    config = load(conf, {"dataset.path": str(tmp_path / "adult"), "tracking.uri": uri})
     manifest = run(config)
     assert manifest.splits["test"].rows == 16_281
     assert manifest.splits["train"].rows + manifest.splits["validation"].rows == 32_561
