@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
-BENCHMARKS ?= etl loader shuffle_quality train
+BENCHMARKS ?= etl loader shuffle_quality train exact
 
 installed := $(VENV)/installed
 export PATH := $(abspath $(VENV))/bin:$(PATH)

@@ -160,7 +160,7 @@ def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ..
     for name, strategy, number in named:
         if number != 1:
             one, other = models[name, strategy, 1], models[name, strategy, number]
-            first, second = (torch.cat([values.flatten().double() for values in found.values()]) for found in (one, other))
+            first, second = (torch.cat([found[key].flatten().double() for key in sorted(one)]) for found in (one, other))
             far = second - first
             rows.append(
                 {
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--matrix", action="store_true")
     parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=None, help="of the steps at which workers are killed")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -194,7 +194,7 @@ def main() -> None:
         else:
             costs, rounds, workers = (SMALL_COSTS, 1, (1, 2)) if arguments.small else (COSTS, arguments.rounds, (1, 2, 4, 8))
             tables = {f"seconds of a step, medians of {rounds} rounds": cost_rows(costs, rounds, folder)}
-            tables["models beside that of one worker"] = difference_rows(home, folder / "models", 4 if arguments.small else 100, workers)
+            tables["models beside that of one worker"] = difference_rows(home, folder / "models", 4 if arguments.small else 40, workers)
     for title, rows in tables.items():
         show(title, rows)
     print(save("exact-matrix" if arguments.matrix else "exact", tables, versions_of("torch", "pyarrow"), arguments.results))

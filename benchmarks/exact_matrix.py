@@ -46,6 +46,8 @@ class Case:
 
     pipeline: str
     settings: dict[str, Any] = field(default_factory=dict)
+    slower: int = 1
+    """So many times fewer steps are taken."""
 
     def config(self, home: Path, **train: Any) -> Config:
         settings = {**self.settings, **{f"train.{name}": value for name, value in train.items()}}
@@ -55,7 +57,7 @@ class Case:
 CASES = {
     "digits, convolutions, dropout, adamw": Case("digits"),
     "digits, ResNet-18: batch norm, dropout, sgd": Case(
-        "digits", {"task.network": "resnet18", "train.optimizer": "sgd", "train.lr": 0.05, "train.remainder": "keep"}
+        "digits", {"task.network": "resnet18", "train.optimizer": "sgd", "train.lr": 0.05, "train.remainder": "keep"}, slower=3
     ),
     "digits, accumulated, bf16, adamw": Case("digits", {"train.accumulate": 2, "train.precision": "bf16"}),
     "adult, embeddings, dropout, adamw": Case("adult"),
@@ -187,12 +189,14 @@ def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folde
 def matrix(home: Path, folder: Path, steps: int, seed: int) -> list[Row]:
     """A row for every case: the digest by number of workers, and of the run that was killed."""
     have_data(home)
-    configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps) for name, case in CASES.items()}
+    configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps // case.slower) for name, case in CASES.items()}
     found = fit_all([(config, workers) for config in configs.values() for workers in WORKERS], folder)
     rows: list[Row] = []
     for name, case in CASES.items():
         answers, found = found[: len(WORKERS)], found[len(WORKERS) :]
-        rows.append(_row(name, steps, {str(workers): digest for workers, (digest, _, _) in zip(WORKERS, answers, strict=True)}))
+        rows.append(
+            _row(name, steps // case.slower, {str(workers): digest for workers, (digest, _, _) in zip(WORKERS, answers, strict=True)})
+        )
         if name == KILLED:
             chance = random.Random(seed)
             kills = sorted(chance.sample(range(2, steps - 1), len(RESIZED) - 1))

@@ -71,7 +71,7 @@ class Exact:
         return torch.cat([torch.stack([norm.double(), own_loss]), met[:3], met[4 : 4 + len(votes)]])
 
     def predict(self, batch: Batch) -> Tensor:
-        return self._update.predict(batch)
+        return self._update.predict(_aligned(batch))
 
     def settle(self) -> None:
         """Nothing: buffers are equal after every step."""
@@ -105,8 +105,7 @@ class Exact:
         rows = _rows(microbatch)
         parts = min(self._settings.accumulate, rows)
         for part in range(parts):
-            # Cloned, because a kernel may add in another order when memory is aligned in another way.
-            passed = {name: values.tensor_split(parts)[part].clone() for name, values in microbatch.items()}
+            passed = _aligned({name: values.tensor_split(parts)[part] for name, values in microbatch.items()})
             with self._precision.autocast(self._place.device.type):
                 loss, weight = self._task.loss(self.model, passed)
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
@@ -136,6 +135,11 @@ class Exact:
             if not buffer.is_floating_point() and bool((mean != mean.round()).any()):
                 raise TrainingError("a buffer of whole numbers rose differently from shard to shard; it has no mean: use strategy ddp")
             buffer.copy_(start.double().add_(mean.view_as(start)))
+
+
+def _aligned(batch: Batch) -> Batch:
+    """Copied out of what others' rows lie in too: a kernel may add in another order when memory is aligned in another way."""
+    return {name: values.clone() for name, values in batch.items()}
 
 
 def _rows(microbatch: Batch) -> int:
