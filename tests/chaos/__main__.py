@@ -1,6 +1,6 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic nan etl fuzz cost] [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
 """
 
 import argparse
@@ -32,31 +32,34 @@ ETL_COUNTS = dict(zip(etl.FAULTS, (3, 1, 1, 3, 2, 1, 2, 1), strict=True))
 FUZZ_FAULTS = 2_000
 
 
-def run_training(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     named = [kind for kind, count in zip(FAULTS, COUNTS[name], strict=True) for _ in range(count)]
-    case = training.disturbed(training.Case(name, SETTINGS[name], named), FAULTS, seed, folder)
+    case = training.disturbed(training.Case(name, SETTINGS[name], named), FAULTS, seed, folder, seconds)
     return {"faults": fault_rows(name, case.outcomes, case.result), "trainings": [training_row(case)]}, training.is_sound(case)
 
 
-def run_nan(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     with closing(Nodes()) as nodes:
         outcomes = [nan.poisoned(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
-def run_etl(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     uri = f"sqlite:///{folder}/mlflow.db"
+    until = time.monotonic() + seconds
     whole = etl.undisturbed(folder / "undisturbed", uri)
     outcomes = []
     for fault, count in ETL_COUNTS.items():
         for number in range(count):
+            if time.monotonic() > until:
+                break
             outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, whole))
             print(f"{outcomes[-1].fault}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
     sound = all(outcome.recovered for outcome in outcomes)
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
-def run_fuzz(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+def run_fuzz(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     began = time.monotonic()
     found = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
     print("\n".join(found.bad), flush=True)
@@ -69,12 +72,12 @@ def run_fuzz(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
     return {"fuzz": [*rows, {**total, **{end: sum(row[end] for row in rows) for end in sorted(ends)}}]}, not found.bad
 
 
-def run_cost(name: str, seed: int, folder: Path) -> tuple[Tables, bool]:
+def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     found = cost.checkpoint_cost(folder, seconds=32.0, rounds=3)
     return {"cost of a checkpoint every 10 s": [{"measured": "share of throughput", **found}]}, found["share"] < 0.03
 
 
-CASES: dict[str, Callable[[str, int, Path], tuple[Tables, bool]]] = {
+CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     **dict.fromkeys(COUNTS, run_training),
     "nan": run_nan,
     "etl": run_etl,
@@ -102,6 +105,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--seconds", type=float, default=900.0, help="of a case, after which no more faults are caused")
     parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended
@@ -113,7 +117,7 @@ def main() -> None:
     for case in arguments.cases:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-            new, fine = CASES[case](case, arguments.seed, Path(folder))
+            new, fine = CASES[case](case, arguments.seed, Path(folder), arguments.seconds)
         print(f"{case}: {'sound' if fine else 'NOT SOUND'}, {time.monotonic() - began:.0f} s", flush=True)
         tables, sound = merged(tables, new, case), sound and fine
         save("chaos", tables, versions, arguments.results)

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 from ray_head import free_port, of_session
@@ -86,7 +88,8 @@ class Nodes:
         """For whoever is to be let in."""
         self._all: list[Job] = []
         self._ray("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder.name}")
-        self.nodes = [self._node(), self._node()]
+        with ThreadPoolExecutor(2) as both:
+            self.nodes = list(both.map(lambda _: self._node(), range(2)))
 
     def _node(self) -> Job:
         return self._ray(f"--address={self.address}", "--num-cpus=1")
@@ -96,7 +99,7 @@ class Nodes:
         own = ["--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--object-store-memory={STORE_BYTES}"]
         command = ["-c", "from ray.scripts.scripts import main; main()", "start", *own, *options]
         for _ in range(3):
-            node = Job(command, Path(self._folder.name, f"node-{len(self._all)}.log"), **self.variables)
+            node = Job(command, Path(self._folder.name, f"node-{uuid4().hex[:6]}.log"), **self.variables)
             self._all.append(node)
             while node.ended is None:
                 if "Ray runtime started" in node.log.read_text(errors="replace"):
