@@ -25,6 +25,7 @@ def trainer_of(
 ) -> TorchTrainer:
     """A trainer whose workers call `work` with an Assignment under `assignment`, and with what is given besides."""
     settings = config.train
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nobody here listens to it
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # A group that shrinks may first be started on a machine that is just gone.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
