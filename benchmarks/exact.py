@@ -1,10 +1,12 @@
 """What strategy `exact` costs, and what it gives: its steps beside those of `ddp`, and the models of both by workers.
 
-    python benchmarks/exact.py [--small] [--home FOLDER] [--results FOLDER]              cost, and ddp's own differences
-    python benchmarks/exact.py --matrix [--steps 40] [--seed N] [--small] [--home FOLDER]    one digest for all workers
+    python benchmarks/exact.py [--tables cost differences matrix] [--small] [--home FOLDER] [--results FOLDER]
 
-A step is timed without data loading, which is the same for both; who goes first changes with the round. `--home` is the
-folder of the datasets digits and adult, which are made if they are not there.
+1. `cost`: a step's time without data loading, which is the same for both; who goes first changes with the round.
+2. `differences`: how far models of other numbers of workers are from that of one worker, by strategy.
+3. `matrix`: the digests of `exact` by number of workers, and of a run that is killed and resized. Exit code 1 if they differ.
+
+`--home` is the folder of the datasets digits and adult, which are made if they are not there.
 """
 
 import argparse
@@ -37,6 +39,7 @@ from pipelines.train.weights import from_bytes
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 VOTES = (0.0, 0.0, 0.0)
+TABLES = ("cost", "differences", "matrix")
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ..
             far = second - first
             rows.append(
                 {
-                    "model": f"{name}, {steps} steps",
+                    "model": name,
                     "strategy": strategy,
                     "workers": number,
                     "largest difference": float(far.abs().max()),
@@ -177,28 +180,36 @@ def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ..
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--tables", nargs="*", choices=TABLES, default=TABLES)
     parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="of every run")
+    parser.add_argument("--rounds", type=int, default=3, help="of every timing")
     parser.add_argument("--seed", type=int, default=None, help="of the steps at which workers are killed")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    seed = time.time_ns() % 10_000 if arguments.seed is None else arguments.seed
+    same = True
     with tempfile.TemporaryDirectory(prefix="exact-", dir="/tmp") as temporary:
-        folder, home = Path(temporary), (arguments.home or Path(temporary)).absolute()
-        if arguments.matrix:
-            steps = 10 if arguments.small else arguments.steps
-            tables = {f"first digits of the model's digest by workers, kills of seed {seed}": matrix(home, folder, steps, seed)}
-        else:
-            costs, rounds, workers = (SMALL_COSTS, 1, (1, 2)) if arguments.small else (COSTS, arguments.rounds, (1, 2, 4, 8))
-            tables = {f"seconds of a step, medians of {rounds} rounds": cost_rows(costs, rounds, folder)}
-            tables["models beside that of one worker"] = difference_rows(home, folder / "models", 4 if arguments.small else 40, workers)
-    for title, rows in tables.items():
-        show(title, rows)
-    print(save("exact-matrix" if arguments.matrix else "exact", tables, versions_of("torch", "pyarrow"), arguments.results))
-    sys.exit(any(row.get("identical") == "NO" for rows in tables.values() for row in rows))
+        for table in arguments.tables:
+            title, rows = made(table, arguments, Path(temporary))
+            show(title, rows)
+            print(save(f"exact-{table}", {title: rows}, versions_of("torch", "pyarrow"), arguments.results))
+            same = same and all(row.get("identical") != "NO" for row in rows)
+    sys.exit(not same)
+
+
+def made(table: str, arguments: argparse.Namespace, folder: Path) -> tuple[str, list[Row]]:
+    """A table's title and rows."""
+    home, small = (arguments.home or folder).absolute(), arguments.small
+    if table == "cost":
+        rounds = 1 if small else arguments.rounds
+        return f"seconds of a step, medians of {rounds} rounds", cost_rows(SMALL_COSTS if small else COSTS, rounds, folder)
+    if table == "differences":
+        workers, steps = ((1, 2), 4) if small else ((1, 2, 4, 8), arguments.steps)
+        return f"models beside that of one worker, after {steps} steps", difference_rows(home, folder / table, steps, workers)
+    seed = time.time_ns() % 10_000 if arguments.seed is None else arguments.seed
+    rows = matrix(home, folder / table, 10 if small else arguments.steps, seed)
+    return f"first digits of the model's digest by workers, kills of seed {seed}", rows
 
 
 if __name__ == "__main__":
