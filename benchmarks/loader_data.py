@@ -23,14 +23,16 @@ class Kind:
     rows: int
     small_rows: int
     batch: int
+    row_group_bytes: int
+    """Small enough for 16 row groups a shard, so that none is sliced: without a cache each slice decodes all of it."""
 
 
 KINDS = {
-    "narrow": Kind((), "", 4_000_000, 100_000, 4_096),
-    "image 28x28": Kind((28, 28), "uint8", 200_000, 10_000, 1_024),
-    "image 3x224x224": Kind((3, 224, 224), "uint8", 1_000, 64, 64),
-    "tokens int32": Kind((1_024,), "int32", 40_000, 2_000, 512),
-    "tokens uint16": Kind((1_024,), "uint16", 80_000, 2_000, 512),
+    "narrow": Kind((), "", 4_000_000, 100_000, 4_096, 2**22),
+    "image 28x28": Kind((28, 28), "uint8", 200_000, 10_000, 1_024, 2**20),
+    "image 3x224x224": Kind((3, 224, 224), "uint8", 1_000, 64, 64, 2**24),
+    "tokens int32": Kind((1_024,), "int32", 40_000, 2_000, 512, 2**20),
+    "tokens uint16": Kind((1_024,), "uint16", 80_000, 2_000, 512, 2**20),
 }
 
 

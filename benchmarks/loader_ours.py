@@ -29,7 +29,7 @@ from pipelines.loader.windows import Windows
 SHARDS = 8
 
 
-def write(kind: str, folder: str, rows: int, row_group_bytes: int = 2**24) -> Result:
+def write(kind: str, folder: str, rows: int, row_group_bytes: int) -> Result:
     """Write the rows as a version, in PARTS parts as `jobs/etl.py` would: LZ4, page checksums, digested row groups."""
     parts = [loader_data.part(kind, np.random.default_rng(number), rows // loader_data.PARTS) for number in range(loader_data.PARTS)]
     version = write_version(folder, {"train": parts}, row_group_bytes=row_group_bytes)
@@ -115,7 +115,7 @@ def _peak_bytes() -> int:
 def planning(row_groups: int, share: float) -> Result:
     """Seconds for the parts of a start inside an epoch over so many row groups of about 100,000 rows; nothing is decoded."""
     with tempfile.TemporaryDirectory() as folder:
-        write("narrow", f"{folder}/one", 4_096)
+        write("narrow", f"{folder}/one", 4_096, 2**24)
         version = open_version(f"{folder}/one")
         one, sizes = version.row_groups[0], np.random.default_rng(0).integers(50_000, 150_000, row_groups)
         groups = [replace(one, index=number, rows=int(rows)) for number, rows in enumerate(sizes)]
@@ -127,8 +127,8 @@ def planning(row_groups: int, share: float) -> Result:
         opening, _ = _timed(lambda: open_version(f"{folder}/many").of_split("train"))
     planned, (epoch, shards) = _timed(lambda: _plan(sizes))
     position = int(share * epoch.steps) * epoch.order.microbatch
-    reader = SimpleNamespace(row_bytes=one.bytes // one.rows)
-    placed, windows = _timed(lambda: Windows(reader, None, shards, position, ahead_bytes=0, threads=1))
+    reader, memory = SimpleNamespace(row_bytes=one.bytes // one.rows), SimpleNamespace(blocks=[], chunk=None)
+    placed, windows = _timed(lambda: Windows(reader, memory, shards, position, ahead_bytes=0, threads=1))
     windows.close()
     return {"open_seconds": opening, "plan_seconds": planned, "place_seconds": placed}
 

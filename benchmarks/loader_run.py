@@ -45,7 +45,7 @@ def peers_versions(*packages: str) -> dict[str, str]:
     return dict(zip((f"{package} (peers)" for package in packages), found.stdout.split(), strict=True))
 
 
-def measure(script: str, name: str, *, cores: int, limit_seconds: float = 240, **arguments: Any) -> dict[str, Any]:
+def measure(script: str, name: str, *, cores: int, limit_seconds: float = 100, **arguments: Any) -> dict[str, Any]:
     """The measurement's result, and `memory_bytes`: the most that its processes held privately at one time.
 
     A measurement that fails or takes longer gives {} and says why on stderr.

@@ -20,7 +20,7 @@ from pipelines.loader.chunks import Chunk, chunks
 from pipelines.loader.order import ORDER_VERSION, Epoch, Order
 from pipelines.loader.reader import Reader
 from pipelines.loader.transfer import Transfer
-from pipelines.loader.windows import Cache, Windows
+from pipelines.loader.windows import Memory, Windows
 
 Batch = dict[str, Tensor]
 CHUNK_BYTES = 16 * 2**20
@@ -57,8 +57,7 @@ class Loader:
         self.order = order
         self.plays = range(order.shards) if plays is None else plays
         self._reader = Reader(version, split)
-        self._row_numbers, self._device, self._threads = row_numbers, torch.device(device), threads
-        self._prefetch_bytes = prefetch_bytes
+        self._prefetch_bytes, self._threads = prefetch_bytes, threads
         self.rows = int(self._reader.group_rows.sum())
         self.steps_per_epoch = order.steps(self.rows)
         self.remainder_rows = order.remainder_rows(self.rows) if order.remainder == "drop" else 0
@@ -66,17 +65,20 @@ class Loader:
         self.wait_seconds = 0.0
         """How long the caller has waited for batches, in all."""
         self._epoch, self._step = 0, 0
-        self._to_device = Transfer(self._device)
-        fits = self._reader.decoded_bytes <= cache_bytes
-        self._cache = Cache(self._reader, _cache_device(self._device, self._reader.decoded_bytes)) if fits else None
+        self._to_device = Transfer(torch.device(device))
+        self._memory = Memory(self._reader, row_numbers, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
 
     @property
     def memory_bound_bytes(self) -> int:
-        """Decoded rows held at most: the cache, or a window per shard; and what is read ahead. Not the dataset's size."""
+        """Decoded rows held at most: the cache, or a window per shard; what is read ahead; what threads are working on.
+
+        Without a cache it does not depend on the dataset's size.
+        """
         largest = int(self._reader.group_rows.max()) * self._reader.row_bytes
         window = (self.order.window + 1) * largest
-        held = self._reader.decoded_bytes if self._cache is not None else len(self.plays) * window
-        return held + self._prefetch_bytes + window + (self._threads + 1) * largest + 2 * max(CHUNK_BYTES, self._batch_bytes)
+        held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.plays) * window
+        at_work = window + self._threads * (window + 2 * largest) + 3 * max(CHUNK_BYTES, self._batch_bytes)
+        return held + self._prefetch_bytes + at_work
 
     def state_dict(self) -> dict[str, int]:
         """The position of the next batch."""
@@ -152,15 +154,14 @@ class Loader:
             shards = {shard: epoch.shard(shard) for shard in plays}
             windows = Windows(
                 self._reader,
-                self._cache,
+                self._memory,
                 shards,
                 step * self.order.microbatch,
                 ahead_bytes=self._prefetch_bytes // 2,
                 threads=self._threads,
-                pin=self._device.type == "cuda",
             )
             with closing(windows):
-                for chunk in chunks(epoch, shards, windows, step, CHUNK_BYTES, self._row_numbers):
+                for chunk in chunks(epoch, shards, windows, step, CHUNK_BYTES):
                     if stop.is_set():
                         return
                     ready.put(self._to_device(chunk))
@@ -172,10 +173,3 @@ class Loader:
 def _drain(ready: "queue.Queue[Any]") -> None:
     while not ready.empty():
         ready.get_nowait()
-
-
-def _cache_device(device: torch.device, decoded_bytes: int) -> torch.device:
-    """On the GPU if the split takes at most half of what is free there; the model needs the rest."""
-    if device.type == "cuda" and decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2:
-        return device
-    return torch.device("cpu")

@@ -18,5 +18,5 @@ class Transfer:
         # A chunk gathered on the GPU was gathered on the default stream: the event below must come after it.
         self._stream.wait_stream(torch.cuda.default_stream(self._device))
         with torch.cuda.stream(self._stream):
-            columns = {name: values.to(self._device, non_blocking=True) for name, values in chunk.columns.items()}
-            return Chunk(columns, chunk.steps, self._stream.record_event())
+            values = [block.to(self._device, non_blocking=True) for block in chunk.values]
+            return Chunk(chunk.blocks, values, self._stream.record_event())

@@ -3,43 +3,52 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.loader.order import Shard
+from pipelines.loader.blocks import Block, Buffers, allocate, blocks_of
+from pipelines.loader.order import Pieces, Shard
 from pipelines.loader.reader import Reader
 
-ROW_NUMBERS = "row_number"
-"""Name under which a batch carries its rows' numbers within the split, on request."""
+Window = list[Tensor]
+"""A window's rows in the order in which they are visited: of each block, shape (columns, rows, *shape)."""
 
 
-def carried(values: np.ndarray) -> np.ndarray:
-    """torch gathers no uint16; the same bytes are moved as int16."""
-    return values.view(np.int16) if values.dtype == np.uint16 else values
+class Memory:
+    """What windows and chunks are made in, from one epoch to the next; with a split that fits, all of its rows."""
 
+    def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
+        self.stored, self.blocks = blocks_of(reader.columns), blocks_of(reader.columns, row_numbers)
+        self.row_bytes = reader.row_bytes
+        on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
+        self.device = device if on_gpu else torch.device("cpu")
+        """Of windows and chunks. The GPU if it has twice the room that the split takes; the model needs the rest."""
+        self._pin = device.type == "cuda" and not on_gpu
+        self._windows, self._chunks, self._laid = Buffers(), Buffers(), Buffers()
+        self.cache = Cache(reader, self.stored, self.device) if cached else None
 
-class Window(NamedTuple):
-    """A window's rows, in the order in which they are visited."""
+    def window(self, rows: int) -> list[Tensor]:
+        return self._windows.empty(self.blocks, rows) if self.device.type == "cpu" else allocate(self.blocks, rows, self.device)
 
-    rows: dict[str, Tensor]
-    """Tensor columns, of shape (rows, *column.shape)."""
-    numbers: Tensor
-    """The rows' numbers within the split, shape (rows,), int64."""
+    def chunk(self, rows: int) -> list[Tensor]:
+        if self._pin or self.device.type == "cuda":
+            return allocate(self.blocks, rows, self.device, self._pin)
+        return self._chunks.empty(self.blocks, rows)
+
+    def laid(self, rows: int) -> list[Tensor]:
+        """For rows as they are stored, before their permutation."""
+        return self._laid.empty(self.stored, rows)
 
 
 class Cache:
     """The whole split in memory, decoded row group by row group as it is first asked for."""
 
-    def __init__(self, reader: Reader, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, reader: Reader, blocks: list[Block], device: torch.device) -> None:
+        self._reader, self._blocks = reader, blocks
         rows = int(reader.group_rows.sum())
-        self.rows = {
-            column.name: torch.from_numpy(carried(np.empty((rows, *column.shape), column.dtype))).to(device) for column in reader.columns
-        }
-        self._reader = reader
+        self.rows = Buffers().empty(blocks, rows) if device.type == "cpu" else allocate(blocks, rows, device)
         self._first_row = np.cumsum(reader.group_rows) - reader.group_rows
         self._filled = np.zeros(len(reader.groups), bool)
         self._locks = [Lock() for _ in reader.groups]
@@ -47,16 +56,21 @@ class Cache:
     def fill(self, groups: np.ndarray) -> None:
         for number in np.unique(groups).tolist():
             with self._locks[number]:
-                if self._filled[number]:
-                    continue
-                start = int(self._first_row[number])
-                for name, values in self._reader.read(number).items():
-                    target = self.rows[name][start : start + len(values)]
-                    if target.is_cpu:
-                        target.numpy()[:] = carried(values)
-                    else:
-                        target.copy_(torch.from_numpy(carried(values).copy()))
-                self._filled[number] = True
+                if not self._filled[number]:
+                    start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
+                    lay(self._reader.read(number), self._blocks, self.rows, slice(0, rows), start)
+                    self._filled[number] = True
+
+
+def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
+    """Copy some rows of decoded columns into the blocks that hold them, from row `at` on."""
+    for block, target in zip(blocks, targets, strict=True):
+        for name, lane in zip(block.names, target, strict=True):
+            values = columns[name][rows]
+            if lane.is_cpu:
+                lane.numpy()[at : at + len(values)] = values.view(lane.numpy().dtype)
+            else:
+                lane[at : at + len(values)] = torch.from_numpy(values.copy()).view(lane.dtype)
 
 
 @dataclass(frozen=True)
@@ -71,20 +85,11 @@ class _Due:
 class Windows:
     """Hands out the windows of several shards, in the order of need, while later ones are being decoded."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        cache: Cache | None,
-        shards: dict[int, Shard],
-        start: int,
-        *,
-        ahead_bytes: int,
-        threads: int,
-        pin: bool = False,
-    ) -> None:
-        """`start` is the row of every shard at which reading begins; `pin` makes `empty` give pinned memory."""
-        self._reader, self._cache, self._shards, self._ahead_bytes = reader, cache, shards, ahead_bytes
+    def __init__(self, reader: Reader, memory: Memory, shards: dict[int, Shard], start: int, *, ahead_bytes: int, threads: int) -> None:
+        """`start` is the row of every shard at which reading begins."""
+        self._reader, self._memory, self._shards, self._ahead_bytes = reader, memory, shards, ahead_bytes
         self.row_bytes = reader.row_bytes
+        self.blocks, self.for_chunk = memory.blocks, memory.chunk
         due = []
         for number, shard in shards.items():
             first = shard.find(start)[0] if start < shard.rows else len(shard.windows)
@@ -92,7 +97,6 @@ class Windows:
             due += [_Due(int(starts[window]), number, window) for window in range(first, len(shard.windows))]
         self._due = sorted(due, key=lambda window: (window.position, window.shard))
         self._next = 0
-        self._pin = pin
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
@@ -106,24 +110,6 @@ class Windows:
         while self._next < len(self._due) and self._waiting_bytes < self._ahead_bytes:
             self._launch()
         return decoded
-
-    def empty(self, shape: tuple[int, ...], row_numbers: bool) -> dict[str, Tensor]:
-        """Tensors to gather rows into, of shape (*shape, *column.shape), where the rows are."""
-        device = self._cache.device if self._cache else torch.device("cpu")
-        dtypes = {
-            column.name: (torch.from_numpy(carried(np.empty(0, column.dtype))).dtype, column.shape) for column in self._reader.columns
-        }
-        if row_numbers:
-            dtypes[ROW_NUMBERS] = (torch.int64, ())
-        pin = self._pin and device.type == "cpu"
-        return {name: torch.empty((*shape, *inner), dtype=dtype, device=device, pin_memory=pin) for name, (dtype, inner) in dtypes.items()}
-
-    def restored(self, gathered: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors with the dtypes of their columns."""
-        for column in self._reader.columns:
-            if column.dtype == "uint16":
-                gathered[column.name] = gathered[column.name].view(torch.uint16)
-        return gathered
 
     def close(self) -> None:
         """Let running decodes end and drop the others."""
@@ -140,21 +126,27 @@ class Windows:
 
     def _decode(self, shard: Shard, window: int) -> Window:
         """Permuting a column of a window at a time stays in the processor's cache; a batch at a time would not."""
-        permutation = shard.permutation(window)
-        numbers = torch.from_numpy(shard.row_numbers(window)[permutation])
-        if self._cache is not None:
-            self._cache.fill(shard.windows[window].group)
-            rows, index = self._cache.rows, numbers.to(self._cache.device)
+        memory, rows = self._memory, int(shard.window_rows[window])
+        index = shard.permutation(window)
+        visited = memory.window(rows)
+        if memory.cache is not None or len(memory.blocks) > len(memory.stored):
+            numbers = shard.row_numbers(window)[index]
+        if memory.cache is not None:
+            memory.cache.fill(shard.windows[window].group)
+            stored, index = memory.cache.rows, numbers
         else:
-            rows, index = self._laid_end_to_end(shard, window), torch.from_numpy(permutation)
-        return Window({name: values.index_select(0, index) for name, values in rows.items()}, numbers)
+            stored = self._laid_end_to_end(shard.windows[window], rows)
+        at = torch.from_numpy(index).to(memory.device)
+        for source, target in zip(stored, visited, strict=False):
+            for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
+                torch.index_select(lane, 0, at, out=gathered)
+        if len(memory.blocks) > len(memory.stored):
+            visited[-1][0] = torch.from_numpy(numbers)
+        return visited
 
-    def _laid_end_to_end(self, shard: Shard, window: int) -> dict[str, Tensor]:
-        pieces, rows = shard.windows[window], int(shard.window_rows[window])
-        joined = {column.name: np.empty((rows, *column.shape), column.dtype) for column in self._reader.columns}
-        end = 0
+    def _laid_end_to_end(self, pieces: Pieces, rows: int) -> list[Tensor]:
+        laid, end = self._memory.laid(rows), 0
         for group, start, count in zip(*(values.tolist() for values in (pieces.group, pieces.start, pieces.rows)), strict=True):
-            for name, values in self._reader.read(group).items():
-                joined[name][end : end + count] = values[start : start + count]
+            lay(self._reader.read(group), self._memory.stored, laid, slice(start, start + count), end)
             end += count
-        return {name: torch.from_numpy(carried(values)) for name, values in joined.items()}
+        return laid
