@@ -100,6 +100,9 @@ class WitnessReports(Reports):
     def epoch(self, number: int) -> None:
         self._progress = {**self._progress, "epoch": number}
 
+    def saved(self, step: int, path: str) -> None:
+        """Ray need not know: a verification that loses a worker is over."""
+
     def asked_to_stop(self) -> bool:
         super().asked_to_stop()
         if self._is_first and time.monotonic() - self._looked > _LOOK_SECONDS:
