@@ -6,8 +6,10 @@ is under test is asked for it. The number of a row is its feature x7.
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +38,14 @@ class Net(nn.Module):
         return self.layers(torch.stack([batch[name].float() for name in self.names], dim=1))
 
 
+def _is_rehearsal() -> bool:
+    """Whether strategy `exact` only compares two passes, before the first step, whose gradients it throws away."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_rehearsed":
+        frame = frame.f_back
+    return frame is not None
+
+
 class Recorded(Supervised):
     settings: Settings
     _file: int | None = None
@@ -47,7 +57,8 @@ class Recorded(Supervised):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         time.sleep(self.settings.step_seconds)
         loss, weight = super().loss(model, batch)
-        self._write({"step": int(model.steps), "rows": [int(number) for number in batch[NUMBER]], "loss": float(loss.detach())})
+        if not _is_rehearsal():
+            self._write({"step": int(model.steps), "rows": [int(number) for number in batch[NUMBER]], "loss": float(loss.detach())})
         return loss, weight
 
     def _open(self) -> None:
