@@ -5,6 +5,7 @@
     initial.safetensors   the driver: the weights to start from, where the config names some
     progress.json         rank 0, every second: how far it is
     stop                  the driver: save and leave
+    attempt               rank 0, when it starts: which group of workers the folder belongs to
     pulses/<rank>.json    every worker, twenty times in a timeout: where it is
     failure.json          a worker: an error that another attempt would meet again
     weights.safetensors   rank 0, at the end: the best epoch's
