@@ -7,6 +7,7 @@
 5. `training`   opens or continues the run of a training.
 6. `etl`        the run of an ETL.
 7. `system`     each node's own figures.
+8. `recorded`   what MLflow has of a training that is over.
 """
 
 from pipelines.tracking.client import check_host
