@@ -3,10 +3,13 @@
 from typing import Annotated, Any
 
 import tyro
-from pydantic import Discriminator, PositiveInt, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import Feature
-from pipelines.config.section import Fraction, Section
+from pipelines.config.section import Fraction, Section, Text
+
+# YAML has made dates of 2017-01-01 by now, and numbers of 300.
+Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 
 
 class ByFraction(Section):
@@ -29,7 +32,7 @@ class ByFraction(Section):
 class ByColumn(Section):
     """A column of the query says train, validation or test: for published splits."""
 
-    by: str
+    by: Text
     validation: Fraction = 0.0
     """Share of the rows marked `train` that a hash of their content moves to validation."""
 
@@ -37,16 +40,16 @@ class ByColumn(Section):
 class ByTime(Section):
     """Rows before `validation` train, rows before `test` validate, later ones test."""
 
-    time: str
+    time: Text
     """Column that is compared, in its own type."""
-    validation: str
+    validation: Moment
     """First value of the validation split, as a SQL literal is written: 2017-01-01."""
-    test: str
+    test: Moment
     """First value of the test split."""
 
 
 def _kind_of_split(value: Any) -> str:
-    keys = value if isinstance(value, dict) else vars(value)
+    keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     return "column" if "by" in keys else "time" if "time" in keys else "fraction"
 
 
@@ -59,9 +62,9 @@ Split = Annotated[
 class Dataset(Section):
     """The result of ETL: a folder of immutable versions."""
 
-    path: str
+    path: Text
     """Folder of the versions, or a URI of any file system pyarrow knows."""
-    key: tuple[str, ...] = ()
+    key: Annotated[tuple[Text, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = ()
     """Columns that identify a row: of rows that share a key one, chosen by content, is kept, and the others are quarantined.
     Without one, equal rows are kept."""
     split: tyro.conf.Suppress[Split] = ByFraction()

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
-from pipelines.config.section import Section
+from pipelines.config.section import Section, Seed
 
 
 class EncoderSettings(Section):
@@ -67,7 +67,7 @@ class Fourier(EncoderSettings):
     """The vector has twice as many entries."""
     scale: PositiveFloat = 1.0
     """Standard deviation of the frequencies, in cycles per standard deviation of the column."""
-    seed: int = 0
+    seed: Seed = 0
 
     def inputs(self, feature: str) -> tuple[str, ...]:
         return self.columns or super().inputs(feature)

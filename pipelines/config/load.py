@@ -21,6 +21,16 @@ from pipelines.config.pipeline import Config
 from pipelines.config.task import KINDS, settings_class
 from pipelines.errors import ConfigError
 
+# pydantic speaks of Python's types.
+_LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {name: value}"
+_WORDS = {
+    "tuple_type": _LIST,
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "union_tag_not_found": "`encoder` is missing, such as {encoder: standardize}",
+}
+
 
 def home() -> Path:
     """The folder in which relative paths start: LOCKSTEP_HOME, else the current one."""
@@ -41,6 +51,7 @@ def from_command_line(program: str, arguments: list[str]) -> Config:
             sys.exit(0)
         raise ConfigError(f"{usage}\n{program}: the YAML file of a pipeline comes first (got {arguments[0] if arguments else 'nothing'})")
     path, overrides = arguments[0], _overrides(arguments[1:])
+    sys.path.append(os.getcwd())  # where a task of one's own lies: of a script, Python only knows the folder of jobs
     config = load(path, overrides)
     if wants_help:
         tyro.cli(type(config), default=config, args=["--help"], prog=f"{program} {path}", config=(tyro.conf.FlagConversionOff,))
@@ -92,9 +103,19 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     )
 
 
+class _EachKeyOnce(yaml.SafeLoader):
+    """Of a key that is given twice, YAML's own loader takes the last and does not say so."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)}: given twice; leave one", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: str | Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(_with_environment(Path(path).read_text()))
+        values = yaml.load(_with_environment(Path(path).read_text()), _EachKeyOnce)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give the path of a pipeline's YAML file, such as conf/digits.yaml") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -140,10 +161,10 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
 
 def _line(fault: Any, model: type[Config], values: dict[str, Any], origin: str, flags: frozenset[str]) -> str:
     """One pydantic error as `file: dotted.key: message (got value)`."""
-    keys = _keys(fault["loc"], values)
+    keys = _keys(fault["loc"], values, missing=fault["type"] == "missing")
     dotted = ".".join(keys)
     where = f"--{dotted}" if dotted in flags else f"{origin}: {dotted}" if dotted else origin
-    message = fault["msg"].removeprefix("Value error, ")
+    message = _WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
     if fault["type"] == "extra_forbidden":
         known = _fields(model, keys[:-1])
         near = difflib.get_close_matches(keys[-1], known, n=1)
@@ -154,11 +175,11 @@ def _line(fault: Any, model: type[Config], values: dict[str, Any], origin: str, 
     return f"{where}: {message}" + ("" if isinstance(got, dict | list) or fault["type"] == "missing" else f" (got {got})")
 
 
-def _keys(location: tuple[str | int, ...], values: Any) -> list[str]:
+def _keys(location: tuple[str | int, ...], values: Any, missing: bool) -> list[str]:
     """pydantic's location without the names it adds for the members of a union."""
     keys = []
     for position, key in enumerate(location):
-        if isinstance(values, dict) and (key in values or position == len(location) - 1):
+        if isinstance(values, dict) and (key in values or (missing and position == len(location) - 1)):
             keys.append(str(key))
             values = values.get(key)
         elif isinstance(values, list) and isinstance(key, int):

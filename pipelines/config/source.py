@@ -1,10 +1,10 @@
 """`source`: the raw tables, the query over them, and what its rows must satisfy."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.section import Fraction, Section
+from pipelines.config.section import Fraction, Section, Text
 
 Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package"]
 
@@ -14,7 +14,7 @@ class Table(Section):
 
     format: Format
     """Spark's own formats; `idx` reads MNIST's files, `package` a file inside an installed Python package."""
-    path: str | tuple[str, ...]
+    path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
     ddl: str = Field("", alias="schema")
     """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""

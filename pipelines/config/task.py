@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from pipelines.config.section import Section
 
@@ -17,7 +17,7 @@ class TaskSettings(Section):
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported by the workers only."""
     kind: str
     """`tabular`, `vision`, or `module:Class` of your own settings."""
-    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """For a class target: `balanced` weighs a class by the inverse of its share in the training split."""
 
 
@@ -55,7 +55,7 @@ def settings_class(kind: str) -> type[TaskSettings]:
     if kind in KINDS:
         return KINDS[kind]
     module, _, name = kind.partition(":")
-    if not name:
+    if not name or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"task.kind is {kind!r}; it must be one of {', '.join(KINDS)}, or module:Class of your own settings")
     try:
         found = getattr(import_module(module), name)

@@ -1,15 +1,17 @@
 """`tracking`: where MLflow keeps the results."""
 
-from pipelines.config.section import Section
+from pydantic import PositiveFloat
+
+from pipelines.config.section import Section, Text
 
 
 class Tracking(Section):
     """MLflow's address and how the run is filed there."""
 
-    uri: str = "sqlite:///mlflow.db"
+    uri: Text = "sqlite:///mlflow.db"
     """A server's address, or an SQLite file for a single machine."""
     experiment: str = ""
     """By default the pipeline's name."""
     tags: dict[str, str] = {}
-    log_every_seconds: float = 5.0
+    log_every_seconds: PositiveFloat = 5.0
     """Training metrics are sent in batches, this often."""

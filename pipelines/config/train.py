@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from pipelines.config.section import Section
+from pipelines.config.section import Section, Seed, Text
 
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -39,12 +39,12 @@ class Train(Section):
     """A group of `[min, max]` workers looks so often whether it can grow; growing goes back to the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
     """A collective operation that takes longer ends the attempt with an error that names the worker it waited for."""
-    storage: str = "runs"
+    storage: Text = "runs"
     """Folder or URI of checkpoints."""
     checkpoint: Checkpoint = Checkpoint()
 
     # The order of rows.
-    seed: int = 0
+    seed: Seed = 0
     shards: Positive = 8
     """Logical workers: fixed for a run, while `workers` may be anything up to it."""
     global_batch: Positive = 512

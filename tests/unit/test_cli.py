@@ -1,5 +1,6 @@
 """The jobs' command lines as a user meets them: help and config errors answer at once, without a traceback."""
 
+import os
 import subprocess
 import sys
 import time
@@ -60,6 +61,19 @@ def test_a_wrong_key_in_a_file_is_one_line_and_exit_code_2(job: str, tmp_path: P
 def test_without_a_file_it_says_so(job: str) -> None:
     done = answer(job)
     assert done.returncode == 2 and "(got nothing)" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_task_of_one_s_own_is_found_in_the_working_folder(job: str, tmp_path: Path) -> None:
+    (tmp_path / "churn").mkdir()
+    settings = "from typing import ClassVar\nfrom pipelines.config import TaskSettings\n"
+    settings += "class Churn(TaskSettings):\n    implementation: ClassVar[str] = 'churn.task:Churn'\n    horizon: int = 30\n"
+    (tmp_path / "churn/settings.py").write_text(settings)
+    task = "{kind: churn.settings:Churn, horizon: 7}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, ROOT / job, ROOT / "conf/adult.yaml", "--task", task, "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "--task.horizon" in done.stdout
 
 
 def test_there_are_jobs() -> None:

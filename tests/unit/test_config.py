@@ -122,6 +122,16 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("train.workers", [1, 9], "train: workers is 9, more than the 8 shards; a worker plays at least one"),
         ("dataset.target", {}, "dataset: one target and at least one feature are needed (got 0 and 2)"),
         ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
+        ("train.lr", float("inf"), "train.lr: Input should be a finite number (got inf)"),
+        ("train.seed", -1, "train.seed: Input should be greater than or equal to 0 (got -1)"),
+        ("task.hidden", 256, "task.hidden: must be a list, such as [first, second] (got 256)"),
+        ("dataset.path", "", "dataset.path: String should have at least 1 character (got )"),
+        ("dataset.split", "random", "dataset.split: must be a mapping, such as {name: value} (got random)"),
+        ("dataset.split", None, "dataset.split: must be a mapping, such as {name: value} (got None)"),
+        ("dataset.split", {"train": 0.9}, "dataset.split: train + validation + test is 1.1; it must be 1"),
+        ("dataset.target", "rich", "dataset.target: must be a mapping, such as {name: value} (got rich)"),
+        ("dataset.features.age", {"impute": "mean"}, "dataset.features.age: `encoder` is missing, such as {encoder: standardize}"),
+        ("tracking.log_every_seconds", -1, "tracking.log_every_seconds: Input should be greater than 0 (got -1)"),
         ("name", "a b", "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]*$' (got a b)"),
     ],
 )
@@ -137,6 +147,22 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:
     (line,) = faults(changed(values, "dataset.split", {"train": 0.5, "validation": 0.1, "test": 0.1}))
     assert line.startswith("conf/x.yaml: dataset.split") and line.endswith("train + validation + test is 0.7; it must be 1")
+
+
+def test_a_table_without_a_path_is_refused(values: dict[str, Any]) -> None:
+    assert "source.tables.people.path: Tuple should have at least 1" in faults(changed(values, "source.tables.people.path", []))[-1]
+
+
+def test_one_key_column_needs_no_list_and_a_date_no_quotes(values: dict[str, Any]) -> None:
+    split = yaml.safe_load("{time: day, validation: 2017-01-01, test: 300}")
+    dataset = parse(changed(changed(values, "dataset.split", split), "dataset.key", "id"), "x").dataset
+    assert dataset.key == ("id",) and (dataset.split.validation, dataset.split.test) == ("2017-01-01", "300")
+
+
+def test_a_key_given_twice_in_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("train:\n  lr: 1\n  lr: 2\n")
+    with pytest.raises(ConfigError, match=r"x\.yaml: not YAML: lr: given twice; leave one .* line 2"):
+        load(tmp_path / "x.yaml")
 
 
 def test_every_fault_has_its_line(values: dict[str, Any]) -> None:
@@ -204,7 +230,7 @@ def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None
     ]
 
 
-@pytest.mark.parametrize("kind", ["nope", "no.such:Thing", "churn_settings:Missing", "pathlib:Path"])
+@pytest.mark.parametrize("kind", ["nope", "no.such:Thing", ".here:Thing", ":Thing", "churn_settings:Missing", "pathlib:Path"])
 @pytest.mark.usefixtures("my_tasks")
 def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
     (line,) = faults(changed(values, "task.kind", kind))
