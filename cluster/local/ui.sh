@@ -8,6 +8,14 @@ if [ ! -e "$home/mlflow.db" ]; then
     echo "$home/mlflow.db does not exist yet: \`make demo\` makes it, and LOCKSTEP_HOME names another folder" >&2
     exit 1
 fi
+if ! [[ "$port" =~ ^[0-9]+$ ]] || ((10#$port < 1 || 10#$port > 65535)); then
+    echo "PORT is $port; it must be a number from 1 to 65535: make ui PORT=5001" >&2
+    exit 2
+fi
+if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+    echo "port $port is in use, maybe by an earlier \`make ui\`; take another: make ui PORT=$((10#$port % 65535 + 1))" >&2
+    exit 1
+fi
 
 echo "MLflow's UI: http://127.0.0.1:$port   (Ctrl-C ends it)"
 cd "$home"

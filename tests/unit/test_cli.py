@@ -1,6 +1,7 @@
 """The jobs' command lines as a user meets them: help and config errors answer at once, without a traceback."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -74,6 +75,18 @@ def test_a_task_of_one_s_own_is_found_in_the_working_folder(job: str, tmp_path: 
     command = [sys.executable, ROOT / job, ROOT / "conf/adult.yaml", "--task", task, "--help"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "--task.horizon" in done.stdout
+
+
+def test_a_port_in_use_or_no_port_at_all_is_told_before_the_ui_starts(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").touch()
+    environment = {**os.environ, "LOCKSTEP_HOME": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for given, code, said in ((str(port), 1, f"port {port} is in use"), ("http", 2, "PORT is http; it must be a number")):
+            done = subprocess.run(
+                [ROOT / "cluster/local/ui.sh", given], env=environment, capture_output=True, text=True, timeout=30, check=False
+            )
+            assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith(said)
 
 
 def test_there_are_jobs() -> None:
