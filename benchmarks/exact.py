@@ -95,28 +95,33 @@ def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int
         shards = microbatches(cost, place)
         whole = {name: torch.cat([rows[name] for rows in shards]) for name in ("x", "label")}
         batches: dict[str, Any] = {"ddp": whole, "exact": shards}
-        strategies = {}
-        for name in batches:
-            torch.manual_seed(0)
-            settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
-            task = task_of(cost)
-            strategies[name] = STRATEGIES[name](settings, task, task.model(), place)
         seconds: dict[str, list[float]] = {"ddp": [], "exact": []}
         for number in range(rounds):
             for name in list(seconds)[:: 1 if number % 2 else -1]:
-                torch.use_deterministic_algorithms(name == "exact")
-                for step in range(cost.steps + 2):
-                    if step == 2:
-                        settled(place)
-                        started = time.perf_counter()
-                    strategies[name].step(batches[name], step, 1e-3, VOTES, measured=False)
-                settled(place)
-                seconds[name].append((time.perf_counter() - started) / cost.steps)
-        parameters = sum(parameter.numel() for parameter in strategies["ddp"].model.parameters())
+                taken, parameters = timed(cost, name, batches[name], place)
+                seconds[name].append(taken)
         found.append({"seconds": seconds, "parameters": parameters})
     if rank == 0:
         Path(f"{folder}/cost-{workers}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+
+
+def timed(cost: Cost, name: str, batch: Any, place: Place) -> tuple[float, int]:
+    """Seconds of a step of a strategy, which has the memory for itself, and the model's parameters."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(False)
+    settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
+    task = task_of(cost)
+    strategy = STRATEGIES[name](settings, task, task.model(), place)
+    for step in range(2):
+        strategy.step(batch, step, 1e-3, VOTES, measured=False)
+    settled(place)
+    started = time.perf_counter()
+    for step in range(2, cost.steps + 2):
+        strategy.step(batch, step, 1e-3, VOTES, measured=False)
+    settled(place)
+    seconds = (time.perf_counter() - started) / cost.steps
+    return seconds, sum(parameter.numel() for parameter in strategy.model.parameters())
 
 
 def settled(place: Place) -> None:

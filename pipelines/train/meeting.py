@@ -10,6 +10,8 @@ from torch import Tensor
 
 from pipelines.train.tree import largest_nodes, tree_sum
 
+SLICE_BYTES = 16 * 2**20
+"""Sent at a time: what has just arrived is still in the processor's cache when it is added and sent on."""
 # torch 2.13 deprecates the name that 2.11 has.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -35,7 +37,11 @@ class Meeting:
         """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,) with n a multiple of `workers`."""
         if self.workers == 1:
             return
-        if own[0].device.type != "cuda" or "cuda:nccl" in str(dist.get_backend_config()):
+        if own[0].device.type == "cpu":
+            entries = SLICE_BYTES // own[0].element_size() // self.workers * self.workers
+            for slices in zip(*(node.split(entries) for node in own), strict=True):
+                self._finish(slices)
+        elif "cuda:nccl" in str(dist.get_backend_config()):
             self._finish(own)
         else:  # Gloo: workers that share a GPU, which NCCL refuses
             staged = [node.cpu() for node in own]
