@@ -24,7 +24,12 @@ from pipelines.loader.windows import Memory, Windows
 
 Batch = dict[str, Tensor]
 CHUNK_BYTES = 16 * 2**20
-"""Steps are put together several at a time, up to this: a gather per step and column would be mostly overhead."""
+"""Steps are put together several at a time, up to this or a 16th of what is read ahead: one at a time would be mostly
+overhead."""
+PAGE_BYTES = 2 * 2**20
+"""Of the pages that windows lie in; the last one is rarely full."""
+LIBRARIES_BYTES = 32 * 2**20
+"""What Arrow's allocator and the threads keep beside the rows."""
 
 
 class Loader:
@@ -58,6 +63,7 @@ class Loader:
         self.plays = range(order.shards) if plays is None else plays
         self._reader = Reader(version, split)
         self._prefetch_bytes, self._threads = prefetch_bytes, threads
+        self._chunk_bytes = max(1, min(CHUNK_BYTES, prefetch_bytes // 16))
         self.rows = int(self._reader.group_rows.sum())
         self.steps_per_epoch = order.steps(self.rows)
         self.remainder_rows = order.remainder_rows(self.rows) if order.remainder == "drop" else 0
@@ -70,15 +76,15 @@ class Loader:
 
     @property
     def memory_bound_bytes(self) -> int:
-        """Decoded rows held at most: the cache, or a window per shard; what is read ahead; what threads are working on.
+        """Memory taken at most: the cache, or a window per shard; what is read ahead; what threads are working on.
 
         Without a cache it does not depend on the dataset's size.
         """
         largest = int(self._reader.group_rows.max()) * self._reader.row_bytes
-        window = (self.order.window + 1) * largest
+        window = (self.order.window + 1) * largest + PAGE_BYTES
         held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.plays) * window
-        at_work = window + self._threads * (window + 2 * largest) + 3 * max(CHUNK_BYTES, self._batch_bytes)
-        return held + self._prefetch_bytes + at_work
+        at_work = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
+        return held + self._prefetch_bytes + at_work + LIBRARIES_BYTES
 
     def state_dict(self) -> dict[str, int]:
         """The position of the next batch."""
@@ -126,7 +132,7 @@ class Loader:
         return len(self.plays) * self.order.microbatch * self._reader.row_bytes
 
     def _batches(self, plays: range, epoch: int, step: int) -> Iterator[Batch]:
-        ready: queue.Queue[Chunk | BaseException | None] = queue.Queue(maxsize=max(1, self._prefetch_bytes // 4 // CHUNK_BYTES))
+        ready: queue.Queue[Chunk | BaseException | None] = queue.Queue(maxsize=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
         stop = Event()
         producer = Thread(target=self._produce, args=(plays, epoch, step, ready, stop), name="loader", daemon=True)
         producer.start()
@@ -161,7 +167,7 @@ class Loader:
                 threads=self._threads,
             )
             with closing(windows):
-                for chunk in chunks(epoch, shards, windows, step, CHUNK_BYTES):
+                for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):
                     if stop.is_set():
                         return
                     ready.put(self._to_device(chunk))

@@ -98,6 +98,16 @@ def test_p3_threads_prefetch_and_cache_change_nothing(version: Version) -> None:
         assert numbers(list(loader)) == reference
 
 
+@pytest.mark.parametrize("cache_bytes", [0, 2**30])
+def test_p2_memory_is_not_lent_again_while_a_batch_lies_in_it(version: Version, cache_bytes: int) -> None:
+    loader = Loader(version, "train", Order(global_batch=64), row_numbers=True, cache_bytes=cache_bytes, prefetch_bytes=2**12)
+    kept = [{name: values[3] for name, values in batch.items()} for batch in loader]
+    as_they_were = [{name: values.clone() for name, values in row.items()} for row in kept]
+    for _ in range(3):
+        assert len(list(loader)) == loader.steps_per_epoch
+    assert all(torch.equal(row[name], before[name]) for row, before in zip(kept, as_they_were, strict=True) for name in row)
+
+
 def test_a_shard_alone_gives_its_part_of_every_batch(version: Version) -> None:
     loader = Loader(version, "train", Order(global_batch=512), row_numbers=True)
     whole = numbers(list(loader))
