@@ -47,8 +47,8 @@ def blocks_of(columns: Iterable[TensorColumn], row_numbers: bool = False) -> lis
 class Buffers:
     """Lends memory, and lends it again once no tensor refers to it any more. Safe to share between threads.
 
-    The first touch of a page costs more than the gather that fills it, 64 ns a narrow row against 25; pages of 2 MiB,
-    which NumPy asks for and torch does not, spare half of the gather's time too.
+    The first touch of a page costs more than what is done with it: on one virtual machine copying 39 narrow columns into
+    fresh memory took 68 ns a row, and 5 ns into memory that had been used before.
     """
 
     def __init__(self) -> None:
