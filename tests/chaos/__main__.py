@@ -46,13 +46,10 @@ def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables,
 
 def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     uri = f"sqlite:///{folder}/mlflow.db"
-    until = time.monotonic() + seconds
     whole = etl.undisturbed(folder / "undisturbed", uri)
-    outcomes = []
-    for fault, count in ETL_COUNTS.items():
-        for number in range(count):
-            if time.monotonic() > until:
-                break
+    until, outcomes = time.monotonic() + seconds, []
+    for number in range(max(ETL_COUNTS.values())):  # every kind once, before one comes again
+        for fault in [fault for fault, count in ETL_COUNTS.items() if number < count and time.monotonic() < until]:
             outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, whole))
             print(f"{outcomes[-1].fault}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
     sound = all(outcome.recovered for outcome in outcomes)

@@ -125,14 +125,13 @@ def undisturbed(folder: Path, case: Case, epochs: int, nodes: Nodes) -> Scene:
 
 
 def disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float = float("inf")) -> Case:
-    """Run the case, and compare it with the same training left alone. After so many seconds no more faults are caused."""
+    """Run the case, and compare it with the same training left alone. `seconds` after its first step no more faults are caused."""
     (folder / "server").mkdir()
-    until = time.monotonic() + seconds
     with closing(Nodes()) as nodes, closing(Server(folder / "server")) as server:
-        return _disturbed(case, faults, seed, folder, until, nodes, server)
+        return _disturbed(case, faults, seed, folder, seconds, nodes, server)
 
 
-def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, until: float, nodes: Nodes, server: Server) -> Case:
+def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float, nodes: Nodes, server: Server) -> Case:
     chance = random.Random(f"{seed}/{case.name}")
     epochs = -(-len(case.faults) * STEPS_PER_FAULT // STEPS_PER_EPOCH) + 1
     reference = undisturbed(folder / "undisturbed", case, epochs, nodes)
@@ -140,6 +139,7 @@ def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path,
     scene = Scene(folder / "disturbed", case.settings, epochs, nodes, server.uri, 0.03 / passes)
     try:
         scene.until("the first step", lambda: any(attempt.first < float("inf") for attempt in scene.attempts()))
+        until = time.monotonic() + seconds
         for name in chance.sample(case.faults, len(case.faults)):
             time.sleep(chance.uniform(0.2, 4.0))
             if scene.job.ended is not None or time.monotonic() > until:
