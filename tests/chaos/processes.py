@@ -1,5 +1,6 @@
 """What can be killed: Ray's nodes, the tracking server, the jobs. Each is a process of its own, below this one."""
 
+import atexit
 import os
 import secrets
 import signal
@@ -41,6 +42,12 @@ class Job:
                 stderr=output,
                 start_new_session=True,
             )
+        atexit.register(self._leave)
+
+    def _leave(self) -> None:
+        """Whoever started it is gone, and so is it."""
+        if self.ended is None:
+            self.end_session()
 
     @property
     def ended(self) -> int | None:
