@@ -57,7 +57,7 @@ class Buffers:
 
     def empty(self, blocks: list[Block], rows: int) -> list[Tensor]:
         """A tensor of shape (columns, rows, *shape) for each block."""
-        memory = self._lend(sum(block.bytes_of(rows) for block in blocks))
+        memory = self._lend(max(ALIGNMENT, sum(block.bytes_of(rows) for block in blocks)))  # an empty array has no dtype to view as
         tensors, at = [], 0
         for block in blocks:
             count = len(block.names) * rows * prod(block.shape) * block.carried.itemsize
