@@ -23,6 +23,8 @@ _QUERY = (
     "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
+LEAVING: list[int] = []
+"""Signals that asked this process to leave: what Spark says after one is that its jobs were cancelled."""
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
@@ -40,6 +42,8 @@ def source_errors(source: Source) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
+        if LEAVING:
+            raise SystemExit(128 + LEAVING[0]) from error
         messages = _messages(error)
         if ours := _ours(messages):
             raise ours from error
@@ -64,6 +68,8 @@ def driver_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JNetworkError, ConnectionError) as error:
+        if LEAVING:
+            raise SystemExit(128 + LEAVING[0]) from error
         raise DatasetError(
             "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
         ) from error

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 
 import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
+from pipelines.etl.faults import LEAVING
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
 CONTENT = {
@@ -108,12 +110,17 @@ def _leave_on_signals(spark: SparkSession) -> None:
 
     def cancel() -> None:
         with suppress(Py4JError, OSError):
-            spark.sparkContext.cancelAllJobs()
+            while True:  # the next job as well
+                spark.sparkContext.cancelAllJobs()
+                time.sleep(0.5)
 
     def leave(number: int, frame: FrameType | None) -> None:
-        canceller = Thread(target=cancel, daemon=True)  # this thread may be amid a call, and a call within a call fails
-        canceller.start()
-        canceller.join(5.0)
+        LEAVING.append(number)
+        Thread(target=cancel, daemon=True).start()
+        while frame is not None:
+            if "py4j" in frame.f_code.co_filename:
+                return  # amid a call to Spark, which must be heard to its end: the cancelled job ends it
+            frame = frame.f_back
         raise SystemExit(128 + number)
 
     if current_thread() is main_thread():
