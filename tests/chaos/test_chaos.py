@@ -1,26 +1,12 @@
-"""The short form of `make chaos`: a few faults of many kinds, seeded, in minutes."""
+"""The short form of `make chaos`, seeded: ETL and altered versions. Trainings are disturbed by the long form alone."""
 
 from pathlib import Path
 
 import pytest
 
 from chaos import etl, fuzz
-from chaos.faults import FAULTS
-from chaos.training import Case, disturbed, is_sound
 
 SEED = 7
-
-
-@pytest.mark.timeout(600)
-def test_p2_p3_p5_p8_an_elastic_training_loses_and_repeats_no_row_and_its_weights_are_the_same(tmp_path: Path) -> None:
-    faults = [
-        "node killed, and back",
-        "driver killed, same command again",
-        "newest checkpoint torn, worker killed",
-    ]
-    case = disturbed(Case("short", {"strategy": "exact", "workers": [1, 2]}, faults), FAULTS, SEED, tmp_path)
-    assert [outcome for outcome in case.outcomes if not outcome.recovered] == []
-    assert is_sound(case), case.result
 
 
 @pytest.fixture(scope="module")
