@@ -2,14 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from pipelines.config.section import Section, Seed, Text
 
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
 Workers = Annotated[
-    Annotated[Positive, Tag("number")] | Annotated[tuple[Positive, Positive], Tag("range")],
+    Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],
     Discriminator(lambda value: "range" if isinstance(value, list | tuple) else "number"),
 ]
 
@@ -17,11 +15,11 @@ Workers = Annotated[
 class Checkpoint(Section):
     """When the run's state is saved and how much of it is kept."""
 
-    every_steps: Positive | None = None
+    every_steps: PositiveInt | None = None
     """By default at the end of every epoch."""
     every_seconds: Annotated[float, Field(gt=0)] | None = None
     """The first of the two that is due."""
-    keep: Positive = 2
+    keep: PositiveInt = 2
     """The newest so many are kept, and the best."""
 
 
@@ -31,9 +29,9 @@ class Train(Section):
     """Ray Train workers, one per GPU; `[min, max]` is a group that shrinks when machines go and grows when they return."""
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` takes GPUs when the Ray cluster has one for each worker."""
-    cpus_per_worker: Positive = 1
+    cpus_per_worker: PositiveInt = 1
     """Also the number of threads torch computes with."""
-    max_failures: Count = 3
+    max_failures: NonNegativeInt = 3
     """So many times a group of workers that lost one is started again from the last checkpoint."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0
     """A group of `[min, max]` workers looks so often whether it can grow; growing goes back to the last checkpoint."""
@@ -45,29 +43,29 @@ class Train(Section):
 
     # The order of rows.
     seed: Seed = 0
-    shards: Positive = 8
+    shards: PositiveInt = 8
     """Logical workers: fixed for a run, while `workers` may be anything up to it."""
-    global_batch: Positive = 512
+    global_batch: PositiveInt = 512
     """Rows of one optimizer step, over all workers and accumulated passes."""
-    window: Positive = 4
+    window: PositiveInt = 4
     """Row groups that are shuffled together within a shard: more is a better shuffle and more memory."""
     shuffle: bool = True
     remainder: Literal["drop", "keep"] = "drop"
     """What becomes of the rows of an epoch that do not fill a global batch; `keep` makes them one smaller step."""
-    cache_bytes: Count = 1 * 2**30
+    cache_bytes: NonNegativeInt = 1 * 2**30
     """A worker whose shards' decoded rows fit keeps them in memory after the first epoch."""
-    prefetch_bytes: Positive = 256 * 2**20
+    prefetch_bytes: PositiveInt = 256 * 2**20
     """Decoded rows read ahead of the step, per worker."""
 
     # How the model is fitted.
     strategy: Literal["ddp", "exact"] = "ddp"
     """`ddp`: a worker's shards in one pass; weights agree to rounding. `exact`: a pass per shard; they agree bit for bit."""
-    threads_per_shard: Positive = 1
+    threads_per_shard: PositiveInt = 1
     """Of `exact`: one and two threads give different sums, so their number decides the model."""
-    epochs: Positive = 5
-    max_steps: Positive | None = None
+    epochs: PositiveInt = 5
+    max_steps: PositiveInt | None = None
     """Ends the run early, after so many steps in all."""
-    accumulate: Positive = 1
+    accumulate: PositiveInt = 1
     """Passes that one step is split into, to save memory; the step's rows stay `global_batch`."""
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 1e-3
@@ -78,7 +76,7 @@ class Train(Section):
     schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of all steps over which the learning rate rises; `one_cycle` takes 0.3 when it is 0."""
-    step_epochs: Positive = 10
+    step_epochs: PositiveInt = 10
     """Of the `step` schedule: the learning rate is multiplied by `step_factor` after so many epochs."""
     step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     clip_norm: Annotated[float, Field(gt=0)] | None = None
@@ -89,7 +87,7 @@ class Train(Section):
     """Compiles the model with torch.compile."""
     sync_batch_norm: bool = False
     """Batch norm over the rows of all workers, not of each."""
-    early_stopping: Positive | None = None
+    early_stopping: PositiveInt | None = None
     """Epochs without a better validation metric after which training ends."""
     init_from: str = ""
     """Id of an MLflow run whose weights the model starts from."""

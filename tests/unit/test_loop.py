@@ -1,6 +1,6 @@
 """The training loop without Ray: resumed runs, checkpoints, early ends, numbers that go wrong."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -24,6 +24,8 @@ from pipelines.train.place import Place
 from pipelines.train.record import RECORD
 from pipelines.train.state import Fitted
 from pipelines.train.strategy import Strategy, strategy_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Curve = dict[int, dict[str, float]]
 UNTIMED = ("train/loss", "train/grad_norm", "train/learning_rate", "validation/auc", "validation/loss")
@@ -61,14 +63,6 @@ def fit_alone(config: Config, folder: Path, stop_after: int | None = None) -> tu
     hooks = Recorder(stop_after)
     fitted, strategy = fit(Place(), config, str(folder), hooks)
     return fitted, dict(strategy.model.state_dict()), hooks
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
