@@ -48,8 +48,9 @@ def _check_names(rows: DataFrame, config: Config) -> None:
     lower = [name.lower() for name in rows.columns]
     if twice := sorted({name for name in lower if lower.count(name) > 1}):
         raise ConfigError(f"source.query gives {', '.join(twice)} more than once; name its columns apart with AS")
-    if ticked := sorted(name for name in rows.columns if "`" in name):
-        raise ConfigError(f"source.query gives {', '.join(ticked)}; Spark hands no name with a backtick to Python, so rename it with AS")
+    if unquoted := sorted(name for name in rows.columns if set("`.") & set(name)):
+        given = ", ".join(unquoted)
+        raise ConfigError(f"source.query gives {given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
     if taken := set(lower).intersection(INTERNAL):
         raise ConfigError(f"source.query gives {', '.join(sorted(taken))}, a name that ETL needs; rename it with AS")
     wanted = [("dataset.key", name) for name in config.dataset.key]

@@ -14,6 +14,9 @@ from torch import Tensor
 from pipelines.dataset.schema import TensorColumn
 
 ALIGNMENT = 64
+WIDE_BYTES = 512
+"""A value from this size on is copied once, straight to its place in a batch. Narrower ones are permuted a window at a time
+first, column by column, which stays in the processor's cache."""
 ROW_NUMBERS = "row_number"
 """Name under which a batch carries its rows' numbers within the split, on request."""
 
@@ -28,12 +31,16 @@ class Block:
     carried: torch.dtype
     """As which its bytes are moved: torch gathers no uint16."""
 
+    @property
+    def is_wide(self) -> bool:
+        return prod(self.shape) * self.dtype.itemsize >= WIDE_BYTES
+
     def bytes_of(self, rows: int) -> int:
         """Of so many rows, up to where the next block may begin."""
         return -(-len(self.names) * rows * prod(self.shape) * self.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
-def blocks_of(columns: Iterable[TensorColumn], row_numbers: bool = False) -> list[Block]:
+def blocks_of(columns: Iterable[TensorColumn]) -> list[Block]:
     def kind(column: TensorColumn) -> tuple[str, tuple[int, ...]]:
         return column.dtype, column.shape
 
@@ -41,7 +48,10 @@ def blocks_of(columns: Iterable[TensorColumn], row_numbers: bool = False) -> lis
     for (dtype, shape), alike in groupby(sorted(columns, key=kind), kind):
         of_torch = getattr(torch, dtype)
         found.append(Block(tuple(column.name for column in alike), of_torch, shape, torch.int16 if dtype == "uint16" else of_torch))
-    return [*found, Block((ROW_NUMBERS,), torch.int64, (), torch.int64)] if row_numbers else found
+    return found
+
+
+NUMBERS = Block((ROW_NUMBERS,), torch.int64, (), torch.int64)
 
 
 class Buffers:

@@ -40,12 +40,12 @@ class _Cursor:
     def __init__(self, number: int, shard: Shard, windows: Windows, position: int) -> None:
         self._number, self._shard, self._windows = number, shard, windows
         self._window, self._place = shard.find(position) if position < shard.rows else (len(shard.windows), 0)
-        self._held: Window = []
+        self._held: Window | None = None
 
     def runs(self, rows: int) -> Iterator[tuple[Window, slice]]:
         """The next `rows` rows, as slices of windows."""
         while rows:
-            if not self._held:
+            if self._held is None:
                 self._held = self._windows.take(self._number, self._window)
             in_window = int(self._shard.window_rows[self._window])
             count = min(rows, in_window - self._place)
@@ -53,7 +53,7 @@ class _Cursor:
             rows -= count
             self._place += count
             if self._place == in_window:
-                self._held, self._window, self._place = [], self._window + 1, 0
+                self._held, self._window, self._place = None, self._window + 1, 0
 
 
 def chunks(epoch: Epoch, shards: dict[int, Shard], windows: Windows, step: int, chunk_bytes: int) -> Iterator[Chunk]:
@@ -92,11 +92,18 @@ def _fill(targets: list[Tensor], cursor: _Cursor, steps: int, rows: int) -> None
         while at < span.stop:
             whole = (span.stop - at) // rows if place == 0 else 0
             count = whole * rows or min(rows - place, span.stop - at)
-            for target, values in zip(targets, window, strict=True):
-                run = values[:, at : at + count]
-                if whole:
-                    target[:, step : step + whole] = run.unflatten(1, (whole, rows))
-                else:
-                    target[:, step, place : place + count] = run
+            spots = [target[:, step : step + whole] if whole else target[:, step : step + 1, place : place + count] for target in targets]
+            _copy(window, slice(at, at + count), spots)
             at += count
             step, place = divmod(step * rows + place + count, rows)
+
+
+def _copy(window: Window, span: slice, targets: list[Tensor]) -> None:
+    """Copy the window's rows that are visited in `span` into targets of shape (columns, steps, rows, *shape)."""
+    for target, values in zip(targets, window.permuted, strict=False):
+        target.copy_(values[:, span].unflatten(1, target.shape[1:3]))
+    for target, values in zip(targets[len(window.permuted) :], window.wide, strict=True):
+        by_step = window.index[span].split(target.shape[2])
+        for column, steps in zip(values.unbind(0), target.unbind(0), strict=True):
+            for index, step in zip(by_step, steps.unbind(0), strict=True):
+                torch.index_select(column, 0, index, out=step)

@@ -4,11 +4,9 @@ A producer thread puts the next steps together while the caller computes; `Windo
 hold a bounded number of bytes, and both end when the iterator does, however it ends.
 """
 
-import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import DatasetError
 from pipelines.loader.chunks import Chunk, chunks
 from pipelines.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.loader.producer import Producer
 from pipelines.loader.reader import Reader
 from pipelines.loader.transfer import Transfer
 from pipelines.loader.windows import Memory, Windows
@@ -71,6 +70,8 @@ class Loader:
         self.wait_seconds = 0.0
         """How long the caller has waited for batches, in all."""
         self._epoch, self._step = 0, 0
+        self._ahead: tuple[tuple[int, int], Producer[Chunk]] | None = None
+        """The position from which reading has begun already."""
         self._to_device = Transfer(torch.device(device))
         self._memory = Memory(self._reader, row_numbers, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
 
@@ -107,14 +108,31 @@ class Loader:
         """The rest of the current epoch. Leaving early keeps the position."""
         if self._step >= self.steps_per_epoch:
             self._epoch, self._step = self._epoch + 1, 0
-        for batch in self._batches(self.plays, self._epoch, self._step):
+        self.read_ahead()
+        assert self._ahead is not None
+        (_, producer), self._ahead = self._ahead, None
+        for batch in self._batches(producer):
             self._step += 1
             yield batch
         self._epoch, self._step = self._epoch + 1, 0
 
+    def read_ahead(self) -> None:
+        """Begin to read from the current position, beside whatever comes before the next `for`. `close` ends it."""
+        position = self.state_dict()
+        at = position["epoch"], position["step"]
+        if self._ahead is None or self._ahead[0] != at:
+            self.close()
+            self._ahead = at, self._producer(self.plays, *at)
+
+    def close(self) -> None:
+        """End what `read_ahead` began."""
+        if self._ahead is not None:
+            (_, producer), self._ahead = self._ahead, None
+            producer.close()
+
     def stream(self, shard: int) -> Iterator[Batch]:
         """One shard's microbatches, from the current position to the end of the epoch; the position stays."""
-        return self._batches(range(shard, shard + 1), self._epoch, self._step)
+        return self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step))
 
     def by_shard(self, batch: Batch) -> list[Batch]:
         """A batch's rows taken apart again: one microbatch for each shard played, some empty in a smaller last step."""
@@ -131,51 +149,31 @@ class Loader:
     def _batch_bytes(self) -> int:
         return len(self.plays) * self.order.microbatch * self._reader.row_bytes
 
-    def _batches(self, plays: range, epoch: int, step: int) -> Iterator[Batch]:
-        ready: queue.Queue[Chunk | BaseException | None] = queue.Queue(maxsize=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
-        stop = Event()
-        producer = Thread(target=self._produce, args=(plays, epoch, step, ready, stop), name="loader", daemon=True)
-        producer.start()
-        try:
-            while (chunk := self._next(ready)) is not None:
-                yield from chunk.batches()
-        finally:
-            stop.set()
-            while producer.is_alive():  # it may be waiting for room
-                _drain(ready)
-                producer.join(timeout=0.01)
+    def _producer(self, plays: range, epoch: int, step: int) -> Producer[Chunk]:
+        return Producer(self._chunks(plays, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
 
-    def _next(self, ready: "queue.Queue[Chunk | BaseException | None]") -> Chunk | None:
+    def _batches(self, producer: Producer[Chunk]) -> Iterator[Batch]:
+        with closing(producer):
+            while (chunk := self._taken(producer)) is not None:
+                yield from chunk.batches()
+
+    def _taken(self, producer: Producer[Chunk]) -> Chunk | None:
         started = time.perf_counter()
-        chunk = ready.get()
+        chunk = producer.take()
         self.wait_seconds += time.perf_counter() - started
-        if isinstance(chunk, BaseException):
-            raise chunk
         return chunk
 
-    def _produce(self, plays: range, number: int, step: int, ready: "queue.Queue[Any]", stop: Event) -> None:
-        """Put chunks, then None or the exception that ended them, until told to stop."""
-        try:
-            epoch = Epoch(self.order, self._reader.group_rows, number)
-            shards = {shard: epoch.shard(shard) for shard in plays}
-            windows = Windows(
-                self._reader,
-                self._memory,
-                shards,
-                step * self.order.microbatch,
-                ahead_bytes=self._prefetch_bytes // 2,
-                threads=self._threads,
-            )
-            with closing(windows):
-                for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):
-                    if stop.is_set():
-                        return
-                    ready.put(self._to_device(chunk))
-            ready.put(None)
-        except BaseException as error:  # raised again where the batches are awaited
-            ready.put(error)
-
-
-def _drain(ready: "queue.Queue[Any]") -> None:
-    while not ready.empty():
-        ready.get_nowait()
+    def _chunks(self, plays: range, number: int, step: int) -> Generator[Chunk, None, None]:
+        epoch = Epoch(self.order, self._reader.group_rows, number)
+        shards = {shard: epoch.shard(shard) for shard in plays}
+        windows = Windows(
+            self._reader,
+            self._memory,
+            shards,
+            step * self.order.microbatch,
+            ahead_bytes=self._prefetch_bytes // 2,
+            threads=self._threads,
+        )
+        with closing(windows):
+            for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):
+                yield self._to_device(chunk)

@@ -8,29 +8,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.loader.blocks import Block, Buffers, allocate, blocks_of
+from pipelines.loader.blocks import NUMBERS, Block, Buffers, allocate, blocks_of
 from pipelines.loader.order import Pieces, Shard
 from pipelines.loader.reader import Reader
 
-Window = list[Tensor]
-"""A window's rows in the order in which they are visited: of each block, shape (columns, rows, *shape)."""
+
+@dataclass(frozen=True)
+class Window:
+    """A window's rows: of each block a tensor of shape (columns, rows, *shape)."""
+
+    permuted: list[Tensor]
+    """Of narrow blocks, in the order in which they are visited."""
+    wide: list[Tensor]
+    """Of wide ones, as they are stored,"""
+    index: Tensor
+    """and which of those rows is visited when."""
 
 
 class Memory:
     """What windows and chunks are made in, from one epoch to the next; with a split that fits, all of its rows."""
 
     def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
-        self.stored, self.blocks = blocks_of(reader.columns), blocks_of(reader.columns, row_numbers)
+        found = blocks_of(reader.columns)
+        self._narrow, self._wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
+        self.stored = [*self._narrow, *self._wide]
+        self.row_numbers = row_numbers
+        self._permuted = [*self._narrow, NUMBERS] if row_numbers else self._narrow
+        self.blocks = [*self._permuted, *self._wide]
+        """Of chunks: those that windows permute, then the others."""
         self.row_bytes = reader.row_bytes
         on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
         self.device = device if on_gpu else torch.device("cpu")
         """Of windows and chunks. The GPU if it has twice the room that the split takes; the model needs the rest."""
         self._pin = device.type == "cuda" and not on_gpu
-        self._windows, self._chunks, self._laid = Buffers(), Buffers(), Buffers()
+        self._windows, self._chunks, self._laid, self._laid_wide = Buffers(), Buffers(), Buffers(), Buffers()
         self.cache = Cache(reader, self.stored, self.device) if cached else None
 
     def window(self, rows: int) -> list[Tensor]:
-        return self._windows.empty(self.blocks, rows) if self.device.type == "cpu" else allocate(self.blocks, rows, self.device)
+        """For the blocks that are permuted."""
+        return self._windows.empty(self._permuted, rows) if self.device.type == "cpu" else allocate(self._permuted, rows, self.device)
 
     def chunk(self, rows: int) -> list[Tensor]:
         if self._pin or self.device.type == "cuda":
@@ -39,7 +55,7 @@ class Memory:
 
     def laid(self, rows: int) -> list[Tensor]:
         """For rows as they are stored, before their permutation."""
-        return self._laid.empty(self.stored, rows)
+        return [*self._laid.empty(self._narrow, rows), *self._laid_wide.empty(self._wide, rows)]
 
 
 class Cache:
@@ -128,8 +144,8 @@ class Windows:
         """Permuting a column of a window at a time stays in the processor's cache; a batch at a time would not."""
         memory, rows = self._memory, int(shard.window_rows[window])
         index = shard.permutation(window)
-        visited = memory.window(rows)
-        if memory.cache is not None or len(memory.blocks) > len(memory.stored):
+        permuted = memory.window(rows)
+        if memory.cache is not None or memory.row_numbers:
             numbers = shard.row_numbers(window)[index]
         if memory.cache is not None:
             memory.cache.fill(shard.windows[window].group)
@@ -137,12 +153,13 @@ class Windows:
         else:
             stored = self._laid_end_to_end(shard.windows[window], rows)
         at = torch.from_numpy(index).to(memory.device)
-        for source, target in zip(stored, visited, strict=False):
+        narrow = len(permuted) - memory.row_numbers
+        for source, target in zip(stored[:narrow], permuted, strict=False):
             for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
                 torch.index_select(lane, 0, at, out=gathered)
-        if len(memory.blocks) > len(memory.stored):
-            visited[-1][0] = torch.from_numpy(numbers)
-        return visited
+        if memory.row_numbers:
+            permuted[-1][0] = torch.from_numpy(numbers)
+        return Window(permuted, stored[narrow:], at)
 
     def _laid_end_to_end(self, pieces: Pieces, rows: int) -> list[Tensor]:
         laid, end = self._memory.laid(rows), 0

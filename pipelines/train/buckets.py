@@ -63,7 +63,7 @@ class Gradients:
         """`beside` is the length of the float64 vector."""
         self._parameters, self._block = parameters, plays[rank]
         device = parameters[0].device
-        self._meeting, self._beside = Meeting(plays, shards), Beside(device)
+        self._meeting, self._beside = Meeting(plays, shards, rank), Beside(device)
         self._additions = additions(plays[rank], shards)
         self._groups = _groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Ray's shared memory is hardly used here."""
+WORKER_NICENESS = 0
+"""Ray's default of 15 lets everything else go before the workers, Ray's own daemons too, and a preempted worker holds up all."""
 LEAVING = {"env_vars": {"TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3"}}
 """So long Ray waits for a group's workers to take leave of each other before it starts them anew; 30 s by default, which a
 worker that hangs takes in full."""
@@ -38,6 +40,7 @@ def cluster(settings: Train) -> Iterator[None]:
             object_store_memory=OBJECT_STORE_BYTES,
             logging_config=quiet,
             runtime_env=LEAVING,
+            _system_config={"worker_niceness": WORKER_NICENESS},
         )
     try:
         yield

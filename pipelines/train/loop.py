@@ -1,6 +1,7 @@
 """The training loop. It knows nothing of Ray: a plain torchrun can run it, and so can one process."""
 
 import time
+from contextlib import closing
 from dataclasses import asdict
 
 from pipelines.config import Config
@@ -55,15 +56,18 @@ class Loop:
         TrainingError if the last checkpoint is not of this dataset and order.
         """
         self._resume()
-        while not self._is_over():
-            self._hooks.epoch(self._state.epochs + 1)
-            try:
-                if not self._epoch():
-                    return self._fitted(False, self._state.best_metrics)
-            except NonFiniteError:
-                self._saver.commit()
-                raise
-            self._validate()
+        with closing(self._loader):
+            while not self._is_over():
+                self._hooks.epoch(self._state.epochs + 1)
+                try:
+                    if not self._epoch():
+                        return self._fitted(False, self._state.best_metrics)
+                except NonFiniteError:
+                    self._saver.commit()
+                    raise
+                if self._state.step < self._total:
+                    self._loader.read_ahead()
+                self._validate()
         return self._test()
 
     def _is_over(self) -> bool:

@@ -1,6 +1,6 @@
 """Where the workers' nodes of the tree become one sum, and how that goes on beside the backward pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -12,19 +12,18 @@ from pipelines.train.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
 """Sent at a time: what has just arrived is still in the processor's cache when it is added and sent on."""
-# torch 2.13 deprecates the name that 2.11 has.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 class Meeting:
     """Every worker's nodes, finished into the sum over all shards, the same on every worker.
 
     Each worker sums one n/N of the entries, of which all others send it theirs, and then they tell each other: for a
-    single node a worker, the bytes of a ring all-reduce.
+    single node a worker, the bytes of a ring all-reduce. Nothing is copied on the way; torch's all-to-all and all-gather
+    copy a worker's own part as well.
     """
 
-    def __init__(self, plays: Sequence[range], shards: int) -> None:
-        self._nodes, self._whole = [largest_nodes(block, shards) for block in plays], (0, shards)
+    def __init__(self, plays: Sequence[range], shards: int, rank: int) -> None:
+        self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in plays], (0, shards), rank
         self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         """What others sent, by dtype and device; for the next meeting too, since fresh pages cost as much as the sum."""
 
@@ -49,25 +48,38 @@ class Meeting:
             own[0].copy_(staged[0])
 
     def _finish(self, own: Sequence[Tensor]) -> None:
-        share, spans = len(own[0]) // self.workers, []
-        arrived = self._room(own[0], sum(map(len, self._nodes)) * share)
-        taken = 0
-        for number in range(max(map(len, self._nodes))):
-            senders = [nodes[number] for nodes in self._nodes if len(nodes) > number]
-            sent = own[number] if number < len(own) else own[0][:0]
-            received = arrived[taken : taken + len(senders) * share]
-            counts = [share if len(nodes) > number else 0 for nodes in self._nodes]
-            dist.all_to_all_single(received, sent, counts, [len(sent) // self.workers] * self.workers)
-            spans += senders
-            taken += len(received)
-        total = tree_sum(self._whole, dict(zip(spans, arrived.split(share), strict=True)).get)
-        _all_gather(own[0], total)
+        share = len(own[0]) // self.workers
+        parts = [node.split(share) for node in own]
+        nodes = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
+        room = iter(self._room(own[0], sum(len(self._nodes[peer]) for peer in self._others()) * share).split(share))
+        sent, awaited = [], []
+        for peer in self._others():
+            arriving = dict(zip(self._nodes[peer], room, strict=False))
+            nodes |= arriving
+            awaited += [dist.P2POp(dist.irecv, part, peer) for part in arriving.values()]
+            sent += [dist.P2POp(dist.isend, of_workers[peer], peer) for of_workers in parts]
+        _exchange(awaited + sent)
+        mine, total = parts[0][self._rank], tree_sum(self._whole, nodes.get)
+        if total is not mine:
+            mine.copy_(total)
+        awaited = [dist.P2POp(dist.irecv, parts[0][peer], peer) for peer in self._others()]
+        sent = [dist.P2POp(dist.isend, mine, peer) for peer in self._others()]
+        _exchange(awaited + sent)
+
+    def _others(self) -> Iterator[int]:
+        """In an order of their own for every worker, lest all send to the same one first."""
+        return ((self._rank + step) % self.workers for step in range(1, self.workers))
 
     def _room(self, like: Tensor, size: int) -> Tensor:
         key = (like.dtype, like.device)
         if key not in self._arrived or len(self._arrived[key]) < size:
             self._arrived[key] = like.new_empty(size)
         return self._arrived[key][:size]
+
+
+def _exchange(operations: list[dist.P2POp]) -> None:
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
 
 
 class Beside:

@@ -22,7 +22,7 @@ COLLECTIVE_SHARE = 0.8
 """Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
 """Beats in a timeout; a store that is paid by the request is not written more often than that."""
-_MEETING = ("all_reduce", "all_gather", "all_to_all", "broadcast", "barrier", "backward", "wait", "synchronize")
+_MEETING = ("all_reduce", "all_gather", "batch_isend_irecv", "broadcast", "barrier", "backward", "wait", "synchronize")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 
 

@@ -38,7 +38,14 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
-    ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(folder))
+    ray.init(
+        "local",
+        num_cpus=4,
+        include_dashboard=True,  # as in pipelines.train.cluster
+        object_store_memory=OBJECT_STORE_BYTES,
+        _temp_dir=str(folder),
+        _system_config={"worker_niceness": 0},
+    )
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

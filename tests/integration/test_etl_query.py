@@ -80,7 +80,8 @@ def test_a_query_that_only_selects_is_not_held_in_memory(spark: SparkSession, tm
     [
         ("SELECT i, x, x AS I FROM t", {}, "source.query gives i more than once; name its columns apart with AS"),
         ("SELECT i, x, s AS __part FROM t", {}, "source.query gives __part, a name that ETL needs"),
-        ("SELECT i, x, s AS `a``b` FROM t", {}, "source.query gives a`b; Spark hands no name with a backtick to Python"),
+        ("SELECT i, x, s AS `a``b` FROM t", {}, "source.query gives a`b; Spark hands no name with a dot or a backtick to Python"),
+        ("SELECT i, x AS `x.y`, s FROM t", {}, "source.query gives x.y; Spark hands no name with a dot or a backtick to Python"),
         ("SELECT i, x FROM t", {"key": ["id", "x"]}, "dataset.key: the query gives no column id; it gives i, x"),
         ("SELECT i, x FROM t", {"split": {"by": "fold"}}, "dataset.split.by: the query gives no column fold; it gives i, x"),
         (

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,29 +20,37 @@ PARTS = (3_000, 2_500)
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
-    random = np.random.default_rng(0)
-
     def part(first: int, rows: int) -> dict[str, np.ndarray]:
-        return {
-            "number": np.arange(first, first + rows),
-            "image": random.integers(0, 256, (rows, 3, 4), np.uint8),
-            "token": random.integers(0, 65_536, (rows, 5)).astype(np.uint16),
-            "label": random.normal(size=rows).astype(np.float32),
-        }
+        return values_of(np.arange(first, first + rows))
 
     parts = [part(0, PARTS[0]), part(PARTS[0], PARTS[1])]
-    return write_version(tmp_path_factory.mktemp("version"), {"train": parts, "test": [part(0, 700)]}, row_group_bytes=2**15)
+    return write_version(tmp_path_factory.mktemp("version"), {"train": parts, "test": [part(0, 700)]}, row_group_bytes=2**19)
+
+
+def values_of(number: np.ndarray) -> dict[str, np.ndarray]:
+    """What rows of these numbers hold: narrow values of one and of several entries, and wide ones."""
+    image = number[:, None] * np.arange(1, 13) % 251
+    return {
+        "number": number,
+        "image": image.astype(np.uint8).reshape(-1, 3, 4),
+        "token": (number[:, None] * 7 + np.arange(300)).astype(np.uint16),
+        "label": np.sqrt(number).astype(np.float32),
+    }
 
 
 def numbers(batches: list[Batch]) -> list[list[int]]:
     return [batch["row_number"].tolist() for batch in batches]
 
 
-def test_p2_a_batch_carries_the_rows_that_its_numbers_say(version: Version) -> None:
-    for batch in Loader(version, "train", Order(global_batch=512), row_numbers=True):
-        assert torch.equal(batch["number"], batch["row_number"])
-        assert batch["image"].shape == (512, 3, 4)
-        assert batch["token"].dtype == torch.uint16
+@pytest.mark.parametrize("cache_bytes", [0, 2**30])
+@pytest.mark.parametrize("remainder", ["drop", "keep"])
+def test_p2_a_batch_carries_the_rows_that_its_numbers_say(version: Version, cache_bytes: int, remainder: Literal["drop", "keep"]) -> None:
+    loader = Loader(version, "train", Order(global_batch=504, remainder=remainder), row_numbers=True, cache_bytes=cache_bytes)
+    for _ in range(2):
+        for batch in loader:
+            for name, values in values_of(batch["row_number"].numpy()).items():
+                assert batch[name].numpy().dtype == values.dtype
+                assert np.array_equal(batch[name].numpy(), values)
 
 
 @pytest.mark.parametrize("remainder", ["drop", "keep"])
@@ -128,6 +137,22 @@ def test_leaving_early_ends_the_threads_and_keeps_the_position(version: Version)
         pass
     assert loader.state_dict()["step"] == 3
     assert threading.active_count() == before
+
+
+def test_reading_ahead_changes_nothing_and_ends_when_it_is_told_to(version: Version) -> None:
+    order = Order(global_batch=512, seed=3)
+    plain, ahead = (Loader(version, "train", order, row_numbers=True) for _ in range(2))
+    threads = threading.active_count()
+    for _ in range(2):
+        ahead.read_ahead()
+        assert numbers(list(ahead)) == numbers(list(plain))
+    ahead.read_ahead()
+    ahead.load_state_dict({**ahead.state_dict(), "epoch": 0})
+    plain.load_state_dict({**plain.state_dict(), "epoch": 0})
+    assert numbers(list(ahead)) == numbers(list(plain))
+    ahead.read_ahead()
+    ahead.close()
+    assert threading.active_count() == threads
 
 
 def test_p8_an_altered_part_is_an_error_that_names_file_and_row_group(version: Version, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""A thread that makes items ahead of their use, within bounds, and ends when nobody wants them any more."""
+
+import queue
+from collections.abc import Generator
+from threading import Event, Thread
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+
+_JOIN_SECONDS = 0.01
+
+
+class Producer(Generic[Item]):
+    """Runs a generator in a thread of its own; `take` hands out what it made."""
+
+    def __init__(self, items: Generator[Item, None, None], room: int) -> None:
+        """So many items wait at most; the generator is closed in its thread, however this ends."""
+        self._items = items
+        self._ready: queue.Queue[Any] = queue.Queue(maxsize=room)
+        self._stop = Event()
+        self._thread = Thread(target=self._produce, name="loader", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Item | None:
+        """The next item, None after the last. Raises what the generator raised."""
+        item: Item | BaseException | None = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """End the thread, and drop what it made."""
+        self._stop.set()
+        while self._thread.is_alive():  # it may be waiting for room
+            while not self._ready.empty():
+                self._ready.get_nowait()
+            self._thread.join(_JOIN_SECONDS)
+
+    def _produce(self) -> None:
+        """Put the items, then None or the exception that ended them, until told to stop."""
+        try:
+            for item in self._items:
+                if self._stop.is_set():
+                    return self._items.close()
+                self._ready.put(item)
+            self._ready.put(None)
+        except BaseException as error:  # raised again where the items are awaited
+            self._ready.put(error)
