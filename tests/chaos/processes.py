@@ -91,7 +91,7 @@ class Nodes:
         token.write_text(secrets.token_hex(32))
         port = free_port()
         self.address = f"127.0.0.1:{port}"
-        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_worker_niceness": "0"}
         """For whoever is to be let in."""
         self._all: list[Job] = []
         self._ray("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._folder.name}")
