@@ -66,7 +66,7 @@ def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:
     if classes is None:
         raise ConfigError(f"task.class_weights is {choice}, but the target {data.target.name} is a quantity; it must be none")
     if choice != "balanced":
-        if len(choice) != classes or min(choice) < 0 or not sum(choice):
+        if len(choice) != classes or not sum(choice):
             raise ConfigError(f"task.class_weights is {list(choice)}; it must be {classes} weights, for {', '.join(data.classes)}")
         return torch.tensor(choice)
     if len(data.class_counts) != classes:
