@@ -20,7 +20,10 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Case:
-    """One model and its rows. Steps before `warm_up` are not counted."""
+    """One model and its rows, enough for one epoch: at its end a run saves and validates, which a bare script does not.
+
+    Steps before `warm_up` are not counted.
+    """
 
     task: dict[str, Any]
     feature: dict[str, Any]
@@ -44,13 +47,13 @@ CASES = {
         1,
         (1, 28, 28),
         "uint8",
-        20_000,
+        100_000,
         128,
         100,
         600,
     ),
     "MLP 4 x 1,024 on 100 columns": Case(
-        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 50_000, 512, 20, 160
+        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 100_000, 512, 20, 160
     ),
 }
 
