@@ -1,13 +1,15 @@
 """Encoders' settings: how columns of the query become tensor columns. `pipelines.features` does the work."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.section import Section, Seed
 
 
 class EncoderSettings(Section):
+    packs: ClassVar[bool] = False
+    """Whether it makes rows of another number than it is given: windows of documents."""
     encoder: str
     """Which of those below; alone, it may stand for its settings."""
     column: str = ""
@@ -81,6 +83,28 @@ class Identity(Numeric):
     """Of an array column; every row must have it."""
 
 
+class Scale(EncoderSettings):
+    """(x − mean) / deviation of the numbers in an array, float32, by means and deviations that are given: where windows
+    overlap, the training split would count most values many times."""
+
+    encoder: Literal["scale"] = "scale"
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Of the column, such as [336, 7] for 336 hours of 7 series; every row must have it."""
+    mean: tuple[float, ...]
+    """One for each entry of the last axis."""
+    deviation: tuple[PositiveFloat, ...]
+    """One for each entry of the last axis."""
+
+    @model_validator(mode="after")
+    def _every_entry_has_its_numbers(self) -> "Scale":
+        if not len(self.mean) == len(self.deviation) == self.shape[-1]:
+            raise ValueError(
+                f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}; "
+                f"the last axis of shape {list(self.shape)} needs {self.shape[-1]} of each"
+            )
+        return self
+
+
 class Vocabulary(EncoderSettings):
     """The value's number, most frequent first, int32; 0 is NULL, rare and unseen values."""
 
@@ -118,8 +142,51 @@ class Image(EncoderSettings):
     """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
 
 
+class Tokens(EncoderSettings):
+    """Text as numbers, packed: the documents of a part end to end, 0 behind each, cut into windows of one length."""
+
+    packs: ClassVar[bool] = True
+    length: PositiveInt
+    """Tokens that a window predicts. It has one more in front: the last one of the window before."""
+
+
+class Bytes(Tokens):
+    """A token for each byte of UTF-8."""
+
+    encoder: Literal["bytes"] = "bytes"
+
+
+class Characters(Tokens):
+    """A token for each character of the training split, and one for all others."""
+
+    encoder: Literal["characters"] = "characters"
+
+
+class Bpe(Tokens):
+    """Byte pairs, merged as often as they met in the training split (Sennrich et al. 2016), by Hugging Face tokenizers."""
+
+    encoder: Literal["bpe"] = "bpe"
+    vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
+    """Tokens at most: 256 bytes, the end of a document, and merges."""
+
+
 Feature = Annotated[
-    Standardize | MinMax | Log1p | Quantile | NormalQuantile | Fourier | Identity | Vocabulary | Hash | Binary | Label | Image,
+    Standardize
+    | MinMax
+    | Log1p
+    | Quantile
+    | NormalQuantile
+    | Fourier
+    | Identity
+    | Scale
+    | Vocabulary
+    | Hash
+    | Binary
+    | Label
+    | Image
+    | Bytes
+    | Characters
+    | Bpe,
     Field(discriminator="encoder"),
     BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value),
 ]

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.section import Section
 
@@ -16,7 +16,7 @@ class TaskSettings(Section):
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported by the workers only."""
     kind: str
-    """`tabular`, `vision`, or `module:Class` of your own settings."""
+    """`tabular`, `vision`, `language`, `forecasting`, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """For a class target: `balanced` weighs a class by the inverse of its share in the training split."""
 
@@ -44,7 +44,47 @@ class Vision(TaskSettings):
     dropout: Probability = 0.0
 
 
-KINDS: dict[str, type[TaskSettings]] = {"tabular": Tabular, "vision": Vision}
+class Language(TaskSettings):
+    """A GPT over one packed column: each token from those before it in its window."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.language:Language"
+    kind: Literal["language"] = "language"
+    class_weights: Literal["none"] = "none"
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    width: PositiveInt = 128
+    """Of the residual stream; each head has an even share of it."""
+    dropout: Probability = 0.0
+    sample_tokens: NonNegativeInt = 200
+    """Length of the text that the model writes after every epoch, a file of the MLflow run; 0 for none."""
+    temperature: PositiveFloat = 0.8
+    """Of that text: below 1 it is more probable and less varied."""
+
+    @model_validator(mode="after")
+    def _heads_are_of_even_width(self) -> "Language":
+        if self.width % (2 * self.heads):
+            near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
+            raise ValueError(f"width is {self.width}, which {self.heads} heads do not share in even numbers; take {near}")
+        return self
+
+
+class Forecasting(TaskSettings):
+    """DLinear (Zeng et al. 2023): trend and rest of a series' history, each through a linear layer of its own."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
+    kind: Literal["forecasting"] = "forecasting"
+    class_weights: Literal["none"] = "none"
+    kernel: PositiveInt = 25
+    """Steps of the moving average that is the trend; an odd number."""
+
+    @model_validator(mode="after")
+    def _the_average_has_a_middle(self) -> "Forecasting":
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; an average around a step takes an odd number of them, such as {self.kernel + 1}")
+        return self
+
+
+KINDS: dict[str, type[TaskSettings]] = {"tabular": Tabular, "vision": Vision, "language": Language, "forecasting": Forecasting}
 
 
 def settings_class(kind: str) -> type[TaskSettings]:

@@ -107,6 +107,9 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
     kind = _kind(expression)
     if kind in ("AttributeReference", "Literal"):
         return
+    if kind == "WindowExpression" and not expression.windowSpec().orderSpec().isEmpty():
+        yield from (warning for argument in _arguments(expression.windowFunction()) for warning in _expression_warnings(argument))
+        return
     children = list(_items(expression.children()))
     yield from (warning for child in children for warning in _expression_warnings(child))
     name = expression.prettyName()
@@ -116,6 +119,11 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
         yield f"{name}() depends on the order of rows or on chance; take a function of the row's values alone"
     elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_float(child) for child in children)):
         yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
+
+
+def _arguments(function: JavaObject) -> Iterator[JavaObject]:
+    """Of a function over a window. The window's ORDER BY settles what the function itself takes first."""
+    return _items((function.aggregateFunction() if _kind(function) == "AggregateExpression" else function).children())
 
 
 def _float(expression: JavaObject) -> bool:

@@ -22,7 +22,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, columns_of
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
@@ -35,7 +35,7 @@ from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.query import run_query
 from pipelines.etl.session import session, weigh_batches
 from pipelines.etl.sources import read_tables
-from pipelines.etl.write import Job, part_numbers, write_parts, write_refused
+from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts, write_refused
 from pipelines.features import ENCODERS_VERSION, check_columns
 
 log = logging.getLogger(__name__)
@@ -104,9 +104,9 @@ def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attem
     check_quarantined(parsed, report.refused, limit, report.samples)
     with stages("fit"), source_errors(config.source):
         fitted = fit(kept, dataset)
-    parts = part_numbers(fitted.rows, columns_of(fitted.encoders), dataset.part_bytes)
     allowed = int(limit * parsed) - report.refused.total()
     with stages("write"), source_errors(config.source):
+        parts = part_numbers(encoded_bytes(kept, fitted.rows, fitted.encoders), dataset.part_bytes)
         report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
     check_quarantined(parsed, report.refused, limit, report.samples)
     manifest = describe(config, sources, attempt, raw_schema(rows), fitted, report, parsed, warnings)

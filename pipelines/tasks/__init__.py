@@ -4,6 +4,8 @@
 2. `targets`     binary, classes or quantity: outputs, loss, metrics and predictions of each.
 3. `supervised`  the task over such a target, whatever the network.
 4. `tabular`     a perceptron over numbers and indices; `vision` a small network or a `resnet` over one image.
+5. `language`    a `gpt` over windows of tokens; `forecasting` a DLinear over the history of series. Both have outputs and
+                 metrics of their own.
 
 `pipelines.config.task` has their settings and says how one's own are named.
 """

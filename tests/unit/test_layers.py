@@ -25,7 +25,7 @@ THIRD_PARTIES = {
     "errors": set(),
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic"},
-    "features": {"PIL", "numpy", "pyarrow", "pydantic"},
+    "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "loader": {"numpy", "pyarrow", "torch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tracking": {"mlflow", "numpy", "pandas"},
