@@ -62,7 +62,7 @@ class Language(Task):
             "nats_per_token": (nats / tokens).tolist(),
             "bits_per_byte": (nats / log(2) / bytes_).tolist(),
             "nats": nats.tolist(),
-            "tokens": tokens.long().tolist(),
+            "tokens": tokens.tolist(),
         }
 
     def sample(self, model: nn.Module, epoch: int) -> str:
