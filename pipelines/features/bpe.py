@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Bpe(TokenEncoder[config.Bpe]):
         self._tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         self._tokenizer.pre_tokenizer = BYTE_LEVEL
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[bytes, ...]:
         return (b"", *map(bytes_of, self._words))
 

@@ -8,6 +8,7 @@ window lacks is filled with END. No document is empty, so an END behind an END i
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,7 +72,7 @@ class TokenEncoder(Packer[Settings]):
 class Bytes(TokenEncoder[config.Bytes]):
     """Byte b of UTF-8 is token b + 1."""
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[bytes, ...]:
         return (b"", *(bytes([value]) for value in range(256)))
 
@@ -97,7 +98,7 @@ class Characters(TokenEncoder[config.Characters]):
         super().__init__(settings, state)
         self._codes = codes_of(state["characters"])
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[bytes, ...]:
         return (b"", "\ufffd".encode(), *(character.encode() for character in self.state["characters"]))
 
