@@ -132,11 +132,12 @@ def down(folder: Path, places: Places) -> None:
 
 def status(folder: Path, places: Places) -> None:
     """A line for each server; exit code 1 if one of them does not answer."""
-    states = {server: server.state() for server in everything(folder, places)}
-    for server, state in states.items():
+    states = []
+    for server in everything(folder, places):
+        states.append(state := server.state())
         print(f"{server.name:<16} {state:<14} {server.address}")
     print(f"logs {folder}/logs, of Ray {places.sockets}/session_latest/logs")
-    sys.exit(any(state != "up" for state in states.values()))
+    sys.exit(any(state != "up" for state in states))
 
 
 def everything(folder: Path, places: Places) -> list[Service]:
