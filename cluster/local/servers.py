@@ -172,8 +172,9 @@ def _mlflow(folder: Path, ports: dict[str, int]) -> Service:
 def _ray_variables(folder: Path, ports: dict[str, int]) -> dict[str, str]:
     """A node's; jobs inherit them, so that the password of MLflow goes into no job's description."""
     home = os.environ.get("LOCKSTEP_HOME", os.getcwd())
+    own = {"RAY_ADDRESS": f"{HOST}:{ports['ray']}", "LOCKSTEP_HOME": home}  # of several Rays on a machine, which is theirs
     variables = {name: value for name, value in client_variables(folder, ports).items() if name.startswith(("RAY_AUTH", "MLFLOW_"))}
-    return {**RAY_SETTINGS, **variables, "MLFLOW_TRACKING_PASSWORD": password(folder).read_text().strip(), "LOCKSTEP_HOME": home}
+    return {**RAY_SETTINGS, **variables, **own, "MLFLOW_TRACKING_PASSWORD": password(folder).read_text().strip()}
 
 
 def _ray_nodes(folder: Path, jobs: str) -> set[str]:
