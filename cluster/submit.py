@@ -20,6 +20,7 @@ import sys
 import time
 from typing import NoReturn
 
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
@@ -51,7 +52,7 @@ def connected() -> JobSubmissionClient:
     address = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "http://127.0.0.1:8265"
     try:
         return JobSubmissionClient(address)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, AuthenticationError) as error:
         first_line = str(error).splitlines()[0]
         sys.exit(f"no Ray takes jobs at {address}: {first_line}; RAY_API_SERVER_ADDRESS names it, RAY_AUTH_TOKEN_PATH its token")
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import MismatchError
 from pipelines.installed import disagreement, installed
 
-PACKAGES = ("numpy", "pandas", "pyarrow", "pyspark")
+PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
 _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"
 
 
