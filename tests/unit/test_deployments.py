@@ -150,7 +150,11 @@ STUBS = {
     "scontrol": "echo here",
     "srun": "exec sleep 60",
     "ray": 'test "$1" = status && printf " 1 node_a\\n 1 node_b\\n"',
-    "python": 'trap "exit 143" TERM; echo "$RAY_ADDRESS $*"; test "$2" = fail.yaml && exit 5; test "$2" = long.yaml && kill -TERM $PPID && sleep 30; exit 0',
+    "python": """trap "exit 143" TERM
+echo "$RAY_ADDRESS $*"
+test "$2" = fail.yaml && exit 5
+test "$2" = long.yaml && kill -TERM $PPID && sleep 30
+exit 0""",
 }
 
 
