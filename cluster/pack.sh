@@ -18,7 +18,10 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 "$python" -m venv "$folder/environment"
 "$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" "${packages[@]}"
-"$folder/environment/bin/python" -m pip install -qq --no-deps "$root"
+# From a copy, since building leaves its traces where the sources are.
+mkdir "$folder/source"
+cp -R "$root"/{setup.cfg,pyproject.toml,README.md,LICENSE,pipelines} "$folder/source"
+"$folder/environment/bin/python" -m pip install -qq --no-deps "$folder/source"
 "$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" --target "$folder/packer" venv-pack setuptools
 PYTHONPATH="$folder/packer" "$folder/environment/bin/python" -m venv_pack --quiet --force --prefix "$folder/environment" --output "$output"
 echo "$output: $(du -h "$output" | cut -f1)"

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -60,6 +61,10 @@ def connected() -> JobSubmissionClient:
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
     """Send it, and the folder with it, less what .gitignore and .rayignore name."""
     passed = {key: value for key, value in os.environ.items() if key.startswith(PASSED) and not is_secret(key)}
+    if logins := [key for key, value in passed.items() if re.search(r"://[^/@]*:[^/@]+@", value)]:
+        sys.exit(
+            f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
+        )
     environment = {"working_dir": folder, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)

@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import mlflow_server
 import postgres
 from credentials import write
 from ray_head import stop_jobs
-from servers import chosen_ports, client_variables, password, servers, write_conf
+from servers import chosen_ports, client_variables, servers, write_conf
 from service import NotStartedError, Service
 from sessions import leave_on_signals
 
@@ -120,11 +121,11 @@ def down(folder: Path, places: Places) -> None:
     for server in running:
         server.end()
         print(f"{server.name:<16} ended", flush=True)
-    logs = places.sockets / "session_latest/logs"
-    if logs.exists():
-        shutil.rmtree(folder / "logs/ray", ignore_errors=True)
-        # Sockets and pipes are none to keep, nor links into the folder that goes.
-        shutil.copytree(logs.resolve(), folder / "logs/ray", ignore=lambda path, names: [n for n in names if not Path(path, n).exists()])
+    for node in ("head", "node"):
+        logs = places.sockets / node / "session_latest/logs"
+        if logs.exists():
+            shutil.rmtree(folder / "logs/ray" / node, ignore_errors=True)
+            shutil.copytree(logs.resolve(), folder / "logs/ray" / node, symlinks=True)
     shutil.rmtree(places.sockets, ignore_errors=True)
     for name in ("places.json", "cluster.env"):
         (folder / name).unlink(missing_ok=True)
@@ -136,7 +137,7 @@ def status(folder: Path, places: Places) -> None:
     for server in everything(folder, places):
         states.append(state := server.state())
         print(f"{server.name:<16} {state:<14} {server.address}")
-    print(f"logs {folder}/logs, of Ray {places.sockets}/session_latest/logs")
+    print(f"logs {folder}/logs, of Ray {places.sockets}/*/session_latest/logs")
     sys.exit(any(state != "up" for state in states))
 
 
@@ -148,7 +149,7 @@ def everything(folder: Path, places: Places) -> list[Service]:
 def environment(folder: Path, places: Places) -> Path:
     """The file that makes a shell use the cluster. It says where the password is, not what it is."""
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in client_variables(folder, places.ports).items()]
-    lines.append(f'export MLFLOW_TRACKING_PASSWORD="$(cat {shlex.quote(str(password(folder)))})"\n')
+    lines.append(f'export MLFLOW_TRACKING_PASSWORD="$(cat {shlex.quote(str(mlflow_server.password(folder)))})"\n')
     return write(folder / "cluster.env", "".join(lines))
 
 

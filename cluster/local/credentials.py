@@ -28,3 +28,8 @@ def write(file: Path, text: str) -> Path:
         output.write(text)
     new.rename(file)
     return file
+
+
+def content(file: Path) -> str:
+    """The secret that a file holds."""
+    return file.read_text().strip()

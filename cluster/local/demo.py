@@ -59,7 +59,7 @@ def train(arguments: list[str], address: str) -> None:
     job = ["--", "python", "jobs/train.py", *arguments]
     show(["python", "cluster/submit.py", *job])
     try:
-        with process([sys.executable, "cluster/submit.py", "--name", name, *job], stop=signal.SIGINT) as running:
+        with process([sys.executable, "cluster/submit.py", "--name", name, *job], stop=signal.SIGTERM) as running:
             code = running.wait()
     finally:
         stop_jobs(address, name)

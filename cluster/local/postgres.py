@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import psycopg
-from credentials import private, secret, write
+from credentials import content, private, secret, write
 from psycopg import sql
 
 DATABASES = ("mlflow", "mlflow_auth")
@@ -61,7 +61,7 @@ def answers(folder: Path, port: int) -> bool:
 
 def prepare(folder: Path, port: int) -> None:
     """The role and the databases of MLflow, where they are not there yet."""
-    password = secret(folder, "mlflow-database-password").read_text().strip()
+    password = content(secret(folder, "mlflow-database-password"))
     with _connected(folder, port) as server:
         server.execute("SET log_min_error_statement = panic")  # a statement that fails would be logged with its password
         if not server.execute("SELECT FROM pg_roles WHERE rolname = 'mlflow'").rowcount:
@@ -74,12 +74,12 @@ def prepare(folder: Path, port: int) -> None:
 
 def write_password_file(folder: Path) -> None:
     """For PGPASSFILE: so that MLflow's addresses of its databases hold no password."""
-    password = secret(folder, "mlflow-database-password").read_text().strip()
+    password = content(secret(folder, "mlflow-database-password"))
     write(private(folder / "conf") / "pgpass", f"127.0.0.1:*:*:mlflow:{password}\n")
 
 
 def _connected(folder: Path, port: int) -> psycopg.Connection:
-    password = secret(folder, "postgres-password").read_text().strip()
+    password = content(secret(folder, "postgres-password"))
     return psycopg.connect(
         host="127.0.0.1", port=port, user="postgres", password=password, dbname="postgres", autocommit=True, connect_timeout=5
     )

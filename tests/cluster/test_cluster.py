@@ -54,17 +54,22 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
     try:
         run([sys.executable, CONTROL, "up"], own)
         said = run(["bash", "-c", f". {home}/.cluster/cluster.env && env -0"], own)
+        sockets = ray_folder(home)
         yield dict(line.split("=", 1) for line in said.split("\0") if "=" in line)
     finally:
         run([sys.executable, CONTROL, "down"], own)
     assert mentioning(str(home)) == []
-    assert [file for file in Path("/tmp").glob("lockstep-*/session_latest/logs") if str(home) in file.resolve().as_posix()] == []
+    assert not sockets.exists()
 
 
 def run(command: list[str], environment: dict[str, str], code: int = 0) -> str:
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
     return done.stdout
+
+
+def ray_folder(home: Path) -> Path:
+    return Path(json.loads((home / ".cluster/places.json").read_text())["sockets"])
 
 
 def mentioning(text: str) -> list[str]:
@@ -193,20 +198,17 @@ def test_p8_the_secrets_are_in_no_log_no_run_and_no_manifest(environment: dict[s
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == 3
     told = {f"run {one.info.run_id}": str(one.to_dictionary()) for one in runs}
-    jobs = asked_jobs(environment)
-    told.update({"Ray's description of the jobs": jobs})
+    told["Ray's description of the jobs"] = run(["ray", "job", "list"], environment)
     kept = [home / ".cluster/secrets", home / ".cluster/conf", home / ".cluster/postgres"]
-    ray = Path(json.loads((home / ".cluster/places.json").read_text())["sockets"])
     files = [
-        file for folder in (home, ray) for file in folder.rglob("*") if file.is_file() and not any(file.is_relative_to(own) for own in kept)
+        file
+        for folder in (home, ray_folder(home))
+        for file in folder.rglob("*")
+        if file.is_file() and not any(file.is_relative_to(own) for own in kept)
     ]
     assert any(file.name == "manifest.json" for file in files) and len(files) > 50
     told.update({str(file): file.read_bytes().decode(errors="replace") for file in files})
     assert [(place, name) for place, text in told.items() for name, secret in PLANTED.items() if secret in text] == []
-
-
-def asked_jobs(environment: dict[str, str]) -> str:
-    return run(["ray", "job", "list"], environment)
 
 
 def test_what_died_comes_back_with_the_next_start(environment: dict[str, str], home: Path) -> None:
