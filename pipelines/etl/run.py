@@ -28,6 +28,7 @@ from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
+from pipelines.etl.executors import check_executors
 from pipelines.etl.faults import driver_errors, source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
@@ -52,6 +53,7 @@ def run(config: Config) -> Manifest:
     stages = Stages()
     with stages("spark"):
         spark = stages.spark = session(config.name)
+        check_executors(spark)
     with stages("checksums"), source_errors(config.source):
         before = {name: stats(table) for name, table in config.source.tables.items()}
         sources = {name: checksums(spark, table) for name, table in config.source.tables.items()}
@@ -60,7 +62,7 @@ def run(config: Config) -> Manifest:
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         return earlier
-    with tracking.etl_run(config) as tracked:
+    with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
         with _undone_on_failure(attempt):
             with _freed(spark):
                 ours, report = _write(spark, config, sources, attempt, stages)

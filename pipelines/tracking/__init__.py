@@ -11,13 +11,14 @@
 """
 
 from pipelines.tracking.client import check_host
-from pipelines.tracking.etl import etl_run
+from pipelines.tracking.etl import SPARK_APPLICATION, etl_run
 from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import TrainingRun, open_training, weights_file
 
 __all__ = [
+    "SPARK_APPLICATION",
     "Sender",
     "TrainingRun",
     "answers",

@@ -15,6 +15,7 @@ from pipelines.config import Config, home
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
+from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
 
@@ -72,6 +73,7 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
         "dataset.digest": version.digest,
         "dataset.version": manifest.version,
         "dataset.run_id": manifest.run_id,
+        SPARK_APPLICATION: _spark_application(client, manifest.run_id),
         "strategy": config.train.strategy,
         "git.commit": _git_commit(),
         **tags,
@@ -103,6 +105,16 @@ def weights_file(uri: str, run_id: str) -> str:
         return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/weights.safetensors", tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise TrackingError(f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}") from error
+
+
+def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
+    """Which Spark application made the dataset; empty if its run is filed elsewhere."""
+    try:
+        return str(client.get_run(etl_run_id).data.tags.get(SPARK_APPLICATION, ""))
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        return ""
 
 
 def _git_commit() -> str:

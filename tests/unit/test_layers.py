@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 # Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
 LAYERS = (
-    ("errors",),
+    ("errors", "installed"),
     ("config",),
     ("dataset",),
     ("features", "loader", "tasks", "tracking"),
@@ -23,6 +23,7 @@ LAYERS = (
 STRANGERS = {("etl", "loader"), ("train", "etl")}
 THIRD_PARTIES = {
     "errors": set(),
+    "installed": set(),
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic"},
     "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
