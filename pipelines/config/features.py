@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.section import Section, Seed
+from pipelines.config.section import Section, Seed, Text
 
 
 class EncoderSettings(Section):
@@ -16,6 +16,10 @@ class EncoderSettings(Section):
     def inputs(self, feature: str) -> tuple[str, ...]:
         """The query's columns that this encoder reads, for the feature of that name."""
         return (self.column or feature,)
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        """The query's columns whose values in the training split decide its state; by default those it reads."""
+        return self.inputs(feature)
 
 
 class Numeric(EncoderSettings):
@@ -91,6 +95,27 @@ class Vocabulary(EncoderSettings):
     """Only so many of the most frequent values are kept."""
 
 
+class Sequence(EncoderSettings):
+    """The words of a text, or the elements of an array, as their numbers: int32 of a fixed length. 0 fills what a shorter
+    one leaves free, 1 is NULL, rare and unseen words, and the others follow, most frequent first."""
+
+    encoder: Literal["sequence"] = "sequence"
+    length: PositiveInt
+    """Longer ones are cut to it."""
+    keep: Literal["first", "last"] = "first"
+    """Which words of a longer one stay. `last` suits histories: it puts what is free in front, so that the end stays in place."""
+    lowercase: bool = True
+    min_count: PositiveInt = 1
+    """Words rarer than this in the training split are 1."""
+    max_size: PositiveInt = 1_000_000
+    """Only so many of the most frequent words are kept."""
+    vocabulary_of: tuple[Text, ...] = ()
+    """Columns whose words are counted together, for features that share their numbers; by default the one that is encoded."""
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        return self.vocabulary_of or self.inputs(feature)
+
+
 class Hash(EncoderSettings):
     """The value's hash modulo `buckets`, int32; NULL is a value too. For columns too large for a vocabulary."""
 
@@ -118,8 +143,45 @@ class Image(EncoderSettings):
     """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
 
 
+class LogMel(EncoderSettings):
+    """The spectrogram of a WAV file's bytes, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
+
+    encoder: Literal["log_mel"] = "log_mel"
+    sample_rate: PositiveInt
+    """Samples a second that every file must have; one of another rate is quarantined."""
+    seconds: PositiveFloat = 1.0
+    """Of the file's beginning that are taken; silence follows a shorter one."""
+    mels: PositiveInt = 40
+    """Bands, equally far apart on the mel scale from 0 to half the sample rate."""
+    window_seconds: PositiveFloat = 0.025
+    hop_seconds: PositiveFloat = 0.01
+    """From the beginning of a frame to that of the next."""
+
+    @model_validator(mode="after")
+    def _holds_a_frame(self) -> "LogMel":
+        if self.hop_seconds * self.sample_rate < 1 or self.seconds < self.window_seconds:
+            raise ValueError(
+                f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "
+                "a window must fit, and a hop be a sample at least"
+            )
+        return self
+
+
 Feature = Annotated[
-    Standardize | MinMax | Log1p | Quantile | NormalQuantile | Fourier | Identity | Vocabulary | Hash | Binary | Label | Image,
+    Standardize
+    | MinMax
+    | Log1p
+    | Quantile
+    | NormalQuantile
+    | Fourier
+    | Identity
+    | Vocabulary
+    | Sequence
+    | Hash
+    | Binary
+    | Label
+    | Image
+    | LogMel,
     Field(discriminator="encoder"),
     BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value),
 ]

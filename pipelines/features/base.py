@@ -52,7 +52,7 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        """The statistics of each input that `fit` wants: of "moments", "counts", "sample"."""
+        """The statistics of each input that `fit` wants: of "moments", "counts", "words", "sample"."""
         return frozenset()
 
     @classmethod
@@ -72,6 +72,10 @@ class Encoder(ABC, Generic[Settings]):
     @abstractmethod
     def encode(self, *inputs: pa.Array) -> pa.Array:
         """The rows as `column(…).field.type`; NULL where the encoder refuses the row. Row by row: slices encode alike."""
+
+    def example(self, kind: pa.DataType) -> Any:
+        """A raw value of this type that can be encoded; None where zeros can, in the column's shape."""
+        return None
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         """Encoded values, shape (rows, …), back in the query's units, as far as encoding kept them."""

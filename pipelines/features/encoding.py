@@ -12,11 +12,13 @@ from pipelines.dataset.manifest import FittedEncoder, columns_of
 from pipelines.dataset.schema import arrow_schema
 from pipelines.errors import SourceError
 from pipelines.features.arrays import Array, Image
+from pipelines.features.audio import LogMel
 from pipelines.features.base import Encoder
 from pipelines.features.categories import Binary, Hash, Label, Vocabulary
 from pipelines.features.fourier import Fourier
 from pipelines.features.numbers import Identity, Log1p, MinMax, Standardize
 from pipelines.features.quantiles import NormalQuantile, Quantile
+from pipelines.features.sequences import Sequence
 
 ENCODERS: dict[str, type[Encoder]] = {
     "standardize": Standardize,
@@ -26,10 +28,12 @@ ENCODERS: dict[str, type[Encoder]] = {
     "normal_quantile": NormalQuantile,
     "fourier": Fourier,
     "vocabulary": Vocabulary,
+    "sequence": Sequence,
     "hash": Hash,
     "binary": Binary,
     "label": Label,
     "image": Image,
+    "log_mel": LogMel,
 }
 ENCODERS_VERSION = 1
 """Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""

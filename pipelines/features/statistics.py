@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.features import exact
-from pipelines.features.raw import categories, check_category, numbers
+from pipelines.features.raw import categories, check_category, is_text, numbers, words
 
-MOMENTS, COUNTS, SAMPLE = "moments", "counts", "sample"
+MOMENTS, COUNTS, SAMPLE, WORDS = "moments", "counts", "sample", "words"
 # Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
 SAMPLE_ROWS = 100_000
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
@@ -42,7 +42,7 @@ class Statistics:
     minimum: float | None = None
     maximum: float | None = None
     counts: pa.Table | None = None
-    """(value, count) of every value as text, most frequent first, equal counts by value."""
+    """(value, count) of every value or word as text, most frequent first, equal counts by value."""
     sample: np.ndarray | None = None
     """float64, sorted: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows."""
 
@@ -54,7 +54,8 @@ class Statistics:
 class Accumulator:
     """One column's statistics in one partition.
 
-    `needs` says which are gathered: "moments" (mean, deviation, minimum, maximum), "counts", "sample".
+    `needs` says which are gathered: "moments" (mean, deviation, minimum, maximum), "counts" of the values, "words", the
+    counts of the words of a text or of the elements of an array, "sample".
     """
 
     def __init__(self, needs: Iterable[str]) -> None:
@@ -78,7 +79,9 @@ class Accumulator:
             self._nulls += int(np.isnan(numbers(values)).sum())
         else:
             self._nulls += values.null_count
-        if COUNTS in self._needs:
+        if WORDS in self._needs:
+            values = (words(values) if is_text(values.type) else values).flatten()
+        if self._needs & {COUNTS, WORDS}:
             check_category(values.type)
             self._uncounted.append(values)
             if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:

@@ -46,6 +46,10 @@ class Data:
 class Task(ABC):
     """What is learned. Stateless: the model is passed in."""
 
+    draws: bool = False
+    """Whether training draws something for each row, such as an augmentation or negatives: then every training batch carries
+    ROW_KEYS, from which `draws` makes numbers that are the same for any number of workers and after any restart."""
+
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         self.settings = settings
         self.data = data

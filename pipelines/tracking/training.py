@@ -66,30 +66,36 @@ def _continued(client: MlflowClient, uri: str, run: entities.Run, tags: Mapping[
 
 def _begun(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
     manifest = version.manifest
-    described = {
-        **resolve_tags(),
-        **config.tracking.tags,
-        "dataset.digest": version.digest,
-        "dataset.version": manifest.version,
-        "dataset.run_id": manifest.run_id,
-        "strategy": config.train.strategy,
-        "git.commit": _git_commit(),
-        **tags,
-        HEARTBEAT: heartbeat(),
-    }
+    described = {**resolve_tags(), **tags_of(config, version), "strategy": config.train.strategy, **tags, HEARTBEAT: heartbeat()}
     run_id = client.create_run(experiment, tags=described, run_name=config.name).info.run_id
     folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, config)
-    profile = {"rows": {split: version.rows(split) for split in manifest.splits}}
-    dataset = Dataset(
-        config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
-    )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+    client.log_inputs(run_id, [dataset_input(config, version)])
     client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
     client.log_dict(run_id, manifest.profile, "profile.json")
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
+
+
+def tags_of(config: Config, version: Version) -> dict[str, str]:
+    """Where a run's numbers come from."""
+    return {
+        **config.tracking.tags,
+        "dataset.digest": version.digest,
+        "dataset.version": version.manifest.version,
+        "dataset.run_id": version.manifest.run_id,
+        "git.commit": _git_commit(),
+    }
+
+
+def dataset_input(config: Config, version: Version) -> DatasetInput:
+    """The version, as MLflow shows it among a run's inputs."""
+    profile = {"rows": {split: version.rows(split) for split in version.manifest.splits}}
+    dataset = Dataset(
+        config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
 
 
 def weights_file(uri: str, run_id: str) -> str:
