@@ -4,15 +4,16 @@ VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
 BENCHMARKS ?= etl loader shuffle_quality train exact
+ONLY ?=
 
 installed := $(VENV)/installed
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test chaos ui lint bench clean java
+.PHONY: help demo test chaos ui lint bench figures clean java
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
 demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
@@ -34,6 +35,9 @@ lint: $(installed) ## ruff and mypy
 
 bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl ARGS="--rows 1000000" for one
 	@set -e; for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS); done
+
+figures: java $(installed) ## every pipeline of the README's table on its real data, beside what was asked; ONLY=trec for one
+	@PYTHONPATH=. python benchmarks/figures.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; data, runs and mlflow.db stay
 	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log

@@ -13,8 +13,8 @@ from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.arrays import is_bytes
 from pipelines.features.base import Encoder, masked_tensor
 
-SILENCE = 1e-6
-"""Power that is added before the logarithm; that of a full-scale sine is 1, about."""
+SILENCE = 1e-10
+"""Power that is added before the logarithm, about that of 16-bit rounding; a sine of full scale has 1."""
 STEP = 1 / 1024
 """Spectrograms are rounded to it: the last bits of a logarithm differ from processor to processor."""
 
