@@ -57,8 +57,8 @@ class OverSpectrogram(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs). A recording's loudness is taken out: mean 0 and deviation 1 over its spectrogram."""
         found = batch[self.column]
-        mean, deviation = found.mean((1, 2), keepdim=True), found.std((1, 2), keepdim=True)
-        standard = (found - mean) / (deviation + 1e-3)
+        centred = found - found.mean((1, 2), keepdim=True)
+        standard = centred / (centred.square().mean((1, 2), keepdim=True).sqrt() + 1e-3)
         if self.training and ROW_KEYS in batch:
             standard = augmented(standard, batch[ROW_KEYS], self.settings)
         return self.output(self.layers(standard.unsqueeze(1)))

@@ -33,7 +33,7 @@ def test_numbers_are_uniform_and_unrelated() -> None:
     counts = np.bincount(drawn.flatten().numpy(), minlength=10)
     assert abs(counts - 10_000).max() < 500
     one, other = uniform(keys(0, 0), 2), uniform(keys(0, 1), 2)
-    assert 0 <= one.min() and one.max() < 1 and abs(one.mean() - 0.5) < 0.01
+    assert one.min() >= 0 and one.max() < 1 and abs(one.mean() - 0.5) < 0.01
     for pair in ((one[:, 0], one[:, 1]), (one[:-1, 0], one[1:, 0]), (one[:, 0], other[:, 0]), (one[:, 0], uniform(keys(0, 0), 1, 1)[:, 0])):
         assert abs(torch.corrcoef(torch.stack(pair))[0, 1]) < 0.03
 
