@@ -18,7 +18,7 @@ LINES = {
     "video_games": {"amazon-video-games/Video.txt": 3_000},
     "adult": {"adult/adult-train.csv": 2_000, "adult/adult-test.csv": 500},
 }
-"""The first so many lines of a pipeline's files."""
+"""The first so many lines of a pipeline's files; the next one that is not ASCII follows them."""
 RECORDINGS = 150
 
 
@@ -31,7 +31,8 @@ def slice_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **overrid
         _some_recordings(folder / "raw")
     for file, count in LINES.get(name, {}).items():
         (folder / "raw" / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "raw" / file).write_bytes(b"".join(raw(*file.split("/")).read_bytes().splitlines(keepends=True)[:count]))
+        lines = raw(*file.split("/")).read_bytes().splitlines(keepends=True)
+        (folder / "raw" / file).write_bytes(b"".join(lines[:count] + [line for line in lines[count:] if not line.isascii()][:1]))
     monkeypatch.setenv("LOCKSTEP_RAW", str(folder / "raw"))
     train = {"workers": 1, "epochs": 1, "global_batch": 32, "storage": str(folder / "runs"), **overrides}
     flags = {"dataset.path": str(folder / "data"), "tracking.uri": f"sqlite:///{folder}/mlflow.db"}

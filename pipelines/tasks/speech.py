@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import Speech as Settings
-from pipelines.dataset.schema import ROW_KEYS
+from pipelines.dataset.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.draws import whole
@@ -38,21 +38,25 @@ class Speech(Supervised):
         return bool(self.settings.shift_frames or self.settings.masked_frames or self.settings.masked_mels)
 
     def model(self) -> nn.Module:
-        return OverSpectrogram(self.spectrogram.name, self.outputs, self.settings)
+        return OverSpectrogram(self.spectrogram, self.outputs, self.settings)
 
 
 class OverSpectrogram(nn.Module):
-    """3x3 convolutions, each pooled 2x2, whose means over time and mels go to one linear layer."""
+    """3x3 convolutions, each pooled 2x2, whose means over time go to one linear layer: when a sound came does not matter, and how
+    high it was does."""
 
-    def __init__(self, column: str, outputs: int, settings: Settings) -> None:
+    def __init__(self, spectrogram: TensorColumn, outputs: int, settings: Settings) -> None:
         super().__init__()
-        self.column, self.settings = column, settings
+        self.column, self.settings = spectrogram.name, settings
+        mels = spectrogram.shape[0]
         layers: list[nn.Module] = []
         for channels, filters in zip((1, *settings.filters), settings.filters, strict=False):
             layers += [nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
             layers += [nn.MaxPool2d(2, ceil_mode=True)]
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(settings.dropout))
-        self.output = nn.Linear(settings.filters[-1], outputs)
+            mels = -(-mels // 2)
+        self.layers = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.output = nn.Linear(settings.filters[-1] * mels, outputs)
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs). A recording's loudness is taken out: mean 0 and deviation 1 over its spectrogram."""
@@ -61,7 +65,7 @@ class OverSpectrogram(nn.Module):
         standard = centred / (centred.square().mean((1, 2), keepdim=True).sqrt() + 1e-3)
         if self.training and ROW_KEYS in batch:
             standard = augmented(standard, batch[ROW_KEYS], self.settings)
-        return self.output(self.layers(standard.unsqueeze(1)))
+        return self.output(self.dropout(self.layers(standard.unsqueeze(1)).mean(3).flatten(1)))
 
 
 def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
