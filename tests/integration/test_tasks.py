@@ -137,14 +137,14 @@ def evaluated(found: Trained) -> pd.DataFrame:
 
 
 def sorted_rows(numbers: np.ndarray) -> np.ndarray:
-    return numbers[np.lexsort(np.round(numbers, 4).T)].ravel()
+    return numbers[np.lexsort(numbers.T)].ravel()
 
 
 def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[str, Trained]) -> None:
     found = trained["trec"]
     read_tables(spark, found.config.source)
     assert spark.sql(found.config.source.sql).where("question LIKE '%sisterðcity%'").count() == 1
-    assert sum(split.rows for split in found.manifest.splits.values()) == found.manifest.rows_parsed == 481
+    assert sum(split.rows for split in found.manifest.splits.values()) == found.manifest.rows_parsed == 480
 
 
 def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
