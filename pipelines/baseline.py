@@ -79,16 +79,15 @@ def _best(task: Supervised, rows: dict[str, DataFrame]) -> tuple[dict[str, str],
 
 
 def _estimator(task: Supervised, regularisation: float) -> Any:
-    columns = {"featuresCol": "features", "labelCol": "target", "weightCol": "weight"}
     if isinstance(task.target, Quantity):
-        return LinearRegression(**columns, regParam=regularisation, maxIter=ITERATIONS)
+        return LinearRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS)
     family = "binomial" if isinstance(task.target, Binary) else "multinomial"
-    return LogisticRegression(**columns, regParam=regularisation, maxIter=ITERATIONS, family=family)
+    return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
 
 
 def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, float]:
     """The task's metrics of the split. Its rows' outputs, one number for each class, are brought to the driver."""
-    output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array("rawPrediction")
+    output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
     table = predicted.select(output.alias("output"), "target").toArrow()
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
     # Spark's raw predictions of two classes are a logit and its negative.
