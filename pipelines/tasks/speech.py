@@ -32,10 +32,7 @@ class Speech(Supervised):
                 f"task.masked_mels {own.masked_mels}, masked_frames {own.masked_frames}, shift_frames {own.shift_frames}: "
                 f"{self.spectrogram.name} has {mels} mels and {frames} frames, and some must be left"
             )
-
-    @property
-    def draws(self) -> bool:  # type: ignore[override]
-        return bool(self.settings.shift_frames or self.settings.masked_frames or self.settings.masked_mels)
+        self.draws = bool(own.shift_frames or own.masked_frames or own.masked_mels)
 
     def model(self) -> nn.Module:
         return OverSpectrogram(self.spectrogram, self.outputs, self.settings)

@@ -56,6 +56,7 @@ def test_p6_what_may_come_out_otherwise_is_warned_of_by_name(spark: SparkSession
         "SELECT * FROM t ORDER BY i LIMIT 1",
         "SELECT i, x FROM (SELECT * FROM t ORDER BY i LIMIT 1)",
         "SELECT a.i, b.x FROM t AS a JOIN t AS b USING (s)",
+        "SELECT s, array_sort(collect_list(struct(i, x))).x AS i, sort_array(collect_list(x), false) AS x FROM t GROUP BY s",
     ],
 )
 def test_what_cannot_is_not(spark: SparkSession, query: str) -> None:

@@ -69,7 +69,7 @@ def test_its_header_says_what_the_data_are_and_what_was_reached(path: Path) -> N
 
 
 def test_the_readme_s_figures_are_those_of_the_headers() -> None:
-    figure = r"\b(?:accuracy|AUC|MSE|RMSE) [\d.,]*\d"
+    figure = r"\b(?:accuracy|AUC|MSE|RMSE|HR@10|NDCG@10) [\d.,]*\d"
     for row in re.findall(r"^\| \[\w+\]\(conf/.*", (ROOT / "README.md").read_text(), re.MULTILINE):
         reached = re.search(r"Reached: .*", (ROOT / re.search(r"\((.*?)\)", row)[1]).read_text())[0]
         assert re.findall(figure, row) == re.findall(figure, reached) != [], row
