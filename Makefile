@@ -4,13 +4,14 @@ VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
 BENCHMARKS ?= etl loader shuffle_quality train exact
+ONLY ?=
 
 installed := $(VENV)/installed
 server := $(VENV)/installed-server
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-cluster chaos ui lint bench clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-cluster chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ lint: $(installed) ## ruff and mypy
 
 bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl ARGS="--rows 1000000" for one
 	@set -e; for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS); done
+
+figures: java $(installed) ## every pipeline of the README's table on its real data, beside what was asked; ONLY=trec for one
+	@PYTHONPATH=. python benchmarks/figures.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; data, runs and mlflow.db stay
 	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log

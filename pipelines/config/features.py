@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.section import Section, Seed
+from pipelines.config.section import Section, Seed, Text
 
 
 class EncoderSettings(Section):
@@ -18,6 +18,10 @@ class EncoderSettings(Section):
     def inputs(self, feature: str) -> tuple[str, ...]:
         """The query's columns that this encoder reads, for the feature of that name."""
         return (self.column or feature,)
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        """The query's columns whose values in the training split decide its state; by default those it reads."""
+        return self.inputs(feature)
 
 
 class Numeric(EncoderSettings):
@@ -115,6 +119,28 @@ class Vocabulary(EncoderSettings):
     """Only so many of the most frequent values are kept."""
 
 
+class Sequence(EncoderSettings):
+    """The words of a text, or the elements of an array, as their numbers: int32 of a fixed length. 0 fills what a shorter
+    one leaves free, 1 is NULL, rare and unseen words, and the others follow, most frequent first."""
+
+    encoder: Literal["sequence"] = "sequence"
+    length: PositiveInt
+    """Longer ones are cut to it."""
+    keep: Literal["first", "last"] = "first"
+    """Which words of a longer one stay. `last` suits histories: it puts what is free in front, so that the end stays in place."""
+    lowercase: bool = True
+    """Of the words of a text; the elements of an array are taken as they are."""
+    min_count: PositiveInt = 1
+    """Words rarer than this in the training split are 1."""
+    max_size: PositiveInt = 1_000_000
+    """Only so many of the most frequent words are kept."""
+    vocabulary_of: tuple[Text, ...] = ()
+    """Columns whose words are counted together, for features that share their numbers; by default the one that is encoded."""
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        return self.vocabulary_of or self.inputs(feature)
+
+
 class Hash(EncoderSettings):
     """The value's hash modulo `buckets`, int32; NULL is a value too. For columns too large for a vocabulary."""
 
@@ -170,6 +196,30 @@ class Bpe(Tokens):
     """Tokens at most: 256 bytes, the end of a document, and merges."""
 
 
+class LogMel(EncoderSettings):
+    """The spectrogram of a WAV file's bytes, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
+
+    encoder: Literal["log_mel"] = "log_mel"
+    sample_rate: PositiveInt
+    """Samples a second that every file must have; one of another rate is quarantined."""
+    seconds: PositiveFloat = 1.0
+    """Of the file's beginning that are taken; silence follows a shorter one."""
+    mels: PositiveInt = 40
+    """Bands, equally far apart on the mel scale from 0 to half the sample rate."""
+    window_seconds: PositiveFloat = 0.025
+    hop_seconds: PositiveFloat = 0.01
+    """From the beginning of a frame to that of the next."""
+
+    @model_validator(mode="after")
+    def _holds_a_frame(self) -> "LogMel":
+        if self.hop_seconds * self.sample_rate < 1 or self.window_seconds * self.sample_rate < 2 or self.seconds < self.window_seconds:
+            raise ValueError(
+                f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "
+                "a window must fit and have two samples at least, and a hop one"
+            )
+        return self
+
+
 Feature = Annotated[
     Standardize
     | MinMax
@@ -180,10 +230,12 @@ Feature = Annotated[
     | Identity
     | Scale
     | Vocabulary
+    | Sequence
     | Hash
     | Binary
     | Label
     | Image
+    | LogMel
     | Bytes
     | Characters
     | Bpe,

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.features import Vocabulary
+from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.features import fit_encoders, needs
@@ -69,7 +69,7 @@ def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
     gathered = rows.select(SPLIT, ROW, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
     try:
         summaries, counted = _summaries(gathered)
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary)]
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()

@@ -127,7 +127,9 @@ def _sifted(rows: DataFrame, config: Config) -> tuple[DataFrame, list[DataFrame 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:
     for warning in warnings:
         log.warning("source.query: %s", warning)
-    taken = {column for name, settings in config.dataset.encoders.items() for column in settings.inputs(name)}
+    taken = {
+        column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
+    }
     if left_out := [name for name in rows.columns if name not in taken]:
         log.info("columns of the query left out: %s", ", ".join(left_out))
 

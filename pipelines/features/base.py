@@ -52,7 +52,7 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        """The statistics of each input that `fit` wants: of "moments", "sample" and one of "counts", "characters", "byte_words"."""
+        """The statistics of each input that `fit` wants: of "moments", "sample", and one of `statistics.COUNTED`."""
         return frozenset()
 
     @classmethod
@@ -76,6 +76,10 @@ class Encoder(ABC, Generic[Settings]):
     def field(self, name: str, role: Role) -> pa.Field:
         """The Arrow field of what `encode` makes."""
         return self.column(name, role).field
+
+    def example(self, kind: pa.DataType) -> Any:
+        """A raw value of this type that can be encoded; None where zeros can, in the column's shape."""
+        return None
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         """Encoded values, shape (rows, …), back in the query's units, as far as encoding kept them."""

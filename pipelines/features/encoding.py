@@ -11,12 +11,14 @@ from pipelines.config import features as config
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import SourceError
 from pipelines.features.arrays import Array, Image, Scale
+from pipelines.features.audio import LogMel
 from pipelines.features.base import Encoder, Packer
 from pipelines.features.bpe import Bpe
 from pipelines.features.categories import Binary, Hash, Label, Vocabulary
 from pipelines.features.fourier import Fourier
 from pipelines.features.numbers import Identity, Log1p, MinMax, Standardize
 from pipelines.features.quantiles import NormalQuantile, Quantile
+from pipelines.features.sequences import Sequence
 from pipelines.features.tokens import Bytes, Characters
 
 ENCODERS: dict[str, type[Encoder]] = {
@@ -28,6 +30,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "fourier": Fourier,
     "scale": Scale,
     "vocabulary": Vocabulary,
+    "sequence": Sequence,
     "hash": Hash,
     "binary": Binary,
     "label": Label,
@@ -35,6 +38,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "bytes": Bytes,
     "characters": Characters,
     "bpe": Bpe,
+    "log_mel": LogMel,
 }
 ENCODERS_VERSION = 1
 """Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from pipelines.features import exact
 from pipelines.features.pieces import byte_words_in, characters_in
-from pipelines.features.raw import categories, check_category, numbers
+from pipelines.features.raw import categories, check_category, is_text, numbers, words
 
-MOMENTS, COUNTS, SAMPLE, CHARACTERS, BYTE_WORDS = "moments", "counts", "sample", "characters", "byte_words"
-COUNTED = frozenset({COUNTS, CHARACTERS, BYTE_WORDS})
-"""Those that come as counts: of values, or of pieces of text. Of one column only one of them is gathered."""
+MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
+"""Those that come as counts: of values, of the words of a text or the elements of an array, or of other pieces of text. Of
+one column only one of them is gathered."""
 _PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
 # Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
 SAMPLE_ROWS = 100_000
@@ -82,7 +83,9 @@ class Accumulator:
             self._nulls += int(np.isnan(numbers(values)).sum())
         else:
             self._nulls += values.null_count
-        if COUNTS in self._needs:
+        if WORDS in self._needs:
+            values = (words(values) if is_text(values.type) else values).flatten()
+        if self._needs & {COUNTS, WORDS}:
             check_category(values.type)
             self._uncounted.append(values)
             if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:

@@ -100,7 +100,7 @@ class Characters(TokenEncoder[config.Characters]):
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
-        return (b"", "\ufffd".encode(), *(character.encode() for character in self.state["characters"]))
+        return (b"", b"?", *(character.encode() for character in self.state["characters"]))
 
     def numbers(self, text: str) -> np.ndarray:
         found = codes_of(text)

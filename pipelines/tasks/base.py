@@ -6,7 +6,7 @@ shares, padding and class weights come out right for any number of workers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 
@@ -36,6 +37,8 @@ class Data:
     """Turns target values, shape (rows, …), back into the query's units."""
     tokens: tuple[bytes, ...] = ()
     """What each number of a packed column stands for, as UTF-8; the first ends a document. Empty for any other dataset."""
+    encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
+    """What made the columns, by their names, for a task that has to know."""
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:
@@ -51,6 +54,10 @@ class Data:
 
 class Task(ABC):
     """What is learned. Stateless: the model is passed in."""
+
+    draws: bool = False
+    """Whether training draws something for each row, such as an augmentation or negatives: then every training batch carries
+    ROW_KEYS, from which `draws` makes numbers that are the same for any number of workers and after any restart."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         self.settings = settings

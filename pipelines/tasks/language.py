@@ -56,7 +56,10 @@ class Language(Task):
         metrics["bits_per_byte"].update(nats / log(2), bytes_)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """How probable a text is: nats in all and per token, tokens with the one that ends it, bits per byte."""
+        """How probable a text is: nats in all and per token, tokens with the one that ends it, bits per byte.
+
+        A text is read from its own beginning; the windows of an evaluation may begin inside one, and hold several.
+        """
         nats, tokens, bytes_ = output.detach().cpu().double().unbind(dim=1)
         return {
             "nats_per_token": (nats / tokens).tolist(),

@@ -37,6 +37,7 @@ class Loop:
             "train",
             order_of(config),
             place.plays(self._settings.shards),
+            row_keys=task.draws,
             device=place.device,
             cache_bytes=self._settings.cache_bytes,
             prefetch_bytes=self._settings.prefetch_bytes,

@@ -17,7 +17,7 @@ LAYERS = (
     ("features", "loader", "tasks", "tracking"),
     ("learning",),
     ("etl", "serve"),
-    ("train",),
+    ("train", "baseline"),
     ("jobs",),
 )
 STRANGERS = {("etl", "loader"), ("train", "etl")}
@@ -34,6 +34,7 @@ THIRD_PARTIES = {
     "etl": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
     "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
+    "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "jobs": set(),
 }
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
