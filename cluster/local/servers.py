@@ -90,7 +90,7 @@ def _ray(name: str, address: str, command: list[str], folder: Path, ports: dict[
         return any(node.get("nodeName") == name and node.get("state") == "ALIVE" for node in nodes)
 
     # Jobs have been stopped before, and there is nothing else to wait for.
-    return Service(name, address, command, variables, healthy, folder, stop=signal.SIGKILL)
+    return Service(name, address, command, variables, healthy, folder, stop=signal.SIGKILL, tries=3)
 
 
 def _jobs(ports: dict[str, int]) -> str:
