@@ -113,6 +113,7 @@ def stop_jobs(address: str, only: str = "") -> None:
     found = [job.submission_id for job in client.list_jobs() if not job.status.is_terminal()]
     stopped = [name for name in found if name and only in ("", name)]
     for name in stopped:
+        print(f"stopping job {name}, which may save first", flush=True)
         client.stop_job(name)
     for name in stopped:
         while not client.get_job_status(name).is_terminal():
