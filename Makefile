@@ -4,15 +4,17 @@ VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
 BENCHMARKS ?= etl loader shuffle_quality train exact
+ONLY ?=
 
 installed := $(VENV)/installed
+server := $(VENV)/installed-server
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test chaos ui lint bench clean java
+.PHONY: help demo test test-cluster chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
 demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
@@ -27,6 +29,20 @@ chaos: java $(installed) ## faults to real processes at random moments, and what
 ui: $(installed) ## browse the runs in MLflow's UI
 	@cluster/local/ui.sh $(PORT)
 
+cluster-up: java $(server) ## Spark, Ray and MLflow on PostgreSQL as servers of this machine that stay; again for what has died
+	@cluster/local/postgres.sh
+	@python cluster/local/control.py up
+
+cluster-status: $(server) ## which of them answer, and where
+	@python cluster/local/control.py status
+
+cluster-down: $(server) ## stop jobs, then the servers; data and logs stay
+	@python cluster/local/control.py down
+
+test-cluster: java $(server) ## what a user does on such a cluster, in some minutes
+	@cluster/local/postgres.sh
+	@python -m pytest tests/cluster $(ARGS)
+
 lint: $(installed) ## ruff and mypy
 	@ruff check .
 	@ruff format --check .
@@ -34,6 +50,9 @@ lint: $(installed) ## ruff and mypy
 
 bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl ARGS="--rows 1000000" for one
 	@set -e; for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS); done
+
+figures: java $(installed) ## every pipeline of the README's table on its real data, beside what was asked; ONLY=trec for one
+	@PYTHONPATH=. python benchmarks/figures.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; data, runs and mlflow.db stay
 	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
@@ -49,4 +68,8 @@ $(installed): setup.cfg constraints.txt
 	@# torch first, before anything else may ask for a newer one.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(server): $(installed)
+	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[server]'
 	@touch $@

@@ -8,7 +8,8 @@
     │   └── CorruptError     a file of a version is truncated, altered or gone    exit code 4
     ├── TrainingError        training cannot start or go on                       exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
-    └── TrackingError        MLflow cannot hold what it was given                 exit code 6
+    ├── TrackingError        MLflow cannot hold what it was given                 exit code 6
+    └── MismatchError        machines of a cluster have different versions        exit code 7
 
 A message states the value, the rule and the remedy. Anything else that is raised is a defect or belongs to a library,
 and passes through with its traceback.
@@ -52,6 +53,10 @@ class NonFiniteError(TrainingError):
 
 class TrackingError(LockstepError):
     exit_code = 6
+
+
+class MismatchError(LockstepError):
+    exit_code = 7
 
 
 def exit_on_error(main: Callable[[], None]) -> None:

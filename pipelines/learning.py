@@ -6,6 +6,7 @@ from pipelines.config import TaskSettings
 from pipelines.dataset.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.features import restored
+from pipelines.features.base import Packer
 from pipelines.tasks.base import Data, Task
 
 
@@ -21,5 +22,7 @@ def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
 
 def data_of(manifest: Manifest) -> Data:
     """What a task may know of a dataset version before it sees a row."""
-    target = restored(manifest.encoders[manifest.target.name])
-    return Data(manifest.columns, target.classes, target.class_counts, target.decode)
+    predicted = next((column for column in manifest.columns if column.role == "target"), manifest.columns[0])
+    encoder = restored(manifest.encoders[predicted.name])
+    tokens = encoder.tokens if isinstance(encoder, Packer) else ()
+    return Data(manifest.columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, manifest.encoders)

@@ -11,14 +11,14 @@ from pipelines.dataset.manifest import FittedEncoder
 from pipelines.features import check_columns, fit_encoders, needs
 from pipelines.features.base import Encoder
 from pipelines.features.encoding import restored
-from pipelines.features.statistics import COUNTS, Accumulator, Statistics, merge
+from pipelines.features.statistics import COUNTED, Accumulator, Statistics, merge
 
 
 def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
     """One column's statistics, gathered in one partition."""
     accumulator = Accumulator(needed)
     accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
-    return merge(accumulator.summary(), accumulator.drain() if COUNTS in needed else None)
+    return merge(accumulator.summary(), accumulator.drain() if COUNTED & needed else None)
 
 
 def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:

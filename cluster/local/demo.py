@@ -4,34 +4,28 @@
 
 1. spark-submit jobs/etl.py makes a dataset version.
 2. `ray_head` finds a Ray, or starts one.
-3. ray job submit jobs/train.py trains, and its log is followed.
+3. cluster/submit.py sends jobs/train.py to it, and shows what that prints.
 4. A summary is read back from the dataset's manifest and from MLflow.
 
 What was started is stopped at the end, also when interrupted; an interrupted training run ends as KILLED.
 """
 
-import asyncio
-import json
 import logging
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mlflow import MlflowClient
-from ray.job_submission import JobStatus, JobSubmissionClient
-from ray_head import authorization, process, ray_address
+from ray_head import ray_address, stop_jobs
+from sessions import leave_on_signals, process
 
 from pipelines.config import Config, from_command_line
 from pipelines.dataset.versions import open_version
-
-JOB_STOP_SECONDS = 30
 
 
 def main(arguments: list[str]) -> None:
@@ -61,37 +55,16 @@ def etl(arguments: list[str]) -> None:
 
 
 def train(arguments: list[str], address: str) -> None:
-    job = ["--working-dir", ".", "--", "python", "jobs/train.py", *arguments]
-    show(["ray", "job", "submit", *job])
     name = f"lockstep-{os.getpid()}-{time.time_ns()}"
-    passed = {key: value for key, value in os.environ.items() if key.startswith(("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS"))}
-    environment = {"env_vars": {**passed, "RAY_JOB_STOP_WAIT_TIME_S": str(JOB_STOP_SECONDS)}}
-    options = ["--address", address, "--submission-id", name, "--no-wait", "--runtime-env-json", json.dumps(environment)]
-    client = JobSubmissionClient(address, headers=authorization())
+    job = ["--", "python", "jobs/train.py", *arguments]
+    show(["python", "cluster/submit.py", *job])
     try:
-        submitted = subprocess.run(["ray", "job", "submit", *options, *job], capture_output=True, text=True, check=False)
-        if submitted.returncode:
-            sys.exit(submitted.stdout + submitted.stderr)
-        asyncio.run(print_log(client, name))
+        with process([sys.executable, "cluster/submit.py", "--name", name, *job], stop=signal.SIGTERM) as running:
+            code = running.wait()
     finally:
-        stop(client, name)
-    # `ray job submit` itself would exit with 0 for a job that was stopped, and with 1 for any failure.
-    info = client.get_job_info(name)
-    if info.status != JobStatus.SUCCEEDED:
-        sys.exit(info.driver_exit_code or f"{info.status}: {info.message}")
-
-
-def stop(client: JobSubmissionClient, name: str) -> None:
-    """Stop the job if it has begun and not ended: the interrupt may have come at any time."""
-    if name in [job.submission_id for job in client.list_jobs()] and not client.get_job_status(name).is_terminal():
-        client.stop_job(name)
-        while not client.get_job_status(name).is_terminal():
-            time.sleep(0.5)
-
-
-async def print_log(client: JobSubmissionClient, job: str) -> None:
-    async for lines in client.tail_job_logs(job):
-        print(lines, end="", flush=True)
+        stop_jobs(address, name)
+    if code:
+        sys.exit(code)
 
 
 def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
@@ -115,15 +88,7 @@ def show(command: list[str]) -> None:
     print(f"$ {shlex.join(command)}", flush=True)
 
 
-def interrupted(number: int, _: FrameType | None) -> None:
-    """Leave through every `finally`, once: a second signal must not cut those short."""
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
     logging.disable(logging.INFO)  # of Ray's client
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, interrupted)
+    leave_on_signals()
     main(sys.argv[1:] or ["conf/digits.yaml"])

@@ -5,23 +5,21 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-import psutil
+from ray.job_submission import JobSubmissionClient
+from sessions import free_port, process
 
 START_SECONDS = 90
-STOP_SECONDS = 15
 
 
 @contextmanager
@@ -56,10 +54,8 @@ def own_ray() -> Iterator[str]:
     os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: everything else would go before the training
     for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
         os.environ.pop(name, None)
-    port, cpus = free_port(), max(2, os.cpu_count() or 1)
-    options = ["--disable-usage-stats", f"--temp-dir={folder}", "--object-store-memory=200000000", f"--num-cpus={cpus}"]
-    ports = [f"--dashboard-port={port}", "--port=0", "--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}"]
-    command = ["ray", "start", "--head", "--block", *ports, *options]
+    port = free_port()
+    command = node_command(max(2, os.cpu_count() or 1), *head_options(folder, port, 0))
     try:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
             # With several Rays on a machine, what runs in this one has to be told which is its own.
@@ -69,6 +65,19 @@ def own_ray() -> Iterator[str]:
             yield os.environ["RAY_API_SERVER_ADDRESS"]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def node_command(cpus: int, *options: str) -> list[str]:
+    """`ray start` of a node that only this machine reaches. There may be several, and a head first."""
+    program = [sys.executable, str(Path(__file__).with_name("ray_on_loopback.py")), "start", "--block", "--disable-usage-stats"]
+    own = ["--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", "--object-store-memory=200000000", "--log-color=false"]
+    return [*program, "--dashboard-agent-listen-port=0", *own, *options]
+
+
+def head_options(folder: Path, dashboard_port: int, port: int) -> list[str]:
+    """Of a head whose sockets and logs lie in `folder`; port 0 is a free one."""
+    ports = [f"--port={port}", f"--dashboard-port={dashboard_port}", f"--ray-client-server-port={free_port()}"]
+    return ["--head", f"--temp-dir={folder}", *ports]
 
 
 def answers(address: str, headers: dict[str, str]) -> bool:
@@ -98,34 +107,14 @@ def started_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str
     return address.read_text().strip()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextmanager
-def process(command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals) -> Iterator[subprocess.Popen]:
-    """Run a command in a session of its own: when the block ends, what is left of that session ends, and nothing else."""
-    started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None, start_new_session=True)
-    try:
-        yield started
-    finally:
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(started.pid, stop)
-            started.wait(STOP_SECONDS)
-        while left := of_session(started.pid):
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-
-
-def of_session(session: int) -> list[int]:
-    """Living processes of a session; Ray's workers have process groups of their own in it."""
-    found = []
-    for process in psutil.process_iter(["status"]):
-        with suppress(ProcessLookupError):
-            if os.getsid(process.pid) == session and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+def stop_jobs(address: str, only: str = "") -> None:
+    """Stop the jobs of a Ray that have begun and not ended, or the one of that name, and wait for their ends."""
+    client = JobSubmissionClient(address, headers=authorization())
+    found = [job.submission_id for job in client.list_jobs() if not job.status.is_terminal()]
+    stopped = [name for name in found if name and only in ("", name)]
+    for name in stopped:
+        print(f"stopping job {name}, which may save first", flush=True)
+        client.stop_job(name)
+    for name in stopped:
+        while not client.get_job_status(name).is_terminal():
+            time.sleep(0.5)

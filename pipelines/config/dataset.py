@@ -70,8 +70,8 @@ class Dataset(Section):
     split: tyro.conf.Suppress[Split] = ByFraction()
     features: tyro.conf.Suppress[dict[str, Feature]]
     """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""
-    target: tyro.conf.Suppress[dict[str, Feature]]
-    """The one tensor column the model predicts."""
+    target: tyro.conf.Suppress[dict[str, Feature]] = {}
+    """The one tensor column the model predicts; none beside a feature that is packed, whose later tokens are predicted."""
     part_bytes: PositiveInt = 256 * 2**20
     """Encoded size of a part file, about."""
     row_group_bytes: PositiveInt = 16 * 2**20
@@ -79,6 +79,12 @@ class Dataset(Section):
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "Dataset":
+        if packed := [name for name, settings in self.encoders.items() if settings.packs]:
+            if list(self.features) != packed or self.target:
+                raise ValueError(
+                    f"{packed[0]} is packed into windows, which are no rows of the query: it must be the only feature, without a target"
+                )
+            return self
         if not self.features or len(self.target) != 1:
             raise ValueError(f"one target and at least one feature are needed (got {len(self.target)} and {len(self.features)})")
         if both := self.features.keys() & self.target.keys():

@@ -1,13 +1,15 @@
 """Encoders' settings: how columns of the query become tensor columns. `pipelines.features` does the work."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.section import Section, Seed
+from pipelines.config.section import Section, Seed, Text
 
 
 class EncoderSettings(Section):
+    packs: ClassVar[bool] = False
+    """Whether it makes rows of another number than it is given: windows of documents."""
     encoder: str
     """Which of those below; alone, it may stand for its settings."""
     column: str = ""
@@ -16,6 +18,10 @@ class EncoderSettings(Section):
     def inputs(self, feature: str) -> tuple[str, ...]:
         """The query's columns that this encoder reads, for the feature of that name."""
         return (self.column or feature,)
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        """The query's columns whose values in the training split decide its state; by default those it reads."""
+        return self.inputs(feature)
 
 
 class Numeric(EncoderSettings):
@@ -81,6 +87,28 @@ class Identity(Numeric):
     """Of an array column; every row must have it."""
 
 
+class Scale(EncoderSettings):
+    """(x − mean) / deviation of the numbers in an array, float32, by means and deviations that are given: where windows
+    overlap, the training split would count most values many times."""
+
+    encoder: Literal["scale"] = "scale"
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    """Of the column, such as [336, 7] for 336 hours of 7 series; every row must have it."""
+    mean: tuple[float, ...]
+    """One for each entry of the last axis."""
+    deviation: tuple[PositiveFloat, ...]
+    """One for each entry of the last axis."""
+
+    @model_validator(mode="after")
+    def _every_entry_has_its_numbers(self) -> "Scale":
+        if not len(self.mean) == len(self.deviation) == self.shape[-1]:
+            raise ValueError(
+                f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}; "
+                f"the last axis of shape {list(self.shape)} needs {self.shape[-1]} of each"
+            )
+        return self
+
+
 class Vocabulary(EncoderSettings):
     """The value's number, most frequent first, int32; 0 is NULL, rare and unseen values."""
 
@@ -89,6 +117,28 @@ class Vocabulary(EncoderSettings):
     """Values rarer than this in the training split are 0."""
     max_size: PositiveInt = 1_000_000
     """Only so many of the most frequent values are kept."""
+
+
+class Sequence(EncoderSettings):
+    """The words of a text, or the elements of an array, as their numbers: int32 of a fixed length. 0 fills what a shorter
+    one leaves free, 1 is NULL, rare and unseen words, and the others follow, most frequent first."""
+
+    encoder: Literal["sequence"] = "sequence"
+    length: PositiveInt
+    """Longer ones are cut to it."""
+    keep: Literal["first", "last"] = "first"
+    """Which words of a longer one stay. `last` suits histories: it puts what is free in front, so that the end stays in place."""
+    lowercase: bool = True
+    """Of the words of a text; the elements of an array are taken as they are."""
+    min_count: PositiveInt = 1
+    """Words rarer than this in the training split are 1."""
+    max_size: PositiveInt = 1_000_000
+    """Only so many of the most frequent words are kept."""
+    vocabulary_of: tuple[Text, ...] = ()
+    """Columns whose words are counted together, for features that share their numbers; by default the one that is encoded."""
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        return self.vocabulary_of or self.inputs(feature)
 
 
 class Hash(EncoderSettings):
@@ -118,8 +168,77 @@ class Image(EncoderSettings):
     """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
 
 
+class Tokens(EncoderSettings):
+    """Text as numbers, packed: the documents of a part end to end, 0 behind each, cut into windows of one length."""
+
+    packs: ClassVar[bool] = True
+    length: PositiveInt
+    """Tokens that a window predicts. It has one more in front: the last one of the window before."""
+
+
+class Bytes(Tokens):
+    """A token for each byte of UTF-8."""
+
+    encoder: Literal["bytes"] = "bytes"
+
+
+class Characters(Tokens):
+    """A token for each character of the training split, and one for all others."""
+
+    encoder: Literal["characters"] = "characters"
+
+
+class Bpe(Tokens):
+    """Byte pairs, merged as often as they met in the training split (Sennrich et al. 2016), by Hugging Face tokenizers."""
+
+    encoder: Literal["bpe"] = "bpe"
+    vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
+    """Tokens at most: 256 bytes, the end of a document, and merges."""
+
+
+class LogMel(EncoderSettings):
+    """The spectrogram of a WAV file's bytes, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
+
+    encoder: Literal["log_mel"] = "log_mel"
+    sample_rate: PositiveInt
+    """Samples a second that every file must have; one of another rate is quarantined."""
+    seconds: PositiveFloat = 1.0
+    """Of the file's beginning that are taken; silence follows a shorter one."""
+    mels: PositiveInt = 40
+    """Bands, equally far apart on the mel scale from 0 to half the sample rate."""
+    window_seconds: PositiveFloat = 0.025
+    hop_seconds: PositiveFloat = 0.01
+    """From the beginning of a frame to that of the next."""
+
+    @model_validator(mode="after")
+    def _holds_a_frame(self) -> "LogMel":
+        if self.hop_seconds * self.sample_rate < 1 or self.window_seconds * self.sample_rate < 2 or self.seconds < self.window_seconds:
+            raise ValueError(
+                f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "
+                "a window must fit and have two samples at least, and a hop one"
+            )
+        return self
+
+
 Feature = Annotated[
-    Standardize | MinMax | Log1p | Quantile | NormalQuantile | Fourier | Identity | Vocabulary | Hash | Binary | Label | Image,
+    Standardize
+    | MinMax
+    | Log1p
+    | Quantile
+    | NormalQuantile
+    | Fourier
+    | Identity
+    | Scale
+    | Vocabulary
+    | Sequence
+    | Hash
+    | Binary
+    | Label
+    | Image
+    | LogMel
+    | Bytes
+    | Characters
+    | Bpe,
     Field(discriminator="encoder"),
     BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value),
 ]

@@ -1,10 +1,11 @@
 """The whole pipeline's config, and which part of it decides the model."""
 
 import json
+import re
 from hashlib import sha256
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.section import Section
@@ -19,6 +20,10 @@ PLACEMENT = frozenset(
     | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
+_LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;](?:[\w.]*(?:password|secret|token)[\w.]*)=", re.IGNORECASE)
+_SECRET = re.compile(r"password|secret|token|access.?key", re.IGNORECASE)
+_ELSEWHERE = "give it in the environment: MLFLOW_TRACKING_PASSWORD, AWS_SECRET_ACCESS_KEY, or Spark's own configuration"
+
 
 class Config(Section):
     """One YAML file: raw tables to a tracked model."""
@@ -29,7 +34,19 @@ class Config(Section):
     dataset: Dataset
     task: TaskSettings
     train: Train = Train()
-    tracking: Tracking = Tracking()
+    tracking: Tracking = Field(default_factory=Tracking)
+
+    @model_validator(mode="after")
+    def _holds_no_secret(self) -> "Config":
+        """A config is logged, shown and kept with the dataset. Errors of the whole do not repeat the value."""
+        paths = {f"source.tables.{name}.path": path for name, table in self.source.tables.items() for path in table.paths}
+        places = {"tracking.uri": self.tracking.uri, "dataset.path": self.dataset.path, "train.storage": self.train.storage, **paths}
+        if found := [key for key, value in places.items() if _LOGIN.search(value)]:
+            raise ValueError(f"{', '.join(found)}: holds a password, which would be shown wherever a run is; {_ELSEWHERE}")
+        options = [f"source.tables.{name}.options.{key}" for name, table in self.source.tables.items() for key in table.options]
+        if found := [key for key in options if _SECRET.search(key.rpartition(".options.")[2])]:
+            raise ValueError(f"{', '.join(found)}: is a secret, which would be shown wherever a run is; {_ELSEWHERE}")
+        return self
 
     @property
     def experiment(self) -> str:

@@ -6,14 +6,15 @@ from pydantic import Field, model_validator
 
 from pipelines.config.section import Fraction, Section, Text
 
-Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package"]
+Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package", "tar"]
 
 
 class Table(Section):
     """One raw table, as Spark reads it."""
 
     format: Format
-    """Spark's own formats; `idx` reads MNIST's files, `package` a file inside an installed Python package."""
+    """Spark's own formats; `idx` reads MNIST's files, `package` a file inside an installed Python package, `tar` the files in
+    archives, a row with `path` and `content` for each."""
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
     ddl: str = Field("", alias="schema")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.section import Section
 
@@ -16,7 +16,7 @@ class TaskSettings(Section):
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported by the workers only."""
     kind: str
-    """`tabular`, `vision`, or `module:Class` of your own settings."""
+    """One of the built-in kinds, such as `tabular`, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """For a class target: `balanced` weighs a class by the inverse of its share in the training split."""
 
@@ -44,7 +44,120 @@ class Vision(TaskSettings):
     dropout: Probability = 0.0
 
 
-KINDS: dict[str, type[TaskSettings]] = {"tabular": Tabular, "vision": Vision}
+class Language(TaskSettings):
+    """A GPT over one packed column: each token from those before it in its window."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.language:Language"
+    kind: Literal["language"] = "language"
+    class_weights: Literal["none"] = "none"
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    width: PositiveInt = 128
+    """Of the residual stream; each head has an even share of it."""
+    dropout: Probability = 0.0
+    sample_tokens: NonNegativeInt = 200
+    """Length of the text that the model writes after every epoch, a file of the MLflow run; 0 for none."""
+    temperature: PositiveFloat = 0.8
+    """Of that text: below 1 it is more probable and less varied."""
+
+    @model_validator(mode="after")
+    def _heads_are_of_even_width(self) -> "Language":
+        if self.width % (2 * self.heads):
+            near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
+            raise ValueError(f"width is {self.width}, which {self.heads} heads do not share in even numbers; take {near}")
+        return self
+
+
+class Forecasting(TaskSettings):
+    """DLinear (Zeng et al. 2023): trend and rest of a series' history, each through a linear layer of its own."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
+    kind: Literal["forecasting"] = "forecasting"
+    class_weights: Literal["none"] = "none"
+    kernel: PositiveInt = 25
+    """Steps of the moving average that is the trend; an odd number."""
+
+    @model_validator(mode="after")
+    def _the_average_has_a_middle(self) -> "Forecasting":
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; an average around a step takes an odd number of them, such as {self.kernel + 1}")
+        return self
+
+
+class Text(TaskSettings):
+    """A convolutional network over the words of one sequence column."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.text:Text"
+    kind: Literal["text"] = "text"
+    embedding: PositiveInt = 300
+    """Width of a word's vector."""
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (3, 4, 5)
+    """Words that a filter sees at once."""
+    filters: PositiveInt = 100
+    """Of each width."""
+    dropout: Probability = 0.5
+
+
+class Speech(TaskSettings):
+    """A convolutional network over one spectrogram column."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.speech:Speech"
+    kind: Literal["speech"] = "speech"
+    filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
+    """Of each convolution."""
+    dropout: Probability = 0.0
+    shift_frames: NonNegativeInt = 0
+    """In training a recording is moved by up to so many frames, forwards or back."""
+    masked_frames: NonNegativeInt = 0
+    """In training up to so many frames in a row are hidden."""
+    masked_mels: NonNegativeInt = 0
+    """In training up to so many neighbouring bands are hidden."""
+
+
+class Recommendation(TaskSettings):
+    """How much a user likes an item, from the features of both."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.recommendation:Recommendation"
+    kind: Literal["recommendation"] = "recommendation"
+    network: Literal["factors", "dlrm"] = "factors"
+    """`factors`: biases, and the product of a user's vector and an item's; `dlrm`: products of all pairs, and a perceptron."""
+    user: tuple[str, ...] = ()
+    """Of `factors`: the features whose vectors add up to the user's."""
+    item: tuple[str, ...] = ()
+    """Of `factors`: those of the item."""
+    width: PositiveInt = 32
+    """Of every vector."""
+    hidden: tuple[PositiveInt, ...] = (64, 32)
+    """Of `dlrm`: widths of the hidden layers."""
+    dropout: Probability = 0.0
+
+
+class NextItem(TaskSettings):
+    """What follows in a sequence, by causal self-attention over what came before."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
+    kind: Literal["next_item"] = "next_item"
+    width: PositiveInt = 50
+    """Of an item's vector and of every layer."""
+    blocks: PositiveInt = 2
+    heads: PositiveInt = 1
+    dropout: Probability = 0.5
+    negatives: PositiveInt = 256
+    """Items drawn anew for each row and epoch, among which the right one is to be found."""
+    evaluation_negatives: PositiveInt = 100
+    """Items that the row's user has not had, among which the right one is ranked; drawn once."""
+
+
+KINDS: dict[str, type[TaskSettings]] = {
+    "tabular": Tabular,
+    "vision": Vision,
+    "text": Text,
+    "speech": Speech,
+    "recommendation": Recommendation,
+    "next_item": NextItem,
+    "language": Language,
+    "forecasting": Forecasting,
+}
 
 
 def settings_class(kind: str) -> type[TaskSettings]:

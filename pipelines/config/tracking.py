@@ -1,6 +1,8 @@
 """`tracking`: where MLflow keeps the results."""
 
-from pydantic import PositiveFloat
+import os
+
+from pydantic import Field, PositiveFloat
 
 from pipelines.config.section import Section, Text
 
@@ -8,8 +10,8 @@ from pipelines.config.section import Section, Text
 class Tracking(Section):
     """MLflow's address and how the run is filed there."""
 
-    uri: Text = "sqlite:///mlflow.db"
-    """A server's address, or an SQLite file for a single machine."""
+    uri: Text = Field(default_factory=lambda: os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+    """A server's address, or an SQLite file for a single machine; by default what MLFLOW_TRACKING_URI says."""
     experiment: str = ""
     """By default the pipeline's name."""
     tags: dict[str, str] = {}

@@ -17,6 +17,10 @@ from pipelines.errors import DatasetError
 Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
 Role = Literal["feature", "target"]
 
+ROW_KEYS = "row_key"
+"""Name under which a training batch carries, on request, a 64-bit number for each row, int64 of shape (rows,): the source of
+all that is drawn for the row. It is a pure function of (seed, epoch, row), as the loader gives it to the tasks."""
+
 
 class TensorColumn(Section):
     """One column of every batch."""

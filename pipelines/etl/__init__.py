@@ -1,6 +1,7 @@
 """Raw tables to a committed dataset version, with Spark. `run` does it all, stage by stage:
 
-1.  `session`    starts Spark, with the settings that content depends on; `data_sources` teaches it `idx` and packages.
+1.  `session`    starts Spark, with the settings that content depends on; `data_sources` teaches it `idx`, packages and
+                 archives (`archive`).
 2.  `checksums`  name the version by the bytes of its sources, which `files` finds and `content` opens.
 3.  `sources`    makes every table a view. Text is cut by `records` (and `documents`), judged by `soundness`, and parsed by
                  `parse`, once; what is malformed is kept apart. Parquet lies where it is, after a look at its `footers`.

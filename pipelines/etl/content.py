@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -102,6 +103,15 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
             return position + found + 1
         position += len(block)
     return position
+
+
+def package_folder(path: str) -> Path:
+    """Where the package of package://name/file is installed. Raises SourceError if it is not, or not in a folder."""
+    name = path.removeprefix(PACKAGE).partition("/")[0]
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SourceError(f"{path}: no package {name} is installed in a folder; install it on every machine that Spark uses")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Sources that Spark itself does not read, as Python Data Sources that a session registers by name.
 
     spark.read.format("idx").schema("image binary, label int").option("paths", '["images.gz", "labels.gz"]').load()
+    spark.read.format("tar").option("paths", '["recordings.tar.gz"]').load()
     spark.read.format("package").load("package://sklearn/datasets/data/digits.csv.gz")
 
 They run in Spark's Python workers, so this package must be installed where executors run.
@@ -16,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipelines.errors import SourceError
+from pipelines.etl.archive import read_members
 from pipelines.etl.content import blocks
 from pipelines.etl.idx import read_columns
 from pipelines.etl.records import Dialect, cut
@@ -51,6 +53,32 @@ class IdxReader(DataSourceReader):
         return read_columns(self.paths, to_arrow_schema(self.columns), ROW)
 
 
+class TarSource(DataSource):
+    """The files inside tar archives, a task for each archive: `path` within it, and `content`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tar"
+
+    def schema(self) -> str:
+        return "path string, content binary"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TarReader(_paths(self.options), schema)
+
+
+@dataclass
+class TarReader(DataSourceReader):
+    paths: list[str]
+    columns: StructType
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(path) for path in self.paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_members(partition.value, to_arrow_schema(self.columns))
+
+
 class PackageSource(DataSource):
     """The records of a text file inside an installed Python package, with what is wrong with each; see `records.cut`."""
 
@@ -78,4 +106,4 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     return json.loads(options["paths"]) if "paths" in options else [options["path"]]
 
 
-DATA_SOURCES: tuple[type[DataSource], ...] = (IdxSource, PackageSource)
+DATA_SOURCES: tuple[type[DataSource], ...] = (IdxSource, PackageSource, TarSource)

@@ -5,12 +5,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 Work = TypeVar("Work")
 
 
-def distribute(spark: SparkSession, work: Sequence[Work], run: Callable[[Work], Iterator[pa.RecordBatch]], schema: str) -> DataFrame:
-    """What `run` yields for each piece of `work`, a task for each. `schema` is DDL.
+def distribute(
+    spark: SparkSession, work: Sequence[Work], run: Callable[[Work], Iterator[pa.RecordBatch]], schema: str | StructType
+) -> DataFrame:
+    """What `run` yields for each piece of `work`, a task for each. `schema` is DDL, or Spark's own.
 
     `run` and `work` travel by pickle: functions of installed modules, and plain values.
     """

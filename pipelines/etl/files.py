@@ -1,8 +1,8 @@
 """The files of a raw table: found, and cut into byte ranges.
 
-A path is a file, a folder (its files at any depth), a glob (`*`, `?`, `[a-z]`, `{a,b}`), or a URI of one of these, or
-package://name/file for a file inside an installed Python package. Names that start with `_` or `.` are hidden, as in
-Spark.
+A path is a file, a folder (its files at any depth), a glob (`*`, `?`, `[a-z]`, `{a,b}`, and `**/` for any folders, which
+Spark's own readers do not know), or a URI of one of these, or package://name/file for files inside an installed Python
+package. Names that start with `_` or `.` are hidden, as in Spark.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from pipelines.errors import SourceError
-from pipelines.etl.content import PACKAGE, locate, naming, open_file, splits
+from pipelines.etl.content import PACKAGE, locate, naming, open_file, package_folder, splits
 
 _WILDCARD = re.compile(r"[*?\[{]")
 
@@ -60,8 +60,7 @@ def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list
 
 def _find(path: str) -> list[File]:
     if path.startswith(PACKAGE):
-        with naming(path), open_file(path) as resource:
-            return [File(path, resource.size(), "")]
+        return _in_package(path)
     filesystem, inner = locate(path)
     with naming(path):
         at = filesystem.get_file_info(inner)
@@ -80,16 +79,35 @@ def _find(path: str) -> list[File]:
     return [_file(path, inner, entry) for entry in found]
 
 
+def _in_package(path: str) -> list[File]:
+    """Files inside an installed package. Raises SourceError if there are none."""
+    if not _WILDCARD.search(path):
+        with naming(path), open_file(path) as resource:
+            return [File(path, resource.size(), "")]
+    package, _, glob = path.removeprefix(PACKAGE).partition("/")
+    root = package_folder(path)
+    names = ((file.relative_to(root).as_posix(), file) for file in sorted(root.rglob("*")) if file.is_file())
+    found = [
+        File(f"{PACKAGE}{package}/{name}", file.stat().st_size, "")
+        for name, file in names
+        if re.fullmatch(_regex(glob), name) and not _hidden(name)
+    ]
+    if not found:
+        raise SourceError(f"{path}: no such file in {root}; give a path that exists")
+    return found
+
+
 def _regex(glob: str) -> str:
     """A glob as a regular expression, for files that it names and those in folders that it names."""
-    tokens = re.findall(r"\{[^}]*\}|\[[^\]]*\]|.", glob)
+    tokens = re.findall(r"\*\*/|\{[^}]*\}|\[[^\]]*\]|.", glob)
     return "".join(map(_token_regex, tokens)) + "(?:/.*)?"
 
 
 def _token_regex(token: str) -> str:
     if len(token) > 1 and token[0] == "{":
         return f"(?:{'|'.join(re.escape(name) for name in token[1:-1].split(','))})"
-    return token if len(token) > 1 else {"*": "[^/]*", "?": "[^/]"}.get(token, re.escape(token))
+    wildcards = {"*": "[^/]*", "?": "[^/]", "**/": "(?:[^/]+/)*"}
+    return wildcards.get(token) or (token if len(token) > 1 else re.escape(token))
 
 
 def _hidden(path: str) -> bool:

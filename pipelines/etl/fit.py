@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.features import Vocabulary
+from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_number
-from pipelines.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, combine, merge
+from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, combine, merge
 
 Needs = dict[str, frozenset[str]]
 
@@ -69,7 +69,7 @@ def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
     gathered = rows.select(SPLIT, ROW, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
     try:
         summaries, counted = _summaries(gathered)
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary)]
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()
@@ -78,7 +78,7 @@ def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
     counts = {
         column: table.filter(pc.equal(table["column"], column)).select(["value", "count"]).cast(COUNTS_SCHEMA)
         for column, needed in wanted.items()
-        if COUNTS in needed
+        if COUNTED & needed
     }
     statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted}
     profile = {column: _profile(found) for column, found in statistics.items()}
@@ -108,7 +108,7 @@ def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
     for column, accumulator in accumulators.items():
-        if COUNTS in wanted[column]:
+        if COUNTED & wanted[column]:
             for batch in accumulator.drain().to_batches():
                 counted[column] += len(batch)
                 columns = [pa.repeat(column, len(batch)), *batch.columns, pa.nulls(len(batch), pa.string())]

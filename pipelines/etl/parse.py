@@ -40,6 +40,7 @@ OPTIONS = {
     "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
     "binaryFile": _FOUND,
     "idx": (),
+    "tar": (),
 }
 # Options that are obeyed before Spark sees a record, and those that every parser gets.
 _OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}

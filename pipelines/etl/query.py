@@ -23,6 +23,7 @@ _FLOAT_AGGREGATES = {
 _ORDERED = {
     "first", "first_value", "last", "last_value", "any_value", "collect_list", "collect_set", "array_agg", "listagg", "string_agg", "mode",
 }  # fmt: skip
+_SORTS = {"array_sort", "sort_array"}
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}
 _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 # The nodes of a query that costs no more than reading its table.
@@ -107,7 +108,14 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
     kind = _kind(expression)
     if kind in ("AttributeReference", "Literal"):
         return
+    if kind == "WindowExpression" and not expression.windowSpec().orderSpec().isEmpty():
+        window = expression.windowSpec()
+        parts = [*_arguments(expression.windowFunction()), *_items(window.partitionSpec()), *_items(window.orderSpec())]
+        yield from (warning for part in parts for warning in _expression_warnings(part))
+        return
     children = list(_items(expression.children()))
+    if expression.prettyName() in _SORTS:
+        children = [of for child in children for of in _sorted(child)]
     yield from (warning for child in children for warning in _expression_warnings(child))
     name = expression.prettyName()
     if kind in _CLOCK:
@@ -116,6 +124,17 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
         yield f"{name}() depends on the order of rows or on chance; take a function of the row's values alone"
     elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_float(child) for child in children)):
         yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
+
+
+def _arguments(function: JavaObject) -> Iterator[JavaObject]:
+    """Of a function over a window. The window's ORDER BY settles what the function itself takes first."""
+    return _items((function.aggregateFunction() if _kind(function) == "AggregateExpression" else function).children())
+
+
+def _sorted(expression: JavaObject) -> Iterator[JavaObject]:
+    """An expression whose result is sorted: an aggregate that collects is then none that goes by the order of rows."""
+    aggregate = _kind(expression) == "AggregateExpression" and expression.children().apply(0)
+    yield from _items(aggregate.children()) if aggregate and aggregate.prettyName() in ("collect_list", "array_agg") else [expression]
 
 
 def _float(expression: JavaObject) -> bool:

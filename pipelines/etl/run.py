@@ -22,12 +22,13 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, columns_of
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
+from pipelines.etl.executors import check_executors
 from pipelines.etl.faults import driver_errors, source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
@@ -35,7 +36,7 @@ from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.query import run_query
 from pipelines.etl.session import session, weigh_batches
 from pipelines.etl.sources import read_tables
-from pipelines.etl.write import Job, part_numbers, write_parts, write_refused
+from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts, write_refused
 from pipelines.features import ENCODERS_VERSION, check_columns
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ def run(config: Config) -> Manifest:
     stages = Stages()
     with stages("spark"):
         spark = stages.spark = session(config.name)
+        check_executors(spark)
     with stages("checksums"), source_errors(config.source):
         before = {name: stats(table) for name, table in config.source.tables.items()}
         sources = {name: checksums(spark, table) for name, table in config.source.tables.items()}
@@ -60,7 +62,7 @@ def run(config: Config) -> Manifest:
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         return earlier
-    with tracking.etl_run(config) as tracked:
+    with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
         with _undone_on_failure(attempt):
             with _freed(spark):
                 ours, report = _write(spark, config, sources, attempt, stages)
@@ -104,9 +106,9 @@ def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attem
     check_quarantined(parsed, report.refused, limit, report.samples)
     with stages("fit"), source_errors(config.source):
         fitted = fit(kept, dataset)
-    parts = part_numbers(fitted.rows, columns_of(fitted.encoders), dataset.part_bytes)
     allowed = int(limit * parsed) - report.refused.total()
     with stages("write"), source_errors(config.source):
+        parts = part_numbers(encoded_bytes(kept, fitted.rows, fitted.encoders), dataset.part_bytes)
         report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
     check_quarantined(parsed, report.refused, limit, report.samples)
     manifest = describe(config, sources, attempt, raw_schema(rows), fitted, report, parsed, warnings)
@@ -125,7 +127,9 @@ def _sifted(rows: DataFrame, config: Config) -> tuple[DataFrame, list[DataFrame 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:
     for warning in warnings:
         log.warning("source.query: %s", warning)
-    taken = {column for name, settings in config.dataset.encoders.items() for column in settings.inputs(name)}
+    taken = {
+        column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
+    }
     if left_out := [name for name in rows.columns if name not in taken]:
         log.info("columns of the query left out: %s", ", ".join(left_out))
 

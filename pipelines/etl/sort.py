@@ -9,9 +9,7 @@ def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np
     Empties the lists as it goes, so that a part is held once and not twice. Rows of equal hashes are mostly equal rows,
     but −0 and 0, or nested NULLs, hash alike: their bytes decide, so that the result never depends on how rows arrived.
     """
-    order = np.argsort(place)
-    if _repeats(place[order]).any():
-        order = np.lexsort((content, place))
+    order = order_of(place, content)
     found = {}
     for name, pieces in columns.items():
         whole = np.concatenate(pieces)
@@ -19,6 +17,18 @@ def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np
         found[name] = whole[order]
     _settle(_repeats(place[order]) & _repeats(content[order]), found)
     return found
+
+
+def order_of(place: np.ndarray, content: np.ndarray) -> np.ndarray:
+    """The rows' numbers, sorted by `place` and then by `content`."""
+    order = np.argsort(place)
+    return np.lexsort((content, place)) if _repeats(place[order]).any() else order
+
+
+def shuffled(rows: int) -> np.ndarray:
+    """The numbers below `rows` in an order that is as good as random, and always the same: by raw Philox words, which no
+    version of NumPy draws otherwise (NEP 19)."""
+    return np.argsort(np.random.Philox(key=rows).random_raw(rows), kind="stable")
 
 
 def _repeats(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.source import Source, Table
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import files, parse
 from pipelines.etl.content import lines
 from pipelines.etl.distribute import distribute
@@ -122,6 +122,11 @@ def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
             paths = [file.path for path in table.paths for file in files.find(path)]
             reader = spark.read.format("idx").option("paths", json.dumps(paths))
             return _Parsed((reader.schema(table.ddl) if table.ddl else reader).load())
+        case "tar":
+            if table.ddl:
+                raise ConfigError(f"source.tables.{name}.schema: tar has the columns path and content; leave the schema out")
+            paths = [file.path for path in table.paths for file in files.find(path)]
+            return _Parsed(spark.read.format("tar").option("paths", json.dumps(paths)).load())
         case _:
             return _read_in_place(spark, name, table, options)
 

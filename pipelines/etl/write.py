@@ -1,7 +1,8 @@
 """Moves the rows to their parts and writes them, one Spark task a part.
 
 1. `write_parts` lets placed rows meet in their part, whatever Spark's settings and cores are.
-2. Its tasks encode batch by batch, so that raw rows never pile up, then sort the encoded rows and write them.
+2. Its tasks encode batch by batch, so that raw rows never pile up, then sort the encoded rows and write them. Where rows
+   multiply, the sorted rows are documents, which are cut into windows; those are shuffled, for neighbours are alike.
 3. Rows that an encoder refuses go to the attempt's quarantine; `write_refused` puts there what ETL refused before.
 """
 
@@ -10,19 +11,22 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, together
-from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, placed
-from pipelines.etl.sort import sort_rows
+from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, SPLIT, named, placed
+from pipelines.etl.sort import order_of, shuffled, sort_rows
 from pipelines.features import Encoders, kind_of
+from pipelines.features.base import Packer
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,24 @@ class Job:
         return columns_of(self.encoders)
 
 
-def part_numbers(rows: dict[int, int], columns: tuple[TensorColumn, ...], part_bytes: int) -> dict[int, range]:
-    """Numbers of each split's parts, over all splits, given its rows: as many as make parts of `part_bytes` once encoded.
-    Nothing of it depends on the machine."""
-    row_bytes = sum(column.row_bytes for column in columns)
+def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
+    """What each split's rows take once encoded, by the split's index; of documents at most, for no token is shorter than a
+    byte of their text. `counts` are the rows."""
+    columns = columns_of(encoders)
+    if Encoders(encoders).packer is None:
+        return {split: count * sum(column.row_bytes for column in columns) for split, count in counts.items()}
+    (packed,) = encoders.values()
+    text = F.sum(F.coalesce(F.octet_length(named(packed.inputs[0])), F.lit(0)) + 1).alias("bytes")
+    found = {row[SPLIT]: row["bytes"] for row in rows.groupBy(SPLIT).agg(text).collect()}
+    return {split: found.get(split, 0) * np.dtype(packed.column.dtype).itemsize for split in counts}
+
+
+def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, range]:
+    """Numbers of each split's parts, over all splits: as many as make parts of `part_bytes`. Nothing of it depends on the
+    machine."""
     parts, start = {}, 0
-    for split, count in rows.items():
-        parts[split] = range(start, start - (-count * row_bytes // part_bytes))
+    for split, size in split_bytes.items():
+        parts[split] = range(start, start - (-size // part_bytes))
         start = parts[split].stop
     return parts
 
@@ -80,13 +95,28 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             places.append(batch.column(PLACE).to_numpy()[accepted].view(np.uint64))
             contents.append(batch.column(CONTENT).to_numpy()[accepted].view(np.uint64))
             for column in job.columns:
-                pieces[column.name].extend(to_numpy(column, chunk).copy() for chunk in encoded.column(column.name).chunks)
+                for chunk in encoded.column(column.name).chunks:
+                    pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if sum(map(len, places)) and report.refused.total() <= job.allowed:
-        _write_sorted(job, number, report, sort_rows(np.concatenate(places), np.concatenate(contents), pieces))
+        order = np.concatenate(places), np.concatenate(contents)
+        values = _packed(encoders.packer, *order, pieces) if encoders.packer else sort_rows(*order, pieces)
+        _write_rows(job, number, report, values)
     yield report.to_batch()
 
 
-def _write_sorted(job: Job, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
+def _documents(lists: pa.ListArray) -> list[np.ndarray]:
+    values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
+    return [values[start:stop].copy() for start, stop in pairwise(offsets.tolist())]
+
+
+def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """The part's documents as windows. Documents of equal hashes are equal, so that it does not matter how they arrived."""
+    ((name, documents),) = pieces.items()
+    windows = packer.windows([documents[row] for row in order_of(place, content)])
+    return {name: windows[shuffled(len(windows))]}
+
+
+def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
     arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
     split = next(split for split, numbers in job.parts.items() if number in numbers)

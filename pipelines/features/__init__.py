@@ -2,7 +2,9 @@
 
 1. `raw`         the query's columns as numbers and as text: the one place where they are converted.
 2. `statistics`  what a column of the training split looked like: `exact`, whatever the order of its rows.
-3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `arrays` are the encoders.
+                 Of text, its `pieces` may be counted.
+3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays`, `audio`
+                 are the encoders, and those whose rows multiply `tokens` and `bpe`.
 4. `fitting`     settings and statistics become `FittedEncoder` records for the manifest.
 5. `encoding`    `FittedEncoder` records turn raw rows into tensor columns, and give a reason for each row they refuse.
 """

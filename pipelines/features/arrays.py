@@ -1,4 +1,4 @@
-"""Encoders of many numbers in one value: identity of arrays, image."""
+"""Encoders of many numbers in one value: identity of arrays, scale, image."""
 
 import struct
 from collections.abc import Sequence
@@ -50,6 +50,30 @@ class Array(Encoder[config.Identity]):
             missing = ~np.isfinite(found)
             found[missing] = 0
         return _scattered(found.astype(self.state["dtype"]), missing, whole, self.settings.shape)
+
+
+class Scale(Encoder[config.Scale]):
+    """An array's numbers less the mean of their place on the last axis, over its deviation. A row of another shape, or
+    with a number that float32 does not hold, is refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.Scale, kind: pa.DataType) -> str:
+        return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested as the shape is"
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        elements, whole = _flattened(inputs[0], self.settings.shape)
+        found = (numbers(elements).reshape(-1, self.settings.shape[-1]) - self.settings.mean) / self.settings.deviation
+        with np.errstate(over="ignore"):
+            scaled = found.astype(np.float32).ravel()
+        missing = ~np.isfinite(scaled)
+        scaled[missing] = 0
+        return _scattered(scaled, missing, whole, self.settings.shape)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.settings.deviation + self.settings.mean
 
 
 class Image(Encoder[config.Image]):

@@ -52,7 +52,7 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        """The statistics of each input that `fit` wants: of "moments", "counts", "sample"."""
+        """The statistics of each input that `fit` wants: of "moments", "sample", and one of `statistics.COUNTED`."""
         return frozenset()
 
     @classmethod
@@ -71,7 +71,15 @@ class Encoder(ABC, Generic[Settings]):
 
     @abstractmethod
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        """The rows as `column(…).field.type`; NULL where the encoder refuses the row. Row by row: slices encode alike."""
+        """The rows as `field(…).type`; NULL where the encoder refuses the row. Row by row: slices encode alike."""
+
+    def field(self, name: str, role: Role) -> pa.Field:
+        """The Arrow field of what `encode` makes."""
+        return self.column(name, role).field
+
+    def example(self, kind: pa.DataType) -> Any:
+        """A raw value of this type that can be encoded; None where zeros can, in the column's shape."""
+        return None
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         """Encoded values, shape (rows, …), back in the query's units, as far as encoding kept them."""
@@ -86,6 +94,24 @@ class Encoder(ABC, Generic[Settings]):
     def class_counts(self) -> tuple[int, ...]:
         """Rows of each class in the training split."""
         return tuple(self.state.get("counts", ()))
+
+
+class Packer(Encoder[Settings]):
+    """An encoder whose rows multiply: `encode` gives a list for every row, of any length, and `windows` cuts lists into
+    values of the tensor column. ETL hands it all lists of a part, in the part's order; the served model a row's alone.
+    """
+
+    @property
+    @abstractmethod
+    def tokens(self) -> tuple[bytes, ...]:
+        """What each number stands for, as UTF-8."""
+
+    def field(self, name: str, role: Role) -> pa.Field:
+        return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))
+
+    @abstractmethod
+    def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
+        """Values of shape (windows, *column.shape), a function of the lists and their order alone."""
 
 
 def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:

@@ -8,15 +8,18 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from pipelines.config import features as config
-from pipelines.dataset.manifest import FittedEncoder, columns_of
-from pipelines.dataset.schema import arrow_schema
+from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import SourceError
-from pipelines.features.arrays import Array, Image
-from pipelines.features.base import Encoder
+from pipelines.features.arrays import Array, Image, Scale
+from pipelines.features.audio import LogMel
+from pipelines.features.base import Encoder, Packer
+from pipelines.features.bpe import Bpe
 from pipelines.features.categories import Binary, Hash, Label, Vocabulary
 from pipelines.features.fourier import Fourier
 from pipelines.features.numbers import Identity, Log1p, MinMax, Standardize
 from pipelines.features.quantiles import NormalQuantile, Quantile
+from pipelines.features.sequences import Sequence
+from pipelines.features.tokens import Bytes, Characters
 
 ENCODERS: dict[str, type[Encoder]] = {
     "standardize": Standardize,
@@ -25,11 +28,17 @@ ENCODERS: dict[str, type[Encoder]] = {
     "quantile": Quantile,
     "normal_quantile": NormalQuantile,
     "fourier": Fourier,
+    "scale": Scale,
     "vocabulary": Vocabulary,
+    "sequence": Sequence,
     "hash": Hash,
     "binary": Binary,
     "label": Label,
     "image": Image,
+    "bytes": Bytes,
+    "characters": Characters,
+    "bpe": Bpe,
+    "log_mel": LogMel,
 }
 ENCODERS_VERSION = 1
 """Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""
@@ -57,10 +66,12 @@ class Encoders:
 
     def __init__(self, encoders: Mapping[str, FittedEncoder]) -> None:
         self._encoders = {name: (fitted, restored(fitted)) for name, fitted in encoders.items()}
-        self.schema = arrow_schema(columns_of(encoders))
+        self.schema = pa.schema([encoder.field(name, fitted.column.role) for name, (fitted, encoder) in self._encoders.items()])
+        self.packer = next((encoder for _, encoder in self._encoders.values() if isinstance(encoder, Packer)), None)
+        """The only encoder of rows that multiply: what `encode` gives of it are lists, still to be cut into windows."""
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """The tensor columns of the rows that every encoder accepts, and for each raw row the reason why it was
+        """The columns of `schema` of the rows that every encoder accepts, and for each raw row the reason why it was
         refused, NULL where it was not.
 
         Raises SourceError if a column is missing.
@@ -103,4 +114,6 @@ def _with_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple
 
 def _short(value: object) -> str:
     text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+    if not text:
+        return "empty text"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

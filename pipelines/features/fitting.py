@@ -10,14 +10,16 @@ from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input
 from pipelines.features.encoding import implementation
-from pipelines.features.statistics import Statistics
+from pipelines.features.statistics import COUNTS, WORDS, Statistics
 
 
 def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
-    """Which statistics ("moments", "counts", "sample") of which of the query's columns fitting takes."""
+    """Which statistics ("moments", "counts", "words", "sample") of which of the query's columns fitting takes."""
     needed: dict[str, frozenset[str]] = {}
     for name, settings in dataset.encoders.items():
         for column in settings.inputs(name):
+            needed.setdefault(column, frozenset())
+        for column in settings.learns_from(name):
             needed[column] = needed.get(column, frozenset()) | implementation(settings).needs(settings)
     return needed
 
@@ -37,7 +39,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
     check_columns(dataset, schema)
     fitted, faults = {}, []
     for name, settings in dataset.encoders.items():
-        inputs = [Input(column, schema.field(column).type, statistics[column]) for column in settings.inputs(name)]
+        inputs = [Input(column, schema.field(column).type, statistics[column]) for column in settings.learns_from(name)]
         encoder = implementation(settings)
         try:
             state = encoder.fit(settings, inputs)
@@ -52,8 +54,9 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
 
 
 def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
+    needed = needs(dataset)
     for name, settings in dataset.encoders.items():
-        for column in settings.inputs(name):
+        for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
             if column not in schema.names:
                 near = difflib.get_close_matches(column, schema.names, n=1)
                 hint = f"; {near[0]} is near" if near else ""
@@ -62,6 +65,11 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
             kind = schema.field(column).type
             if reason := implementation(settings).refusal(settings, kind):
                 yield f"{_key(dataset, name)}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}"
+            elif {COUNTS, WORDS} <= needed[column] and WORDS in implementation(settings).needs(settings):
+                yield (
+                    f"{_key(dataset, name)}: {settings.encoder} takes column {column} word by word, and another encoder takes it whole; "
+                    f"give each a column of its own, such as {column} AS {column}_whole in the query"
+                )
 
 
 def _key(dataset: Dataset, name: str) -> str:

@@ -23,6 +23,33 @@ def is_list(kind: pa.DataType) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
+def is_text(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
+def words(text: pa.Array) -> pa.Array:
+    """Each text's words, as a list: runs of letters and digits with the apostrophe before them, and any other character
+    that is no blank by itself, so that `it's` is `it` and `'s` as treebanks have it. NULL where the text is."""
+    apart = pc.replace_substring_regex(text.cast(pa.string()), r"('?[\pL\pN\pM_]+|[^\s])", r" \1 ")
+    found = pc.utf8_split_whitespace(apart)
+    kept = pc.not_equal(found.flatten(), "")
+    # Splitting leaves an empty word at either end.
+    ends = np.concatenate([[0], np.cumsum(kept.to_numpy(zero_copy_only=False))])[_offsets(found)]
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), found.flatten().filter(kept))
+    return pc.if_else(pc.is_valid(text), lists, pa.scalar(None, lists.type)) if text.null_count else lists
+
+
+def _offsets(lists: pa.Array) -> np.ndarray:
+    """Where each list begins in the flattened elements, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))])
+
+
+def elements(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The elements of all lists as text, one after the other, and the offsets, shape (rows + 1,), between which each row's lie.
+    A NULL list has none."""
+    return categories(values.flatten()), _offsets(values)
+
+
 def check_category(kind: pa.DataType) -> None:
     if not is_category(kind):
         raise ConfigError(f"{kind} values are not categories; CAST them to STRING in the query")

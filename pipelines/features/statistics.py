@@ -16,9 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.features import exact
-from pipelines.features.raw import categories, check_category, numbers
+from pipelines.features.pieces import byte_words_in, characters_in
+from pipelines.features.raw import categories, check_category, is_text, numbers, words
 
-MOMENTS, COUNTS, SAMPLE = "moments", "counts", "sample"
+MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
+"""Those that come as counts: of values, of the words of a text or the elements of an array, or of other pieces of text. Of
+one column only one of them is gathered."""
+_PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
 # Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
 SAMPLE_ROWS = 100_000
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
@@ -42,7 +47,7 @@ class Statistics:
     minimum: float | None = None
     maximum: float | None = None
     counts: pa.Table | None = None
-    """(value, count) of every value as text, most frequent first, equal counts by value."""
+    """(value, count) of every value as text, or of its pieces, most frequent first, equal counts by value."""
     sample: np.ndarray | None = None
     """float64, sorted: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows."""
 
@@ -54,7 +59,7 @@ class Statistics:
 class Accumulator:
     """One column's statistics in one partition.
 
-    `needs` says which are gathered: "moments" (mean, deviation, minimum, maximum), "counts", "sample".
+    `needs` says which are gathered: "moments" (mean, deviation, minimum, maximum), "sample", and one of COUNTED.
     """
 
     def __init__(self, needs: Iterable[str]) -> None:
@@ -78,11 +83,15 @@ class Accumulator:
             self._nulls += int(np.isnan(numbers(values)).sum())
         else:
             self._nulls += values.null_count
-        if COUNTS in self._needs:
+        if WORDS in self._needs:
+            values = (words(values) if is_text(values.type) else values).flatten()
+        if self._needs & {COUNTS, WORDS}:
             check_category(values.type)
             self._uncounted.append(values)
             if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:
                 self._count()
+        for piece in _PIECES.keys() & self._needs:
+            self._add_counts(_PIECES[piece](values))
 
     def drain(self) -> pa.Table:
         """The counts since the last call, as a table (value, count) with each value once. Tables of several calls,
@@ -135,7 +144,10 @@ class Accumulator:
         self._uncounted = []
         text, count = categories(counted.field("values")), counted.field("counts")
         table = pa.table([text, count], schema=pa.schema([pa.field("value", pa.string()), pa.field("count", pa.int64())]))
-        self._counts.append(table.filter(pc.is_valid(text)).cast(COUNTS_SCHEMA))
+        self._add_counts(table.filter(pc.is_valid(text)))
+
+    def _add_counts(self, counts: pa.Table) -> None:
+        self._counts.append(counts.cast(COUNTS_SCHEMA))
         if len(self._counts) > 1 and sum(map(len, self._counts)) > _PENDING_COUNTS:
             self._counts = [_summed(self._counts)]
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipelines.dataset.schema import ROW_KEYS
 from pipelines.dataset.versions import Version
-from pipelines.errors import DatasetError
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.loader.blocks import ROW_NUMBERS
 from pipelines.loader.chunks import Chunk, chunks
-from pipelines.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.loader.order import ORDER_VERSION, Epoch, Order, row_keys
 from pipelines.loader.producer import Producer
 from pipelines.loader.reader import Reader
 from pipelines.loader.transfer import Transfer
@@ -25,6 +27,8 @@ Batch = dict[str, Tensor]
 CHUNK_BYTES = 16 * 2**20
 """Steps are put together several at a time, up to this or a 16th of what is read ahead: one at a time would be mostly
 overhead."""
+INDEX_BYTES = 8
+"""Of a row's place in a window."""
 PAGE_BYTES = 2 * 2**20
 """Of the pages that windows lie in; the last one is rarely full."""
 LIBRARIES_BYTES = 32 * 2**20
@@ -41,6 +45,7 @@ class Loader:
 
     A batch holds the rows of every shard played, shard after shard: `microbatch` rows each, fewer in the last step with
     remainder "keep". Its tensors share memory with each other; copy before writing into them.
+    With `row_numbers` it has each row's number within the split, with `row_keys` its ROW_KEYS.
 
     Raises ConfigError if the split has fewer rows than one global batch, CorruptError from the iterator.
     """
@@ -53,6 +58,7 @@ class Loader:
         plays: range | None = None,
         *,
         row_numbers: bool = False,
+        row_keys: bool = False,
         device: torch.device | str = "cpu",
         cache_bytes: int = 2**30,
         prefetch_bytes: int = 256 * 2**20,
@@ -73,7 +79,10 @@ class Loader:
         self._ahead: tuple[tuple[int, int], Producer[Chunk]] | None = None
         """The position from which reading has begun already."""
         self._to_device = Transfer(torch.device(device))
-        self._memory = Memory(self._reader, row_numbers, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
+        self._row_numbers, self._row_keys = row_numbers, row_keys
+        if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
+            raise ConfigError(f"a column of {version.root} is called {reserved.pop()}, a name that batches need; rename the feature")
+        self._memory = Memory(self._reader, row_numbers or row_keys, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
 
     @property
     def memory_bound_bytes(self) -> int:
@@ -81,7 +90,7 @@ class Loader:
 
         Without a cache it does not depend on the dataset's size.
         """
-        largest = int(self._reader.group_rows.max()) * self._reader.row_bytes
+        largest = int(self._reader.group_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
         held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.plays) * window
         at_work = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
@@ -111,7 +120,7 @@ class Loader:
         self.read_ahead()
         assert self._ahead is not None
         (_, producer), self._ahead = self._ahead, None
-        for batch in self._batches(producer):
+        for batch in self._batches(producer, self._epoch):
             self._step += 1
             yield batch
         self._epoch, self._step = self._epoch + 1, 0
@@ -132,7 +141,7 @@ class Loader:
 
     def stream(self, shard: int) -> Iterator[Batch]:
         """One shard's microbatches, from the current position to the end of the epoch; the position stays."""
-        return self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step))
+        yield from self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step), self._epoch)
 
     def by_shard(self, batch: Batch) -> list[Batch]:
         """A batch's rows taken apart again: one microbatch for each shard played, some empty in a smaller last step."""
@@ -152,10 +161,16 @@ class Loader:
     def _producer(self, plays: range, epoch: int, step: int) -> Producer[Chunk]:
         return Producer(self._chunks(plays, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
 
-    def _batches(self, producer: Producer[Chunk]) -> Iterator[Batch]:
+    def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         with closing(producer):
             while (chunk := self._taken(producer)) is not None:
-                yield from chunk.batches()
+                yield from (self._keyed(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
+
+    def _keyed(self, batch: Batch, epoch: int) -> Batch:
+        """The batch with ROW_KEYS, and with row numbers only if they were asked for."""
+        stride, start = row_keys(self.order.seed, epoch)
+        kept = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
+        return {**kept, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
 
     def _taken(self, producer: Producer[Chunk]) -> Chunk | None:
         started = time.perf_counter()

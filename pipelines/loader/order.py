@@ -27,7 +27,9 @@ ORDER_VERSION = 1
 BLOCKS_PER_SHARD = 16
 """With fewer row groups than this, row groups are sliced: an arc of very few blocks would be a poor sample."""
 
-_BLOCKS, _OFFSET, _WINDOW = range(3)
+_BLOCKS, _OFFSET, _WINDOW, _KEYS = range(4)
+_KEY_STRIDE = 0xD1342543DE82EF95
+"""Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,15 @@ class Order:
                 f"{rows} rows do not fill one global batch of {self.global_batch}; lower train.global_batch, or set train.remainder to keep"
             )
         return steps
+
+
+def row_keys(seed: int, epoch: int) -> tuple[int, int]:
+    """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64.
+
+    It is what random numbers are made from, by mixing its bits, and none itself: neighbouring rows' keys are a stride apart.
+    """
+    stride, start = np.array([_KEY_STRIDE, _words(1, seed, _KEYS, epoch)[0]], np.uint64).view(np.int64)
+    return int(stride), int(start)
 
 
 def shards_of(rank: int, world_size: int, shards: int) -> range:

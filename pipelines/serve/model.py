@@ -23,7 +23,9 @@ from pipelines.serve.signature import example_of, signature_of
 
 FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weights.safetensors"}
 # What this package imports to predict, by the names of their distributions.
-DISTRIBUTIONS = ("mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "torch", "torchmetrics", "tyro")
+DISTRIBUTIONS = (
+    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
+)  # fmt: skip
 
 
 class RawRows(PythonModel):

@@ -12,12 +12,15 @@ from pipelines.dataset.manifest import FittedEncoder, Manifest, columns_of
 from pipelines.dataset.schema import schema_from_text, to_numpy
 from pipelines.errors import SourceError
 from pipelines.features import Encoders
+from pipelines.features.base import Packer
 from pipelines.features.raw import is_list
 from pipelines.learning import task_of
 
 REFUSED = "refused"
 """Column of the predictions: why an encoder refused the row, NULL where none did."""
 _ROWS_AT_ONCE = 8_192
+_WINDOWS_AT_ONCE = 64
+"""Of documents: what a model computes of them takes some 100 MB."""
 
 
 class Predictor:
@@ -47,17 +50,33 @@ class Predictor:
     def _at_once(self, raw: pa.Table) -> pd.DataFrame:
         encoded, reasons = self._encoders.encode(raw)
         predicted = self.outputs.iloc[:0]
-        if len(encoded):
+        if len(encoded) and self._encoders.packer:
+            predicted = self._of_windows(self._encoders.packer, encoded)
+        elif len(encoded):
             predicted = self._predicted({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
         if reasons.null_count < len(raw):
             accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
             predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
         return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
 
+    def _of_windows(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
+        """Predictions of documents, each cut into windows of its own, whose outputs add up."""
+        (name,) = encoded.column_names
+        outputs = []
+        for document in encoded[name]:
+            windows = packer.windows([document.values.to_numpy()])
+            starts = range(0, len(windows), _WINDOWS_AT_ONCE)
+            pieces = [self._output({name: windows[start : start + _WINDOWS_AT_ONCE]}) for start in starts]
+            outputs.append(torch.cat(pieces).sum(dim=0, keepdim=True))
+        return pd.DataFrame(self._task.predict(torch.cat(outputs)))
+
     def _predicted(self, arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
+        return pd.DataFrame(self._task.predict(self._output(arrays)))
+
+    def _output(self, arrays: Mapping[str, np.ndarray]) -> torch.Tensor:
         batch = {name: torch.from_numpy(np.array(values)).to(self._device) for name, values in arrays.items()}
         with torch.inference_mode():
-            return pd.DataFrame(self._task.predict(self._model(batch)))
+            return self._model(batch)
 
 
 def features_of(manifest: Manifest) -> dict[str, FittedEncoder]:

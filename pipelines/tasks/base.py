@@ -6,7 +6,7 @@ shares, padding and class weights come out right for any number of workers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import ConfigError
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
@@ -32,7 +34,11 @@ class Data:
     class_counts: tuple[int, ...] = ()
     """Rows of each class in the training split."""
     decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
-    """Turns target values, shape (rows,), back into the query's units."""
+    """Turns target values, shape (rows, …), back into the query's units."""
+    tokens: tuple[bytes, ...] = ()
+    """What each number of a packed column stands for, as UTF-8; the first ends a document. Empty for any other dataset."""
+    encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
+    """What made the columns, by their names, for a task that has to know."""
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:
@@ -40,11 +46,18 @@ class Data:
 
     @property
     def target(self) -> TensorColumn:
-        return next(column for column in self.columns if column.role == "target")
+        """Raises ConfigError if there is none: a packed feature stands alone."""
+        if found := [column for column in self.columns if column.role == "target"]:
+            return found[0]
+        raise ConfigError("this task predicts a target, and dataset.target has none; give one, or take a task without, such as language")
 
 
 class Task(ABC):
     """What is learned. Stateless: the model is passed in."""
+
+    draws: bool = False
+    """Whether training draws something for each row, such as an augmentation or negatives: then every training batch carries
+    ROW_KEYS, from which `draws` makes numbers that are the same for any number of workers and after any restart."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         self.settings = settings
@@ -73,4 +86,14 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The model's output as columns for people, one value per row: labels by name, quantities in raw units."""
+        """The model's output as columns for people, one value per row: labels by name, quantities in raw units.
+
+        Of a packed column a raw row is several windows, whose outputs are added up before: they must be sums.
+        """
+
+    def sample(self, model: nn.Module, epoch: int) -> str:
+        """A text to look at after an epoch, filed with the run; empty for none. Called on rank 0 alone, without gradients.
+
+        Nothing that training draws may come from the random state that this leaves.
+        """
+        return ""

@@ -6,21 +6,25 @@
 4. `run`        a run while it is under way, and how it ends.
 5. `training`   opens or continues the run of a training.
 6. `etl`        the run of an ETL.
-7. `system`     each node's own figures.
-8. `recorded`   what MLflow has of a training that is over.
+7. `baseline`   the run of a baseline.
+8. `system`     each node's own figures.
+9. `recorded`   what MLflow has of a training that is over.
 """
 
+from pipelines.tracking.baseline import baseline_run
 from pipelines.tracking.client import check_host
-from pipelines.tracking.etl import etl_run
+from pipelines.tracking.etl import SPARK_APPLICATION, etl_run
 from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import TrainingRun, open_training, weights_file
 
 __all__ = [
+    "SPARK_APPLICATION",
     "Sender",
     "TrainingRun",
     "answers",
+    "baseline_run",
     "check_host",
     "etl_run",
     "open_training",

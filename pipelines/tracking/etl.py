@@ -14,6 +14,8 @@ from pipelines.tracking.client import connect, experiment_of, key, log_params, r
 from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.run import Run, under_way
 
+SPARK_APPLICATION = "spark.application_id"
+
 
 @dataclass(frozen=True)
 class EtlRun(Run):
@@ -38,15 +40,15 @@ class EtlRun(Run):
 
 
 @contextmanager
-def etl_run(config: Config) -> Iterator[EtlRun]:
-    """An MLflow run that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
+    """An MLflow run with these tags that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
     uri = config.tracking.uri
     client = connect(uri)
     experiment = experiment_of(client, config)
     with reaching(uri):
         correct_dead(client, experiment)
-        tags = {**resolve_tags(), **config.tracking.tags, "lockstep.kind": "etl", HEARTBEAT: heartbeat()}
-        run_id = client.create_run(experiment, tags=tags, run_name=f"{config.name}-etl").info.run_id
+        described = {**resolve_tags(), **config.tracking.tags, **tags, "lockstep.kind": "etl", HEARTBEAT: heartbeat()}
+        run_id = client.create_run(experiment, tags=described, run_name=f"{config.name}-etl").info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
         log_params(client, run_id, config)
     run = EtlRun(client, uri, run_id)

@@ -11,7 +11,7 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect
+from pipelines.tracking.client import connect, reaching
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class Sender:
     def __init__(self, uri: str, run_id: str, every_seconds: float) -> None:
         self._uri, self._run_id, self._every = uri, run_id, every_seconds
         self._points: deque[Point] = deque()
+        self._texts: deque[tuple[str, str]] = deque()
         self._lock, self._wake, self._closed = Lock(), Event(), False
         self._acknowledged: Mapping[str, int] | None = None
         """The last step that MLflow had of each metric when first asked."""
@@ -42,6 +43,10 @@ class Sender:
         """Add a point; returns at once."""
         with self._lock:
             self._points.append((int(time.time() * 1_000), step, dict(metrics)))
+
+    def write(self, file: str, text: str) -> None:
+        """Add a text, an artifact of that name; returns at once. Those that are still unsent when this process ends are lost."""
+        self._texts.append((file, text))
 
     def unsent(self) -> list[Point]:
         """Points that MLflow has not acknowledged, oldest first, as JSON values."""
@@ -73,7 +78,7 @@ class Sender:
                     log.warning("MLflow is away, training goes on: %s", str(error).splitlines()[0])
                     self._away_since = time.monotonic()
             if self._closed:
-                if not self._points:
+                if not self._points and not self._texts:
                     return
                 time.sleep(1.0)
 
@@ -96,6 +101,11 @@ class Sender:
             with self._lock:
                 for _ in batch:
                     self._points.popleft()
+        while self._texts:
+            file, text = self._texts[0]
+            with reaching(self._uri):
+                client.log_text(self._run_id, text, file)
+            self._texts.popleft()
 
     def _next_batch(self) -> list[Point]:
         """The oldest points, as many as fit into one call."""

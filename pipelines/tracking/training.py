@@ -15,6 +15,7 @@ from pipelines.config import Config, home
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
+from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
 
@@ -68,12 +69,9 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
     manifest = version.manifest
     described = {
         **resolve_tags(),
-        **config.tracking.tags,
-        "dataset.digest": version.digest,
-        "dataset.version": manifest.version,
-        "dataset.run_id": manifest.run_id,
+        **tags_of(config, version),
+        SPARK_APPLICATION: _spark_application(client, manifest.run_id),
         "strategy": config.train.strategy,
-        "git.commit": _git_commit(),
         **tags,
         HEARTBEAT: heartbeat(),
     }
@@ -81,15 +79,31 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
     folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, config)
-    profile = {"rows": {split: version.rows(split) for split in manifest.splits}}
-    dataset = Dataset(
-        config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
-    )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+    client.log_inputs(run_id, [dataset_input(config, version)])
     client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
     client.log_dict(run_id, manifest.profile, "profile.json")
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
+
+
+def tags_of(config: Config, version: Version) -> dict[str, str]:
+    """Where a run's numbers come from."""
+    return {
+        **config.tracking.tags,
+        "dataset.digest": version.digest,
+        "dataset.version": version.manifest.version,
+        "dataset.run_id": version.manifest.run_id,
+        "git.commit": _git_commit(),
+    }
+
+
+def dataset_input(config: Config, version: Version) -> DatasetInput:
+    """The version, as MLflow shows it among a run's inputs."""
+    profile = {"rows": {split: version.rows(split) for split in version.manifest.splits}}
+    dataset = Dataset(
+        config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
 
 
 def weights_file(uri: str, run_id: str) -> str:
@@ -103,6 +117,16 @@ def weights_file(uri: str, run_id: str) -> str:
         return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/weights.safetensors", tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise TrackingError(f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}") from error
+
+
+def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
+    """Which Spark application made the dataset; empty if its run is filed elsewhere."""
+    try:
+        return str(client.get_run(etl_run_id).data.tags.get(SPARK_APPLICATION, ""))
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        return ""
 
 
 def _git_commit() -> str:

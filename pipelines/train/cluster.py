@@ -1,5 +1,6 @@
 """The Ray cluster that a training runs on: joined or started, and asked for what it has."""
 
+import json
 import logging
 import os
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from contextlib import contextmanager, suppress
 import ray
 
 from pipelines.config.train import Train
-from pipelines.errors import TrainingError
+from pipelines.errors import MismatchError, TrainingError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,12 @@ def cluster(settings: Train) -> Iterator[None]:
         return
     quiet = ray.LoggingConfig(log_level="ERROR")  # of Ray's own processes; what a task prints is passed on
     if address := os.environ.get("RAY_ADDRESS"):
-        ray.init(address, logging_config=quiet, runtime_env=LEAVING)
+        try:
+            ray.init(address, logging_config=quiet, runtime_env=LEAVING)
+        except RuntimeError as error:
+            if "Version mismatch" not in str(error):
+                raise
+            raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
     else:
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
         ray.init(
@@ -46,6 +52,13 @@ def cluster(settings: Train) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def job_tags() -> dict[str, str]:
+    """Ray's own number of this job, and the name it was submitted under."""
+    described = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    name = (described.get("metadata") or {}).get("job_submission_id", "")
+    return {"ray.job_id": ray.get_runtime_context().get_job_id(), "ray.submission_id": name}
 
 
 class Machines:

@@ -7,6 +7,9 @@ class Hooks(Protocol):
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """A point of the curves; called on rank 0 only. Returns at once."""
 
+    def write(self, epoch: int, text: str) -> None:
+        """What a task gives to look at after an epoch, counted from 1; called on rank 0 only. Returns at once."""
+
     def epoch(self, number: int) -> None:
         """Epoch `number`, counted from 1, begins or goes on."""
 
@@ -27,6 +30,9 @@ class Silent:
     """Nobody listens."""
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
+        pass
+
+    def write(self, epoch: int, text: str) -> None:
         pass
 
     def epoch(self, number: int) -> None:

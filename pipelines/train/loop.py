@@ -4,6 +4,8 @@ import time
 from contextlib import closing
 from dataclasses import asdict
 
+import torch
+
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
@@ -35,6 +37,7 @@ class Loop:
             "train",
             order_of(config),
             place.plays(self._settings.shards),
+            row_keys=task.draws,
             device=place.device,
             cache_bytes=self._settings.cache_bytes,
             prefetch_bytes=self._settings.prefetch_bytes,
@@ -137,8 +140,16 @@ class Loop:
             state.best, state.best_epoch, state.best_metrics = value, state.epochs, metrics
         if self._place.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
+        if self._place.rank == 0 and (text := self._sample()):
+            self._hooks.write(state.epochs, text)
         if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
             self._save(is_best)
+
+    @torch.no_grad()
+    def _sample(self) -> str:
+        """What the task gives to look at; its model is in evaluation mode meanwhile."""
+        self._strategy.model.eval()
+        return self._task.sample(self._strategy.model, self._state.epochs)
 
     def _test(self) -> Fitted:
         self._saver.commit()

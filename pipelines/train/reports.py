@@ -73,6 +73,9 @@ class FirstReports(Reports):
         self._sender.log(step, metrics)
         self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
 
+    def write(self, epoch: int, text: str) -> None:
+        self._sender.write(f"samples/epoch-{epoch:04}.txt", text)
+
     def epoch(self, number: int) -> None:
         self._progress = {**self._progress, "epoch": number}
 

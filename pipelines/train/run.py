@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from pipelines import serve, tracking
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.learning import task_of
-from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.train.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
 from pipelines.train.folder import FAILURE, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.train.progress import Progress, summary
 from pipelines.train.pulse import PULSES
@@ -56,7 +54,7 @@ def train(config: Config) -> Result:
     with cluster(config.train):
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)
-        tags = {"ray.job_id": ray.get_runtime_context().get_job_id(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
+        tags = {**job_tags(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
         run = tracking.open_training(config, version, tags)
         progress.say(_opening(config, version, run, gpus))
         with tracking.under_way(run):

@@ -11,10 +11,11 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
+from pipelines.installed import installed
 from pipelines.train.deterministic import CUBLAS
 from pipelines.train.folder import INITIAL, Folder
 from pipelines.train.pulse import COLLECTIVE_SHARE
-from pipelines.train.worker import Assignment
+from pipelines.train.worker import PACKAGES, Assignment
 
 _STARTS, _START_SECONDS = 120, 5
 """So many times, so long, Ray waits for resources that its cluster does not have yet."""
@@ -30,7 +31,9 @@ def trainer_of(
     # A group that shrinks may first be started on a machine that is just gone.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     parent, _, name = folder.path.rpartition("/")
-    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, folder.uri, socket.gethostname())
+    assignment = Assignment(
+        config.model_dump(mode="json", by_alias=True), version, run_id, folder.uri, socket.gethostname(), installed(PACKAGES)
+    )
     # Ray's types are still those of Train v1.
     scaling = ScalingConfig(
         num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]

@@ -15,7 +15,8 @@ from pipelines import config as configs
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
-from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError
+from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
+from pipelines.installed import disagreement, installed
 from pipelines.learning import task_of
 from pipelines.tasks.base import Task
 from pipelines.train.checkpoint import Checkpoints
@@ -28,6 +29,8 @@ from pipelines.train.state import total_steps
 from pipelines.train.strategy import Strategy, strategy_of
 from pipelines.train.weights import from_bytes, to_bytes, weights_of
 
+PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
+"""What decides a model, or is spoken between machines."""
 LAST_WORDS_SECONDS = 5.0
 """For metrics that are not sent when the work is done; the driver has more time for the rest."""
 
@@ -42,6 +45,8 @@ class Assignment:
     run_id: str
     folder: str
     driver_host: str
+    installed: dict[str, str]
+    """With the driver."""
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
@@ -60,12 +65,20 @@ def attempted(assignment: Assignment, train: Callable[[Assignment, Folder], dict
     if failure := folder.get_json(FAILURE):
         return {"failure": failure}
     try:
+        check_installed(assignment)
         return train(assignment, folder)
     except NonFiniteError as error:  # all workers raise it at the same step
         return {"failure": described(error)}
-    except (ConfigError, CorruptError) as error:
+    except (ConfigError, CorruptError, MismatchError) as error:
         folder.put_json(FAILURE, described(error))
         raise
+
+
+def check_installed(assignment: Assignment) -> None:
+    """Raise MismatchError if this machine has other versions than the driver's."""
+    here = installed(PACKAGES)
+    if said := disagreement(assignment.installed, here, f"the worker on {socket.gethostname()}"):
+        raise MismatchError(said)
 
 
 def described(error: LockstepError) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
-from ray_head import free_port, of_session
+from sessions import free_port, of_session
 
 ROOT = Path(__file__).parents[2]
 STORE_BYTES = 100 * 2**20

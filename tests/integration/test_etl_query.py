@@ -35,6 +35,8 @@ def tables(spark: SparkSession) -> None:
         ("SELECT *, uuid() AS r FROM t", "uuid() depends"),
         ("SELECT *, monotonically_increasing_id() AS r FROM t", "monotonically_increasing_id() depends"),
         ("SELECT *, transform(array(x), v -> v + rand()) AS r FROM t", "rand() depends"),
+        ("SELECT *, first(rand()) OVER (ORDER BY i) AS r FROM t", "rand() depends"),
+        ("SELECT *, row_number() OVER (ORDER BY rand()) AS r FROM t", "rand() depends"),
         ("SELECT *, now() AS r FROM t", "now() is another value in every run"),
         ("SELECT * FROM t TABLESAMPLE (50 PERCENT)", "TABLESAMPLE depends on how the files are cut"),
         ("WITH means AS (SELECT avg(x) AS m FROM t) SELECT t.* FROM t JOIN means ON x < m", "avg of floating point numbers"),
@@ -56,6 +58,9 @@ def test_p6_what_may_come_out_otherwise_is_warned_of_by_name(spark: SparkSession
         "SELECT * FROM t ORDER BY i LIMIT 1",
         "SELECT i, x FROM (SELECT * FROM t ORDER BY i LIMIT 1)",
         "SELECT a.i, b.x FROM t AS a JOIN t AS b USING (s)",
+        "SELECT *, collect_list(x) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS history FROM t",
+        "SELECT *, row_number() OVER (ORDER BY i) AS number FROM t",
+        "SELECT s, array_sort(collect_list(struct(i, x))).x AS i, sort_array(collect_list(x), false) AS x FROM t GROUP BY s",
     ],
 )
 def test_what_cannot_is_not(spark: SparkSession, query: str) -> None:

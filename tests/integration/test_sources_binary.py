@@ -2,13 +2,14 @@
 
 import gzip
 import struct
+import tarfile
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tables import idx, rows_of, source, write
 
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.sources import read_tables
 
@@ -55,6 +56,24 @@ def test_a_file_inside_a_package(spark: SparkSession) -> None:
         read_tables(spark, source(t={"format": "package", "path": "package://sklearn/datasets/none.csv", "schema": "a int"}))
     table = source(t={**digits, "schema": "a int"}).tables["t"]
     assert [file.bytes for file in checksums(spark, table)] == [57523]
+
+
+def test_files_inside_archives(spark: SparkSession, tmp_path: Path) -> None:
+    paths = []
+    for number in range(2):
+        paths.append(str(tmp_path / f"{number}.tar.gz"))
+        with tarfile.open(paths[-1], "w:gz") as archive:
+            archive.add(write(tmp_path, f"{number}.txt", f"content {number}"), f"folder/{number}.txt")
+    assert read_tables(spark, source(t={"format": "tar", "path": paths})).parsed == {"t": 2}
+    assert [(path, bytes(content)) for path, content in rows_of(spark)] == [
+        ("folder/0.txt", b"content 0"),
+        ("folder/1.txt", b"content 1"),
+    ]
+    write(tmp_path, "none.tar", "no archive" * 100)
+    with pytest.raises(SourceError, match=r"^source.tables.t: .*none.tar is not a whole tar archive"):
+        read_tables(spark, source(t={"format": "tar", "path": str(tmp_path / "none.tar")}))
+    with pytest.raises(ConfigError, match=r"source.tables.t.schema: tar has the columns path and content"):
+        read_tables(spark, source(t={"format": "tar", "path": paths, "schema": "a int"}))
 
 
 def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None:

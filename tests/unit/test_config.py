@@ -132,11 +132,40 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("dataset.target", "rich", "dataset.target: must be a mapping, such as {name: value} (got rich)"),
         ("dataset.features.age", {"impute": "mean"}, "dataset.features.age: `encoder` is missing, such as {encoder: standardize}"),
         ("tracking.log_every_seconds", -1, "tracking.log_every_seconds: Input should be greater than 0 (got -1)"),
+        (
+            "tracking.uri",
+            "http://me:hidden@mlflow:5000",
+            "tracking.uri: holds a password, which would be shown wherever a run is; give it in the environment: "
+            "MLFLOW_TRACKING_PASSWORD, AWS_SECRET_ACCESS_KEY, or Spark's own configuration",
+        ),
         ("name", "a b", "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]*$' (got a b)"),
     ],
 )
 def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
     assert faults(changed(values, dotted, value)) == [f"conf/x.yaml: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("dotted", "value"),
+    [
+        ("dataset.path", "s3://KEY:hidden@bucket/data"),
+        ("train.storage", "s3://bucket/runs?secret_key=hidden"),
+        ("source.tables.people.path", ["/data/a", "s3a://key:hidden@bucket/b"]),
+        ("source.tables.people.options", {"fs.s3a.secret.key": "hidden"}),
+    ],
+)
+def test_p8_a_secret_is_refused_and_not_repeated(values: dict[str, Any], dotted: str, value: Any) -> None:
+    (line,) = faults(changed(values, dotted, value))
+    assert dotted in line and "give it in the environment" in line and "hidden" not in line
+
+
+def test_the_tracking_server_may_come_from_the_environment(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
+    assert parse(values, "x").tracking.uri == "http://mlflow:5000"
+    assert parse({**values, "tracking": {"uri": "sqlite:///mine.db"}}, "x").tracking.uri == "sqlite:///mine.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000")
+    (line,) = faults(values)
+    assert "tracking.uri" in line and "hidden" not in line
 
 
 def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What the documents say is so: their commands exist, their examples run, their links lead somewhere."""
 
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -18,9 +19,9 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Data
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "THREATS.md", *ROOT.glob("docs/**/*.md")])
 README = (ROOT / "README.md").read_text()
-MAKE_TARGETS = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -47,9 +48,22 @@ def check_job(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [words for file in DOCUMENTS for words in commands(file.read_text())], ids=" ".join)
 def test_a_command_of_the_documents_exists(words: list[str]) -> None:
+    while re.match(r"[A-Z_]+=", words[0]):  # variables of the command
+        words = words[1:]
     match words:
         case ["make", target, *_]:
             assert target in MAKE_TARGETS
+        case ["python", "cluster/submit.py", "--", "python", *job] | ["spark-submit", "--archives", "environment.tar.gz#environment", *job]:
+            check_job(job)
+        case ["sbatch", script, *job]:
+            assert (ROOT / script).exists()
+            check_job(["jobs/train.py", *job])
+        case ["python", "cluster/submit.py", "--follow", "NAME"] | ["ray", "job", "list"] | ["ray", "job", "stop", "NAME"]:
+            assert (ROOT / "cluster/submit.py").exists()
+        case [".", ".cluster/cluster.env"]:
+            assert ".cluster" in (ROOT / "cluster/local/control.py").read_text()
+        case ["cluster/pack.sh", _]:
+            assert os.access(ROOT / "cluster/pack.sh", os.X_OK)
         case ["spark-submit" | "python", *job] | ["ray", "job", "submit", "--working-dir", ".", "--", "python", *job]:
             check_job(job)
         case _:

@@ -31,6 +31,8 @@ GLOBS = [
     ("/?.csv", ["a.csv", "b.csv"]),
     ("/d*", ["deep/er/d.csv"]),
     ("/*/*.csv", ["x=1/c.csv"]),
+    ("/**/*.csv", ["a.csv", "b.csv", "deep/er/d.csv", "x=1/c.csv"]),
+    ("/d*/**/d.csv", ["deep/er/d.csv"]),
 ]
 
 
@@ -40,6 +42,25 @@ def test_paths_folders_and_globs(folder: Path, scheme: str, glob: str, expected:
     found = find(f"{scheme}{folder}{glob}".replace(" ", "%20" if scheme else " "))
     assert [file.path.removeprefix(f"{folder}/") for file in found] == expected
     assert [file.bytes for file in found] == [len(name) for name in expected]
+
+
+def test_files_of_an_installed_package() -> None:
+    found = find("package://sklearn/datasets/**/*.csv.gz")
+    assert "package://sklearn/datasets/data/digits.csv.gz" in [file.path for file in found]
+    (alone,) = find("package://sklearn/datasets/data/digits.csv.gz")
+    assert alone in found and b"".join(blocks(alone.path)).count(b"\n") == 1_797
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("package://sklearn/**/*.nothing", r"package://sklearn/\*\*/\*.nothing: no such file in .*sklearn"),
+        ("package://no_such_package/*.py", "no package no_such_package is installed in a folder; install it on every machine"),
+    ],
+)
+def test_packages_without_such_files_are_named(path: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        find(path)
 
 
 def test_several_paths_give_each_file_once(folder: Path) -> None:

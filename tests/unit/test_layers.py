@@ -11,21 +11,22 @@ ROOT = Path(__file__).parents[2]
 
 # Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
 LAYERS = (
-    ("errors",),
+    ("errors", "installed"),
     ("config",),
     ("dataset",),
     ("features", "loader", "tasks", "tracking"),
     ("learning",),
     ("etl", "serve"),
-    ("train",),
+    ("train", "baseline"),
     ("jobs",),
 )
 STRANGERS = {("etl", "loader"), ("train", "etl")}
 THIRD_PARTIES = {
     "errors": set(),
+    "installed": set(),
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic"},
-    "features": {"PIL", "numpy", "pyarrow", "pydantic"},
+    "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "loader": {"numpy", "pyarrow", "torch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tracking": {"mlflow", "numpy", "pandas"},
@@ -33,6 +34,7 @@ THIRD_PARTIES = {
     "etl": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
     "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
+    "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "jobs": set(),
 }
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -5,13 +5,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import fit
+from fitting import fit, gathered
 
 from pipelines.config import TaskSettings
+from pipelines.config.dataset import Dataset
 from pipelines.config.task import Tabular as Settings
 from pipelines.dataset.manifest import Manifest
 from pipelines.errors import ConfigError
-from pipelines.learning import task_of
+from pipelines.features import fit_encoders
+from pipelines.learning import data_of, task_of
 from pipelines.tasks.tabular import Tabular
 
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
@@ -45,3 +47,12 @@ class Nowhere(TaskSettings):
 def test_a_task_that_cannot_be_imported_is_named() -> None:
     with pytest.raises(ConfigError, match=r"task.kind is 'mine:Nowhere', whose nowhere.tasks:Churn cannot be imported: No module named"):
         task_of(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
+
+
+def test_a_packed_column_has_tokens_and_no_target() -> None:
+    dataset = Dataset.model_validate({"path": "data", "features": {"kind": {"encoder": "characters", "length": 4}}})
+    encoders = fit_encoders(dataset, gathered(dataset, RAW), RAW.schema)
+    manifest = Manifest(name="test", version="", digest="", attempt="", encoders=encoders, splits={})
+    assert data_of(manifest).tokens == (b"", "\ufffd".encode(), b"a", b"b")
+    with pytest.raises(ConfigError, match=r"this task predicts a target, and dataset\.target has none; give one, or take a task without"):
+        task_of(Settings(), manifest)

@@ -189,7 +189,7 @@ def test_p8_the_next_command_corrects_a_run_that_a_kill_left_running(uri: str, v
 def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: type[BaseException] | None, status: str) -> None:
     seen = ""
     try:
-        with tracking.etl_run(config(uri, "etl")) as run:
+        with tracking.etl_run(config(uri, "etl"), {tracking.SPARK_APPLICATION: "app-7"}) as run:
             seen = run.run_id
             if fault:
                 raise fault
@@ -203,6 +203,9 @@ def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: 
         wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 2, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
         assert found.data.metrics.items() >= wanted.items()
         assert found.data.tags["dataset.digest"] == version.digest
+        made = replace(version, manifest=version.manifest.model_copy(update={"run_id": seen}))
+        training = begin(uri, made, "etl-then-training")
+        assert MlflowClient(uri).get_run(training.run_id).data.tags[tracking.SPARK_APPLICATION] == "app-7"
 
 
 def test_an_address_that_cannot_be_reached_is_named(version: Version, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,177 @@
+"""Every figure of the README's table, by the README's own commands: raw data, ETL, training, and what MLflow has of it.
+
+    python benchmarks/figures.py [--only trec movielens] [--results FOLDER]
+
+Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository; a pipeline whose data are not there is
+left out, and said so. Data sets, runs and mlflow.db go to LOCKSTEP_HOME, each run into the experiment of its pipeline's name.
+
+A row is printed and kept in <results>/figures.json, with its date, as soon as it is reached. Exit code 1 if one is missed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from report import RESULTS, Row, machine, show
+
+from pipelines.config import Config, from_command_line
+from pipelines.config.load import home
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Figure:
+    config: str
+    metric: str
+    asked: float
+    highest: bool = True
+    """Whether more is better."""
+    minutes: float = 5
+    """Asked of the training, on two cores."""
+    flags: tuple[str, ...] = ()
+    baseline: bool = False
+    """Whether a linear model is fitted as well, which must be beaten."""
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.config, *(value for flag, value in zip(self.flags[::2], self.flags[1::2], strict=True) if "task" in flag)])
+
+
+FIGURES = (
+    Figure("digits", "test/accuracy", 0.97),
+    Figure("mnist", "test/accuracy", 0.992, minutes=10),
+    Figure("adult", "test/auc", 0.9272, baseline=True),
+    Figure("california", "test/rmse", 47_730, highest=False),
+    Figure("linear", "test/mse", 0.0101, highest=False),
+    Figure("trec", "test/accuracy", 0.895),
+    Figure("mr", "test/accuracy", 0.75),
+    Figure("sst2", "test/accuracy", 0.82),
+    Figure("movielens", "test/rmse", 0.91, highest=False),
+    Figure("movielens", "test/rmse", 0.93, highest=False, flags=("--task.network", "dlrm", "--task.dropout", "0.5", "--train.epochs", "6")),
+    Figure("video_games", "test/hit_rate_10", 0.70, minutes=15),
+    Figure("video_games", "test/ndcg_10", 0.50, minutes=15),
+    Figure("spoken_digits", "test/accuracy", 0.98),
+    Figure("shakespeare", "validation/nats_per_token", 1.60, highest=False, minutes=10),
+    Figure("etth1", "test/mse", 0.380, highest=False, minutes=3),
+)
+
+
+def main() -> None:
+    names = list(dict.fromkeys(figure.config for figure in FIGURES))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=names, default=names, metavar="CONFIG", help=f"of {', '.join(names)}")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))
+    os.environ.setdefault("LOCKSTEP_HOME", str(ROOT))
+    chosen = [figure for figure in FIGURES if figure.config in arguments.only and is_there(figure)]
+    rows: list[Row] = []
+    done: dict[tuple[str, ...], dict[str, float]] = {}
+    for figure in chosen:
+        pipeline = (f"conf/{figure.config}.yaml", *figure.flags)
+        if pipeline not in done:
+            done[pipeline] = reached(figure, pipeline)
+        rows.append(row_of(figure, done[pipeline]))
+        keep(rows[-1], arguments.results / "figures.json")
+    show("figures, on the published test splits unless said otherwise", rows)
+    sys.exit(any(row["reached it"] == "NO" for row in rows))
+
+
+def is_there(figure: Figure) -> bool:
+    """Whether the pipeline and its raw data are here."""
+    path = ROOT / f"conf/{figure.config}.yaml"
+    missing = [str(path)] if not path.exists() else [name for name in raw_paths(path) if not Path(name).exists()]
+    if missing:
+        print(f"{figure.config} is left out: {', '.join(missing)} is not there", file=sys.stderr)
+    return not missing
+
+
+def raw_paths(conf: Path) -> list[str]:
+    """Of the pipeline's files on this machine."""
+    tables = from_command_line("benchmarks/figures.py", [str(conf)]).source.tables.values()
+    return [path for table in tables for path in table.paths if "://" not in path]
+
+
+def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
+    """Metrics of the run that the README's commands make, with the seconds that they took."""
+    etl = seconds_of("spark-submit", "jobs/etl.py", *pipeline)
+    train = seconds_of(sys.executable, "jobs/train.py", *pipeline)
+    config = from_command_line("benchmarks/figures.py", list(pipeline))
+    found = {"etl seconds": etl, "train seconds": train, **newest(config, "tags.strategy LIKE '%'").data.metrics, **waits(config)}
+    if figure.baseline:
+        seconds_of("spark-submit", "jobs/baseline.py", *pipeline)
+        found["baseline"] = newest(config, "tags.`lockstep.kind` = 'baseline'").data.metrics[figure.metric]
+    return found
+
+
+def seconds_of(*command: str) -> float:
+    """Run a command from the repository's root. Exits if it fails."""
+    print("$", *command, flush=True)
+    started = time.monotonic()
+    places = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "cluster/local/spark"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    if code := subprocess.run(command, cwd=ROOT, env={**places, **os.environ, "LOCKSTEP_HOME": str(home())}, check=False).returncode:
+        sys.exit(code)
+    return time.monotonic() - started
+
+
+def newest(config: Config, condition: str) -> Run:
+    """The newest finished run of the pipeline's experiment for which the condition holds."""
+    client = MlflowClient(config.tracking.uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    assert experiment is not None, "the command has made it"
+    finished = f"attributes.status = 'FINISHED' AND {condition}"
+    return client.search_runs([experiment.experiment_id], finished, order_by=["attributes.end_time DESC"], max_results=1)[0]
+
+
+def waits(config: Config) -> dict[str, float]:
+    """The mean share of the steps' time in which they waited for data."""
+    run_id = newest(config, "tags.strategy LIKE '%'").info.run_id
+    points = MlflowClient(config.tracking.uri).get_metric_history(run_id, "train/data_wait_fraction")
+    return {"waits": statistics.mean(point.value for point in points)}
+
+
+def row_of(figure: Figure, found: dict[str, float]) -> Row:
+    value, asked = found[figure.metric], found.get("baseline", figure.asked)
+    asked = max(asked, figure.asked) if figure.highest else min(asked, figure.asked)
+    good = (value >= asked if figure.highest else value <= asked) and found["train seconds"] <= 60 * figure.minutes
+    return {
+        "config": figure.name,
+        "figure": figure.metric,
+        "reached": round(value, 4),
+        "asked": figure.asked,
+        **({"linear": round(found["baseline"], 4)} if "baseline" in found else {}),
+        "ETL, s": round(found["etl seconds"]),
+        "training, s": round(found["train seconds"]),
+        "asked, s": round(60 * figure.minutes),
+        "waits for data, %": round(100 * found["waits"], 2),
+        "reached it": "yes" if good else "NO",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
+
+
+def keep(row: Row, path: Path) -> None:
+    """Put the row into the file, in place of the one of the same pipeline and figure."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"benchmark": "figures", "rows": []}
+    others = [old for old in kept["rows"] if (old["config"], old["figure"]) != (row["config"], row["figure"])]
+    order = [(figure.name, figure.metric) for figure in FIGURES]
+    place = {pair: number for number, pair in enumerate(order)}
+    rows = sorted([*others, {**row, "machine": machine()}], key=lambda one: place.get((one["config"], one["figure"]), len(place)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps({**kept, "rows": rows}, indent=1) + "\n")
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    main()

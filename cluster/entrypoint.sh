@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The image's entry point. Spark on Kubernetes calls it with `driver` or `executor`; anything else is a command.
+set -euo pipefail
+
+case "${1:-}" in
+driver)
+    shift
+    exec tini -s -- "$SPARK_HOME/bin/spark-submit" --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" --deploy-mode client "$@"
+    ;;
+executor)
+    options=()
+    while IFS='=' read -r _ option; do options+=("$option"); done < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n)
+    exec tini -s -- "$JAVA_HOME/bin/java" "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+        -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:$SPARK_HOME/jars/*" org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+        --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+        --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+        --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+*)
+    exec tini -s -- "$@"
+    ;;
+esac

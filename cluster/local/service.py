@@ -1,0 +1,109 @@
+"""A server that runs on after the command that started it: its process id is kept in a file, what it prints in another."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from sessions import end_session, of_session
+
+START_SECONDS = 120.0
+"""Until a server answers; a busy machine takes ten times what an idle one takes."""
+LAST_WORDS = 2_000
+
+State = Literal["up", "not answering", "down"]
+
+
+class NotStartedError(Exception):
+    """A server ended, or did not answer, after it was started; the message has its last words."""
+
+
+@dataclass(frozen=True)
+class Service:
+    name: str
+    address: str
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    """Of its environment, beside those of this process."""
+    healthy: Callable[[], bool]
+    folder: Path
+    """Holds `logs/` and `pids/`."""
+    stop: signal.Signals = signal.SIGTERM
+    tries: int = 1
+    """Starts until one holds: on a busy machine Ray gives its own processes up within 30 s."""
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "pids" / self.name
+
+    def leader(self) -> int | None:
+        """The process that was started, alive or gone; None if none was, or if its number is another process's by now."""
+        with suppress(FileNotFoundError):
+            kept = json.loads(self._pid_file.read_text())
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(kept["process"]).create_time() != kept["created"]:
+                    return None
+            return int(kept["process"])
+        return None
+
+    def state(self) -> State:
+        leader = self.leader()
+        if leader is None or leader not in of_session(leader):
+            return "down"
+        return "up" if self.healthy() else "not answering"
+
+    def start(self) -> None:
+        """Start it, and end what a former one may have left."""
+        self.end()
+        for file in (self.log, self._pid_file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_"))}
+        with self.log.open("a") as output:
+            started = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env={**variables, **self.variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        kept = {"process": started.pid, "created": psutil.Process(started.pid).create_time()}
+        self._pid_file.write_text(json.dumps(kept))
+
+    def wait(self) -> None:
+        """Until it answers. Raises NotStartedError."""
+        for again in reversed(range(self.tries)):
+            try:
+                self._wait()
+                return
+            except NotStartedError:
+                if not again:
+                    raise
+            self.start()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while (state := self.state()) != "up":
+            if state == "down" or time.monotonic() > deadline:
+                why = "ended" if state == "down" else f"did not answer within {START_SECONDS:.0f} s"
+                said = self.log.read_text(errors="replace")[-LAST_WORDS:]
+                raise NotStartedError(f"{self.name} {why}; the end of {self.log}:\n{said}")
+            time.sleep(0.3)
+
+    def end(self) -> None:
+        """End it with all that it started; what is not there is ended already."""
+        if (leader := self.leader()) is not None:
+            end_session(leader, self.stop)
+        self._pid_file.unlink(missing_ok=True)

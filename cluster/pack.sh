@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# An environment to send along with a Spark job, for executors whose machines have none.   pack.sh [FILE.tar.gz [PACKAGE …]]
+#
+#   cluster/pack.sh environment.tar.gz
+#   PYSPARK_DRIVER_PYTHON=python PYSPARK_PYTHON=./environment/bin/python \
+#     spark-submit --archives 'environment.tar.gz#environment' jobs/etl.py conf/adult.yaml
+#
+# It holds what executors import, in the versions of constraints.txt, and this package. Its Python is a link to the one
+# that packs (PYTHON=python3.12 names another): every machine needs that interpreter, at the same path.
+set -euo pipefail
+
+root="$(cd "$(dirname "$0")/.." && pwd)"
+output="$(realpath -m "${1:-environment.tar.gz}")"
+packages=(numpy pandas pyarrow pydantic PyYAML Pillow tyro "${@:2}")
+python="${PYTHON:-python3}"
+
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+"$python" -m venv "$folder/environment"
+"$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" "${packages[@]}"
+# From a copy, since building leaves its traces where the sources are.
+mkdir "$folder/source"
+cp -R "$root"/{setup.cfg,pyproject.toml,README.md,LICENSE,pipelines} "$folder/source"
+"$folder/environment/bin/python" -m pip install -qq --no-deps "$folder/source"
+"$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" --target "$folder/packer" venv-pack setuptools
+PYTHONPATH="$folder/packer" "$folder/environment/bin/python" -m venv_pack --quiet --force --prefix "$folder/environment" --output "$output"
+echo "$output: $(du -h "$output" | cut -f1)"

@@ -1,0 +1,148 @@
+"""What a line reaches: Spark ML's logistic or linear regression on the rows that a network learns from.
+
+1. `_vectors` makes a sparse vector of each row: numbers as they are, an index one-hot, a sequence the counts of its words.
+2. One model is fitted for each of REGULARISATIONS on the training split; the one that is best on validation is kept.
+3. The task's own metrics judge it, and are logged beside those of its trainings.
+"""
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyspark.ml.classification import LogisticRegression
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import VectorUDT
+from pyspark.ml.regression import LinearRegression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, StructField, StructType
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError
+from pipelines.etl.distribute import distribute
+from pipelines.etl.session import session
+from pipelines.learning import task_of
+from pipelines.loader.reader import Reader
+from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.targets import Binary, Quantity
+
+log = logging.getLogger(__name__)
+
+REGULARISATIONS = (0.0, 1e-4, 1e-2)
+"""Spark's `regParam`, a weight of the squared coefficients of standardised columns."""
+ITERATIONS = 100
+_SCHEMA = StructType([StructField("features", VectorUDT()), StructField("target", DoubleType()), StructField("weight", DoubleType())])
+
+
+def run(config: Config) -> dict[str, float]:
+    """Fit the baseline of the config's dataset version, and log it. Returns its metrics, `validation/…` and `test/…`.
+
+    Raises DatasetError if there is no version, ConfigError if the task has no such baseline.
+    """
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    if not isinstance(task, Supervised):
+        raise ConfigError(
+            f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py takes tasks that predict one class or one "
+            "number of each row, such as tabular"
+        )
+    with tracking.baseline_run(config, version) as tracked:
+        spark = session(f"{config.name}-baseline")
+        rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
+        parameters, metrics = _best(task, rows)
+        tracked.finish(parameters, metrics)
+    log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
+    return metrics
+
+
+def _best(task: Supervised, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, float]]:
+    """Parameters and metrics of the model with the best validation metric; of the first where there is no validation split."""
+    name, direction = task.monitor
+    found = []
+    for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
+        estimator = _estimator(task, regularisation)
+        model = estimator.fit(rows["train"])
+        metrics = _metrics(task, model.transform(rows["validation"]), "validation") if "validation" in rows else {}
+        value = metrics.get(f"validation/{name}", 0.0)
+        found.append((value if direction == "min" else -value, regularisation, type(estimator).__name__, model, metrics))
+    _, regularisation, kind, model, metrics = min(found, key=lambda fit: fit[:2])
+    tested = _metrics(task, model.transform(rows["test"]), "test") if "test" in rows else {}
+    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}
+
+
+def _estimator(task: Supervised, regularisation: float) -> Any:
+    if isinstance(task.target, Quantity):
+        return LinearRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS)
+    family = "binomial" if isinstance(task.target, Binary) else "multinomial"
+    return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
+
+
+def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, float]:
+    """The task's metrics of the split. Its rows' outputs, one number for each class, are brought to the driver."""
+    output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
+    table = predicted.select(output.alias("output"), "target").toArrow()
+    outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
+    # Spark's raw predictions of two classes are a logit and its negative.
+    outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
+    metrics = task.metrics()
+    task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
+    return {f"{split}/{name}": float(value) for name, value in metrics.compute().items()}
+
+
+def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
+    """The split as _SCHEMA, a task for each part."""
+    groups = version.of_split(split)
+    parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
+    weights = None if task.class_weights is None else task.class_weights.numpy()
+    return distribute(spark, parts, partial(_part, version, split, weights), _SCHEMA)
+
+
+def _part(version: Version, split: str, weights: np.ndarray | None, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+    reader = Reader(version, split)
+    target = next(column for column in version.columns if column.role == "target")
+    features = [column for column in version.columns if column.role == "feature"]
+    for number in numbers:
+        values = reader.read(number)
+        truth = values[target.name]
+        weight = np.ones(len(truth)) if weights is None else weights[truth.astype(int)].astype(float)
+        yield pa.record_batch([_vectors(features, values), pa.array(truth.astype(float)), pa.array(weight)], names=_SCHEMA.names)
+
+
+def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.Array:
+    """A row group's rows as Spark's sparse vectors: structs of type (0), size, indices, values."""
+    rows = len(next(iter(values.values())))
+    row, place, number = ([np.zeros(0, kind)] for kind in (np.int64, np.int64, np.float64))
+    width = 0
+    for column in features:
+        flat = values[column.name].reshape(rows, -1)
+        each = np.repeat(np.arange(rows), flat.shape[1])
+        if column.cardinality is None:
+            row.append(each)
+            place.append(np.tile(np.arange(flat.shape[1]), rows))
+            number.append(flat.astype(float).ravel())
+        else:  # a sequence has its words, not where they stand
+            row.append(each)
+            place.append(flat.astype(np.int64).ravel())
+            number.append(np.ones(flat.size))
+        place[-1] = place[-1] + width
+        width += prod(column.shape) if column.cardinality is None else column.cardinality
+    keys, inverse = np.unique(np.concatenate(row) * width + np.concatenate(place), return_inverse=True)
+    summed = np.bincount(inverse, np.concatenate(number), len(keys))
+    offsets = pa.array(np.searchsorted(keys // width, np.arange(rows + 1)), pa.int32())
+    return pa.StructArray.from_arrays(
+        [
+            pa.array(np.zeros(rows), pa.int8()),
+            pa.array(np.full(rows, width), pa.int32()),
+            pa.ListArray.from_arrays(offsets, pa.array(keys % width, pa.int32())),
+            pa.ListArray.from_arrays(offsets, pa.array(summed)),
+        ],
+        names=["type", "size", "indices", "values"],
+    )

@@ -1,0 +1,43 @@
+"""Pieces of text, which are counted where whole values would be: characters, and words as byte pairs are merged in them."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import pre_tokenizers
+
+BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
+"""Cuts text into words as GPT-2 does (Radford et al. 2019), a blank before a word as its part, and writes each byte of
+their UTF-8 as a printable character."""
+
+
+# The characters that stand for bytes: printable bytes of Latin-1 for themselves, the others from code point 256 on.
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
+
+
+def bytes_of(word: str) -> bytes:
+    """The bytes that a word of BYTE_LEVEL stands for."""
+    return bytes(_BYTES[character] for character in word)
+
+
+def codes_of(text: str) -> np.ndarray:
+    """The characters' code points, uint32 of shape (characters,)."""
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")
+
+
+def characters_in(values: pa.Array) -> pa.Table:
+    """(value, count) of every character of the texts."""
+    codes, counts = np.unique(codes_of("".join(filter(None, values.to_pylist()))), return_counts=True)
+    return _counted(pa.array(map(chr, codes.tolist()), pa.string()), pa.array(counts))
+
+
+def byte_words_in(values: pa.Array) -> pa.Table:
+    """(value, count) of every word of the texts, as BYTE_LEVEL writes it."""
+    words = [word for text in values.to_pylist() if text for word, _ in BYTE_LEVEL.pre_tokenize_str(text)]
+    found = pc.value_counts(pa.array(words, pa.string()))
+    return _counted(found.field("values"), found.field("counts"))
+
+
+def _counted(values: pa.Array, counts: pa.Array) -> pa.Table:
+    return pa.table({"value": values, "count": counts.cast(pa.int64())})

@@ -1,0 +1,108 @@
+"""Encoders of text as tokens, packed into windows of one length: bytes, characters; `bpe` is a third.
+
+A part's documents come one after the other, each followed by END, so that a model learns where they end; an END stands
+before the first one, too. The stream is cut into windows of `length` + 1 tokens, each beginning with the one that the
+window before it ended with: every token of every document, and every END, is predicted exactly once. What the last
+window lacks is filled with END. No document is empty, so an END behind an END is filling and nothing else.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.config import features as config
+from pipelines.dataset.schema import Dtype, Role, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.features.base import Input, Packer
+from pipelines.features.pieces import codes_of
+from pipelines.features.statistics import CHARACTERS
+
+Settings = TypeVar("Settings", bound=config.Tokens)
+
+END = 0
+_OTHER = 1
+"""Of `characters`: any character that the training split does not have."""
+
+
+class TokenEncoder(Packer[Settings]):
+    """NULL and empty text are refused."""
+
+    @classmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        return "" if types.is_string(kind) or types.is_large_string(kind) else "it takes text; CAST the column to STRING in the query"
+
+    @abstractmethod
+    def numbers(self, text: str) -> np.ndarray:
+        """A document's tokens, END apart, as whole numbers of shape (tokens,)."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """The narrowest that holds all tokens."""
+        return "uint8" if len(self.tokens) <= 2**8 else "uint16" if len(self.tokens) <= 2**16 else "int32"
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype=self.dtype, shape=(self.settings.length + 1,), role=role, cardinality=len(self.tokens))
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        texts = inputs[0].to_pylist()
+        documents = [self.numbers(text).astype(self.dtype) if text else None for text in texts]
+        lengths = [0 if document is None else len(document) for document in documents]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        values = np.concatenate([np.empty(0, self.dtype), *(document for document in documents if document is not None)])
+        refused = np.array([document is None for document in documents], bool)
+        return pa.ListArray.from_arrays(offsets, pa.array(values), mask=pa.array(refused) if refused.any() else None)
+
+    def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
+        length = self.settings.length
+        tokens = sum(len(document) + 1 for document in lists)
+        count = -(-tokens // length)
+        stream = np.full(count * length + 1, END, self.dtype)
+        at = 1
+        for document in lists:
+            stream[at : at + len(document)] = document
+            at += len(document) + 1
+        return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length].copy() if count else stream[:0].reshape(0, length + 1)
+
+
+class Bytes(TokenEncoder[config.Bytes]):
+    """Byte b of UTF-8 is token b + 1."""
+
+    @cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        return (b"", *(bytes([value]) for value in range(256)))
+
+    def numbers(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + np.uint16(1)
+
+
+class Characters(TokenEncoder[config.Characters]):
+    """State: `characters` of the training split, sorted by code point; the first one is token 2."""
+
+    @classmethod
+    def needs(cls, settings: config.Characters) -> frozenset[str]:
+        return frozenset({CHARACTERS})
+
+    @classmethod
+    def fit(cls, settings: config.Characters, inputs: Sequence[Input]) -> dict[str, Any]:
+        found = inputs[0].counts["value"].to_pylist()
+        if not found:
+            raise ConfigError(f"column {inputs[0].name} has no character in the training split; take another")
+        return {"characters": "".join(sorted(found))}
+
+    def __init__(self, settings: config.Characters, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._codes = codes_of(state["characters"])
+
+    @cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        return (b"", b"?", *(character.encode() for character in self.state["characters"]))
+
+    def numbers(self, text: str) -> np.ndarray:
+        found = codes_of(text)
+        places = np.minimum(np.searchsorted(self._codes, found), len(self._codes) - 1)
+        return np.where(self._codes[places] == found, places + _OTHER + 1, _OTHER)

@@ -1,0 +1,30 @@
+"""What is installed where this runs, to be compared between the machines of a cluster.
+
+Different versions rarely fail: they give other numbers, or fail hours later, far from the cause.
+"""
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+MISSING = "missing"
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of Python and of packages, `missing` where there is none."""
+    return {"Python": platform.python_version(), **{name: _version(name) for name in packages}}
+
+
+def disagreement(here: Mapping[str, str], there: Mapping[str, str], host: str) -> str:
+    """One line that says what differs on the other machine; empty if nothing does."""
+    found = [f"{name} {version} here and {there.get(name, MISSING)} there" for name, version in here.items() if there.get(name) != version]
+    if not found:
+        return ""
+    return f"{host} has other versions than the driver: {', '.join(found)}; give both one image, or one packed environment"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return MISSING

@@ -1,0 +1,84 @@
+"""The task `forecasting`: the next steps of several series from those before, by DLinear.
+
+Zeng et al. 2023, "Are transformers effective for time series forecasting?". The feature is the history, shape (steps,
+series) per row, the target what follows, shape (horizon, series), both in the same units.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import Forecasting as Settings
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Monitor, Task
+
+
+class Forecasting(Task):
+    settings: Settings
+    monitor: Monitor = ("mse", "min")
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the columns are not a history and what follows it."""
+        super().__init__(settings, data)
+        shapes = {column.name: column.shape for column in data.columns}
+        if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
+            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise ConfigError(
+                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series); "
+                f"there are {found}"
+            )
+        self.history, self.future = data.features[0], data.target
+
+    def model(self) -> nn.Module:
+        return DLinear(self.history.name, self.history.shape[0], self.future.shape[0], self.settings.kernel)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses = (model(batch).float() - batch[self.future.name]).square().flatten(1).mean(1)
+        return losses.sum(), losses.new_full((), len(losses))
+
+    def metrics(self) -> MetricCollection:
+        """In the units that are trained on, as they are published. `repeat_last_…` is of the forecast that nothing changes."""
+        errors = {"mse": MeanSquaredError(), "mae": MeanAbsoluteError()}
+        baseline = {f"repeat_last_{name}": metric.clone() for name, metric in errors.items()}
+        return MetricCollection({**errors, **baseline}, compute_groups=False).set_dtype(torch.float64)
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        true = batch[self.future.name].cpu().double()
+        last = batch[self.history.name][:, -1:].cpu().double().expand_as(true)
+        for prefix, forecast in (("", output.detach().cpu().double()), ("repeat_last_", last)):
+            for name in ("mse", "mae"):
+                metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """The forecast in the query's units, shape (horizon, series)."""
+        forecasts = np.asarray(self.data.decode(output.detach().cpu().double().numpy()))
+        return {"prediction": forecasts.tolist()}
+
+
+class DLinear(nn.Module):
+    """The same two linear maps over time for every series: of a moving average, and of what it leaves.
+
+    All weights begin as 1 / steps, as in the authors' code.
+    """
+
+    def __init__(self, column: str, steps: int, horizon: int, kernel: int) -> None:
+        super().__init__()
+        self.column = column
+        self.kernel = kernel
+        self.trend = nn.Linear(steps, horizon)
+        self.rest = nn.Linear(steps, horizon)
+        for layer in (self.trend, self.rest):
+            nn.init.constant_(layer.weight, 1 / steps)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Forecasts of shape (rows, horizon, series)."""
+        history = batch[self.column].float().transpose(1, 2)
+        half = self.kernel // 2
+        # At either end the first and the last value are repeated, so that the average keeps its length.
+        trend = functional.avg_pool1d(functional.pad(history, (half, half), mode="replicate"), self.kernel, stride=1)
+        return (self.trend(trend) + self.rest(history - trend)).transpose(1, 2)

@@ -1,0 +1,87 @@
+"""A compact GPT: a transformer that predicts each token from those before it.
+
+Pre-normalised blocks of attention and a perceptron four times as wide (Radford et al. 2019, "Language models are
+unsupervised multitask learners"), with rotary positions (Su et al. 2021), norms without weights, queries and keys
+normalised, and squared ReLU (So et al. 2021, "Primer"): per step these learn more than what they replace.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ROTARY_BASE = 10_000.0
+
+
+class GPT(nn.Module):
+    """From token numbers, shape (rows, tokens), to logits, shape (rows, tokens, vocabulary)."""
+
+    def __init__(self, vocabulary: int, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
+        """`context` is the most tokens that are looked at; `heads` divides `width` into even parts."""
+        super().__init__()
+        self.context = context
+        self.pairs = width // heads // 2
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self._initialise(layers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        turns = self._turns(tokens.shape[1], tokens.device)
+        hidden = self.dropout(_normed(self.embedding(tokens)))
+        for block in self.blocks:
+            hidden = block(hidden, *turns)
+        return self.head(_normed(hidden))
+
+    def _turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each pair's angle at each position, shape (tokens, pairs). No buffers: those would be averaged."""
+        rates = ROTARY_BASE ** -torch.linspace(0, 1, self.pairs + 1, device=device)[:-1]
+        angles = torch.outer(torch.arange(length, device=device), rates)
+        return angles.cos(), angles.sin()
+
+    @torch.no_grad()
+    def _initialise(self, layers: int) -> None:
+        """Deviation 0.02, less for what adds up along the residual stream (Radford et al. 2019)."""
+        for name, parameter in self.named_parameters():
+            residual = name.endswith(("attention.outputs.weight", "narrow.weight"))
+            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = Attention(width, heads)
+        self.wide = nn.Linear(width, 4 * width, bias=False)
+        self.narrow = nn.Linear(4 * width, width, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        hidden = hidden + self.dropout(self.attention(_normed(hidden), cosines, sines))
+        return hidden + self.dropout(self.narrow(functional.relu(self.wide(_normed(hidden))).square()))
+
+
+class Attention(nn.Module):
+    """Causal self-attention by torch's scaled_dot_product_attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inputs = nn.Linear(width, 3 * width, bias=False)
+        self.outputs = nn.Linear(width, width, bias=False)
+
+    def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        rows, length, width = hidden.shape
+        queries, keys, values = self.inputs(hidden).view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
+        met = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return self.outputs(met.transpose(1, 2).reshape(rows, length, width))
+
+
+def _normed(values: Tensor) -> Tensor:
+    return functional.layer_norm(values, values.shape[-1:])
+
+
+def _rotated(values: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Pairs of entries turned by an angle that grows with the position, shape (rows, heads, tokens, width)."""
+    one, other = values.chunk(2, dim=-1)
+    return torch.cat([one * cosines - other * sines, one * sines + other * cosines], dim=-1)

@@ -1,0 +1,129 @@
+"""The task `language`: a GPT over windows of tokens, which predicts each from those before it.
+
+A window has one token more than are predicted. Number 0 ends a document; another 0 behind it only fills the window, and
+is not predicted.
+"""
+
+from collections.abc import Sequence
+from math import log
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import Metric, MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import Language as Settings
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.gpt import GPT
+
+NATS, TOKENS, BYTES = range(3)
+"""The model's output for a window: its surprise, the tokens predicted, and the bytes of text that these stand for."""
+_END = 0
+
+
+class Language(Task):
+    settings: Settings
+    monitor: Monitor = ("nats_per_token", "min")
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the dataset is not one packed column."""
+        super().__init__(settings, data)
+        if not data.tokens:
+            found = ", ".join(column.name for column in data.columns)
+            raise ConfigError(f"task.kind is language, which takes one feature of bytes, characters or bpe; there are {found}")
+
+    def model(self) -> nn.Module:
+        column, settings = self.data.columns[0], self.settings
+        network = GPT(len(self.data.tokens), column.shape[0] - 1, settings.layers, settings.heads, settings.width, settings.dropout)
+        return OverWindows(column.name, network, [len(token) for token in self.data.tokens])
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch)
+        return output[:, NATS].sum(), output[:, TOKENS].sum()
+
+    def metrics(self) -> MetricCollection:
+        return MetricCollection(
+            {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio()},
+            compute_groups=False,
+        )
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        nats, tokens, bytes_ = output.detach().cpu().double().sum(dim=0)
+        for name in ("nats_per_token", "perplexity"):
+            metrics[name].update(nats, tokens)
+        metrics["bits_per_byte"].update(nats / log(2), bytes_)
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """How probable a text is: nats in all and per token, tokens with the one that ends it, bits per byte.
+
+        A text is read from its own beginning; the windows of an evaluation may begin inside one, and hold several.
+        """
+        nats, tokens, bytes_ = output.detach().cpu().double().unbind(dim=1)
+        return {
+            "nats_per_token": (nats / tokens).tolist(),
+            "bits_per_byte": (nats / log(2) / bytes_).tolist(),
+            "nats": nats.tolist(),
+            "tokens": tokens.tolist(),
+        }
+
+    def sample(self, model: nn.Module, epoch: int) -> str:
+        """Text that the model writes, from a document's beginning, with a seed of the epoch's."""
+        assert isinstance(model, OverWindows)
+        if not self.settings.sample_tokens:
+            return ""
+        network = model.network
+        generator = torch.Generator().manual_seed(epoch)
+        written = torch.tensor([[_END]], device=network.head.weight.device)
+        for _ in range(self.settings.sample_tokens):
+            logits = network(written[:, -network.context :])[0, -1].float().cpu()
+            drawn = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
+            written = torch.cat([written, drawn[None].to(written.device)], dim=1)
+        text = b"".join(self.data.tokens[number] or b"\n\n" for number in written[0, 1:].tolist())
+        return text.decode(errors="replace")
+
+
+class OverWindows(nn.Module):
+    """A GPT over a batch's windows: nats, tokens and bytes of each, float32 of shape (rows, 3)."""
+
+    def __init__(self, column: str, network: GPT, bytes_per_token: Sequence[int]) -> None:
+        super().__init__()
+        self.column = column
+        self.network = network
+        self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float32)
+
+    def forward(self, batch: Batch) -> Tensor:
+        windows = batch[self.column].long()
+        given, wanted = windows[:, :-1], windows[:, 1:]
+        logits = self.network(given).float()
+        nats = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        predicted = ((given != _END) | (wanted != _END)).float()
+        return torch.stack([(nats * predicted).sum(1), predicted.sum(1), self._bytes_per_token.to(wanted.device)[wanted].sum(1)], dim=1)
+
+
+class Ratio(Metric):
+    """A sum over another, float64; of nothing, NaN."""
+
+    full_state_update = False
+    total: Tensor
+    units: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("total", "units"):
+            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, units: Tensor) -> None:
+        self.total += total
+        self.units += units
+
+    def compute(self) -> Tensor:
+        return self.total / self.units
+
+
+class Perplexity(Ratio):
+    """Among how many equally probable tokens the model is as undecided."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()

@@ -1,0 +1,188 @@
+"""The task `next_item`: what follows in a sequence, by self-attention (SASRec, Kang and McAuley 2018).
+
+A training row is a sequence and the same sequence one place on; every place learns from what comes before it. In a row to
+evaluate only the last place counts: its item is ranked among others that are drawn for that row.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import MeanMetric, MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import NextItem as Settings
+from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.draws import content_keys, whole
+
+FIRST_ITEM = 2
+"""Below are what encoder sequence puts for no item, and for one that is not in the vocabulary."""
+TOP = 10
+SHARES = (0.5, 0.875)
+"""Where the rows of a batch, ordered by length, are parted."""
+
+
+class NextItem(Task):
+    settings: Settings
+    draws = True
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if feature and target are not two sequences over one vocabulary."""
+        super().__init__(settings, data)
+        if settings.class_weights != "none":
+            raise ConfigError("task.class_weights is set; next_item has no classes to weigh: leave it out")
+        columns = [*data.features, data.target]
+        kinds = {(column.shape, column.cardinality) for column in columns}
+        if len(columns) != 2 or len(kinds) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
+            found = ", ".join(f"{column.name} {column.shape} of {column.cardinality}" for column in columns)
+            raise ConfigError(
+                f"task.kind is next_item, which takes one sequence as feature and one as target, of one length and with one "
+                f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}; there are {found}"
+            )
+        encoders = [data.encoders[column.name] for column in columns if column.name in data.encoders]
+        keeps, vocabularies = {found.feature["keep"] for found in encoders}, {tuple(found.state["words"]) for found in encoders}
+        if keeps - {"last"} or len(vocabularies) > 1:
+            raise ConfigError(
+                f"task.kind is next_item, whose sequences keep {' and '.join(sorted(keeps))} and have {len(vocabularies)} vocabularies: "
+                "give both `keep: last` and the same `vocabulary_of: [both columns]`"
+            )
+        self.history = data.features[0]
+        self.items = (self.history.cardinality or 0) - FIRST_ITEM
+        if self.settings.width % self.settings.heads:
+            raise ConfigError(f"task.width is {self.settings.width}, which {self.settings.heads} heads do not divide")
+
+    @property
+    def monitor(self) -> Monitor:
+        return f"ndcg_{TOP}", "max"
+
+    def model(self) -> nn.Module:
+        return SelfAttention(self.history, self.settings)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Softmax over each place's item and the negatives of its row, which all of the row's places share.
+
+        On a processor rows of like length go through the model together, without the places that none of them fills: most rows
+        are short, and this takes a third of the time. A GPU would wait for the lengths.
+        """
+        history = batch[self.history.name]
+        if history.device.type != "cpu":
+            return self._loss(cast(SelfAttention, model), batch)
+        lengths = torch.maximum((history != 0).sum(1), (batch[self.data.target.name] != 0).sum(1))
+        by_length = lengths.argsort(stable=True)
+        losses, counted = [], []
+        for rows in by_length.tensor_split([int(share * len(lengths)) for share in SHARES]):
+            longest = max(int(lengths[rows].max()), 1) if len(rows) else 1
+            alike = {name: batch[name][rows, -longest:] for name in (self.history.name, self.data.target.name)}
+            loss, count = self._loss(cast(SelfAttention, model), {**alike, ROW_KEYS: batch[ROW_KEYS][rows]})
+            losses.append(loss)
+            counted.append(count)
+        return torch.stack(losses).sum(), torch.stack(counted).sum()
+
+    def _loss(self, model: "SelfAttention", batch: Batch) -> tuple[Tensor, Tensor]:
+        target = batch[self.data.target.name].long()
+        drawn = FIRST_ITEM + whole(batch[ROW_KEYS], self.settings.negatives, self.items)
+        states = model(batch)
+        negative = (states @ model.items(drawn).transpose(1, 2)).float()
+        negative = negative.masked_fill(drawn[:, None, :] == target[:, :, None], -torch.inf)
+        positive = (states * model.items(target)).sum(-1, keepdim=True).float()
+        losses = torch.cat([positive, negative], -1).logsumexp(-1) - positive[..., 0]
+        counted = target >= FIRST_ITEM
+        return torch.where(counted, losses, 0).sum(), counted.sum().to(losses.dtype)
+
+    def metrics(self) -> MetricCollection:
+        means = {name: MeanMetric(nan_strategy="disable") for name in (f"hit_rate_{TOP}", f"ndcg_{TOP}", "loss")}
+        return MetricCollection(dict(means), compute_groups=False).set_dtype(torch.float64)
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        """`loss` is the cross entropy over all items, of those in the vocabulary. One that is not counts as not found."""
+        scores, history, target = output.detach().cpu(), batch[self.history.name].cpu(), batch[self.data.target.name].cpu()
+        truth = target[:, -1:].long()
+        rank = self._rank(scores, history, truth)
+        metrics[f"hit_rate_{TOP}"].update((rank < TOP).double())
+        metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0))
+        known = truth[:, 0] >= FIRST_ITEM
+        items, wanted = scores[known, FIRST_ITEM:], truth[known, 0] - FIRST_ITEM
+        metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """The item that follows, and the TOP items with their scores, best first; items of the history may be among them."""
+        scores, places = output.detach().cpu()[:, FIRST_ITEM:].topk(min(TOP, self.items), dim=1)
+        names = self.data.decode(places.numpy() + FIRST_ITEM)
+        return {"prediction": [row[0] for row in names], "items": [list(row) for row in names], "scores": scores.tolist()}
+
+    def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:
+        """How many of a row's negatives score at least as high as its item, shape (rows,).
+
+        The negatives are drawn from the row's content, from all items but the history's and the item itself.
+        """
+        count = self.settings.evaluation_negatives
+        drawn = FIRST_ITEM + whole(content_keys(history, truth), 2 * count, self.items)
+        own = torch.cat([history, truth], dim=1)
+        taken = torch.zeros_like(drawn, dtype=torch.bool)
+        for item in own.unbind(1):  # all at once would take as much memory as there are items
+            taken |= drawn == item[:, None]
+        first = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+        compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
+        rank = (~(compared < scores.gather(1, truth))).sum(1)  # a score that is not a number is behind all others
+        return torch.where(truth[:, 0] >= FIRST_ITEM, rank, max(count, TOP))
+
+
+class SelfAttention(nn.Module):
+    """Items and places are embedded; blocks of causal attention over them give a state for every place."""
+
+    def __init__(self, history: TensorColumn, settings: Settings) -> None:
+        super().__init__()
+        self.column = history.name
+        self.items = nn.Embedding(history.cardinality or 0, settings.width, padding_idx=0)
+        self.places = nn.Parameter(torch.empty(history.shape[0], settings.width))
+        with torch.no_grad():
+            self.items.weight.normal_(std=settings.width**-0.5)[0] = 0
+            self.places.normal_(std=settings.width**-0.5)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.blocks = nn.ModuleList([Block(settings) for _ in range(settings.blocks)])
+        self.norm = nn.LayerNorm(settings.width)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """In training each place's state, shape (rows, places, width); else every item's score after the last, (rows, items).
+
+        The places are the last ones of the history's length.
+        """
+        history = batch[self.column]
+        filled = (history != 0).unsqueeze(-1)
+        states = self.dropout(self.items(history) * self.items.embedding_dim**0.5 + self.places[-history.shape[1] :]) * filled
+        # A place sees the filled ones up to itself; one that sees none would be NaN, so each sees itself.
+        length = history.shape[1]
+        seen = torch.ones(length, length, dtype=torch.bool, device=history.device).tril() & filled.transpose(1, 2)
+        seen = (seen | torch.eye(length, dtype=torch.bool, device=history.device)).unsqueeze(1)
+        for block in self.blocks:
+            states = block(states, seen) * filled
+        states = self.norm(states)
+        return states if self.training else states[:, -1] @ self.items.weight.T
+
+
+class Block(nn.Module):
+    """Attention and a position-wise perceptron, each behind a norm and beside a shortcut."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        width = settings.width
+        self.heads = settings.heads
+        self.attention_norm, self.hidden_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.projection, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.hidden = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Dropout(settings.dropout), nn.Linear(width, width), nn.Dropout(settings.dropout)
+        )
+        self.dropout = settings.dropout
+
+    def forward(self, states: Tensor, seen: Tensor) -> Tensor:
+        """`states` of shape (rows, length, width); `seen`, which broadcasts to (rows, heads, length, length)."""
+        query, key, value = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.projection(self.attention_norm(states)).chunk(3, dim=2)
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value, seen, self.dropout if self.training else 0.0)
+        states = states + self.mix(attended.transpose(1, 2).flatten(2))
+        return states + self.hidden(self.hidden_norm(states))

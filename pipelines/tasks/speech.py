@@ -1,0 +1,87 @@
+"""The task `speech`: a convolutional network over the spectrogram of a short recording."""
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import Speech as Settings
+from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.draws import whole
+from pipelines.tasks.supervised import Supervised
+
+_SHIFT, _FRAMES, _MELS = range(3)
+
+
+class Speech(Supervised):
+    settings: Settings
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the features are not one spectrogram, or one that masks would cover."""
+        super().__init__(settings, data)
+        shapes = [column.shape for column in data.features]
+        if len(shapes) != 1 or len(shapes[0]) != 2:
+            found = ", ".join(f"{column.name} {column.shape}" for column in data.features)
+            raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row; there are {found}")
+        self.spectrogram = data.features[0]
+        mels, frames = self.spectrogram.shape
+        own = self.settings
+        if own.masked_mels >= mels or max(own.masked_frames, own.shift_frames) >= frames:
+            raise ConfigError(
+                f"task.masked_mels {own.masked_mels}, masked_frames {own.masked_frames}, shift_frames {own.shift_frames}: "
+                f"{self.spectrogram.name} has {mels} mels and {frames} frames, and some must be left"
+            )
+        self.draws = bool(own.shift_frames or own.masked_frames or own.masked_mels)
+
+    def model(self) -> nn.Module:
+        return OverSpectrogram(self.spectrogram, self.outputs, self.settings)
+
+
+class OverSpectrogram(nn.Module):
+    """3x3 convolutions, each pooled 2x2, whose means over time go to one linear layer: when a sound came does not matter, and how
+    high it was does."""
+
+    def __init__(self, spectrogram: TensorColumn, outputs: int, settings: Settings) -> None:
+        super().__init__()
+        self.column, self.settings = spectrogram.name, settings
+        mels = spectrogram.shape[0]
+        layers: list[nn.Module] = []
+        for channels, filters in zip((1, *settings.filters), settings.filters, strict=False):
+            layers += [nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)]
+            mels = -(-mels // 2)
+        self.layers = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.output = nn.Linear(settings.filters[-1] * mels, outputs)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Output of shape (rows, outputs). A recording's loudness is taken out: mean 0 and deviation 1 over its spectrogram."""
+        found = batch[self.column]
+        centred = found - found.mean((1, 2), keepdim=True)
+        standard = centred / (centred.square().mean((1, 2), keepdim=True).sqrt() + 1e-3)
+        if self.training and ROW_KEYS in batch:
+            standard = augmented(standard, batch[ROW_KEYS], self.settings)
+        return self.output(self.dropout(self.layers(standard.unsqueeze(1)).mean(3).flatten(1)))
+
+
+def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
+    """Spectrograms of shape (rows, mels, frames), shifted in time, and one run of frames and one of mels set to the mean, 0
+    (SpecAugment, Park et al. 2019). Frames that a shift moves out come in again at the other end.
+
+    What is done to a row is a function of its key alone.
+    """
+    _, mels, frames = spectrograms.shape
+    shift = whole(keys, 1, 2 * settings.shift_frames + 1, _SHIFT) - settings.shift_frames
+    frame = torch.arange(frames, device=keys.device)
+    moved = spectrograms.gather(2, ((frame - shift) % frames).unsqueeze(1).expand_as(spectrograms))
+    hidden = _run(keys, settings.masked_frames, frames, _FRAMES).unsqueeze(1) | _run(keys, settings.masked_mels, mels, _MELS).unsqueeze(2)
+    return moved.masked_fill(hidden, 0.0)
+
+
+def _run(keys: Tensor, longest: int, count: int, purpose: int) -> Tensor:
+    """A run of 0 to `longest` of `count` places, anywhere; bool of shape (rows, count)."""
+    length = whole(keys, 1, longest + 1, purpose)
+    start = whole(keys, 2, count - length + 1, purpose)[:, 1:]
+    place = torch.arange(count, device=keys.device)
+    return (place >= start) & (place < start + length)

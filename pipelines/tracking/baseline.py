@@ -1,0 +1,42 @@
+"""The run of a baseline: beside the trainings of its experiment, on the same dataset, with metrics of the same names."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mlflow.entities import Metric
+from mlflow.tracking.context.registry import resolve_tags
+
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.tracking.client import connect, experiment_of, reaching
+from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.run import Run, under_way
+from pipelines.tracking.training import dataset_input, tags_of
+
+
+@dataclass(frozen=True)
+class BaselineRun(Run):
+    def finish(self, parameters: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+        now = int(time.time() * 1_000)
+        with reaching(self.uri):
+            for name, value in parameters.items():
+                self.client.log_param(self.run_id, name, value)
+            self.client.log_batch(self.run_id, [Metric(name, value, now, 0) for name, value in metrics.items()], synchronous=True)
+
+
+@contextmanager
+def baseline_run(config: Config, version: Version) -> Iterator[BaselineRun]:
+    """An MLflow run that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+    uri = config.tracking.uri
+    client = connect(uri)
+    experiment = experiment_of(client, config)
+    with reaching(uri):
+        correct_dead(client, experiment)
+        tags = {**resolve_tags(), **tags_of(config, version), "lockstep.kind": "baseline", HEARTBEAT: heartbeat()}
+        run_id = client.create_run(experiment, tags=tags, run_name=f"{config.name}-baseline").info.run_id
+        client.log_inputs(run_id, [dataset_input(config, version)])
+    run = BaselineRun(client, uri, run_id)
+    with under_way(run):
+        yield run

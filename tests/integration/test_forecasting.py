@@ -1,0 +1,118 @@
+"""conf/etth1.yaml on a slice: windows that keep to their split, a forecast that is served as it was evaluated."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from pyspark.sql import SparkSession
+from raw import FOLDER, raw
+
+from pipelines.config import Config, load
+from pipelines.dataset.schema import to_numpy
+from pipelines.dataset.versions import Version, open_version
+from pipelines.etl.run import run
+from pipelines.features import restored
+from pipelines.loader import Loader, Order
+from pipelines.loader.order import shards_of
+from pipelines.train.run import Result, train
+
+CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
+STEPS, HORIZON, MONTH = 336, 96, 60
+"""Months of 60 hours in the place of 720."""
+
+
+@pytest.fixture(scope="module")
+def hours() -> np.ndarray:
+    """The published file's values, shape (hours, series)."""
+    return pd.read_csv(raw("etth", "ETTh1.csv")).drop(columns="date").to_numpy()
+
+
+def windows(hours: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """All windows whose predicted hours are in [start, stop), shape (windows, STEPS + HORIZON, series), by time."""
+    found = sliding_window_view(hours, STEPS + HORIZON, axis=0).swapaxes(1, 2)
+    return found[max(start - STEPS, 0) : stop - STEPS - HORIZON + 1]
+
+
+def test_the_published_scaling_and_the_baseline_to_the_digit(hours: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(CONF).dataset.encoders["future"]
+    year = hours[: 12 * 720]
+    np.testing.assert_allclose(settings.mean, year.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(settings.deviation, year.std(axis=0), rtol=1e-12)
+    scaled = windows((hours - settings.mean) / settings.deviation, 16 * 720, 20 * 720)
+    errors = scaled[:, STEPS:] - scaled[:, STEPS - 1 : STEPS]
+    assert (len(scaled), f"{(errors**2).mean():.3f}", f"{abs(errors).mean():.3f}") == (2_785, "1.294", "0.713")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Config]:
+    home = tmp_path_factory.mktemp("etth1")
+    raw("etth")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCKSTEP_RAW", str(FOLDER))
+        query = load(CONF).source.query.replace("* 720", f"* {MONTH}")
+        places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": f"sqlite:///{home}/mlflow.db"}
+        config = load(CONF, {**places, "source.query": query, "train.epochs": 1, "train.workers": 2})
+    run(config)
+    yield config
+
+
+@pytest.fixture(scope="module")
+def version(config: Config) -> Version:
+    return open_version(config.dataset.path, config.data_identity)
+
+
+def rows_of(version: Version, split: str) -> np.ndarray:
+    """History and future in the query's units, shape (rows, STEPS + HORIZON, series)."""
+    pieces = []
+    for column in version.columns:
+        tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.of_split(split)]
+        values = np.concatenate([to_numpy(column, table.column(column.name).combine_chunks()) for table in tables])
+        pieces.append(restored(version.manifest.encoders[column.name]).decode(values))
+    return np.concatenate(pieces, axis=1)
+
+
+def by_content(rows: np.ndarray) -> np.ndarray:
+    return rows[np.lexsort(rows.reshape(len(rows), -1)[:, ::50].round(2).T)]
+
+
+def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Version, hours: np.ndarray) -> None:
+    for split, start, stop in (("train", 0, 12), ("validation", 12, 16), ("test", 16, 20)):
+        wanted = windows(hours, start * MONTH, stop * MONTH)
+        found = rows_of(version, split)
+        assert len(found) == len(wanted) == version.rows(split) == (stop - start) * MONTH - HORIZON + 1 - (0 if start else STEPS)
+        np.testing.assert_allclose(by_content(found), by_content(wanted), atol=1e-4)
+    assert (version.manifest.rows_parsed, version.manifest.quarantined, version.manifest.warnings) == (len(hours), {}, ())
+
+
+def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(version: Version) -> None:
+    order, steps = Order(8, 32, seed=1, remainder="keep"), []
+    for world_size in (1, 3, 8):
+        loaders = [Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True) for rank in range(world_size)]
+        steps.append([sorted(int(row) for batch in step for row in batch["row_number"]) for step in zip(*loaders, strict=True)])
+    assert steps[0] == steps[1] == steps[2]
+    assert sorted(number for step in steps[0] for number in step) == list(range(version.rows("train")))
+
+
+@pytest.fixture(scope="module")
+def trained(config: Config, ray_cluster: None) -> Result:
+    return train(config)
+
+
+def test_p7_served_forecasts_have_the_error_of_the_evaluation(config: Config, trained: Result, hours: np.ndarray) -> None:
+    mlflow.set_tracking_uri(config.tracking.uri)
+    model = mlflow.pyfunc.load_model(trained.model)
+    rows = windows(hours, 16 * MONTH, 20 * MONTH)
+    history = pd.DataFrame({"history": [row.tolist() for row in rows[:, :STEPS]]})
+    found = model.predict(history)
+    settings = config.dataset.encoders["future"]
+    errors = (np.array(found["prediction"].tolist()) - rows[:, STEPS:]) / settings.deviation
+    assert trained.metrics["test/mse"] == pytest.approx((errors**2).mean(), rel=1e-5)
+    last = (rows[:, STEPS - 1 : STEPS] - rows[:, STEPS:]) / settings.deviation
+    assert trained.metrics["test/repeat_last_mae"] == pytest.approx(abs(last).mean(), rel=1e-5)
+    short = model.predict(pd.DataFrame({"history": [rows[0, 1:STEPS].tolist()]}))
+    assert short["refused"][0].startswith("history: scale cannot encode [[")

@@ -1,0 +1,172 @@
+"""Every task's shipped pipeline, from real raw data to a served model, on a small slice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from pyspark.sql import SparkSession
+from slices import slice_of
+
+from pipelines import baseline
+from pipelines.config import Config
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.versions import open_version
+from pipelines.errors import ConfigError
+from pipelines.etl.run import run
+from pipelines.etl.sources import read_tables
+from pipelines.learning import task_of
+from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.serve import Predictor, log_model
+from pipelines.serve.predictor import to_arrow
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.state import Fitted
+from pipelines.train.strategy import Strategy, strategy_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NAMES = ("trec", "spoken_digits", "movielens", "video_games")
+PREDICTED: dict[str, Callable[[pd.DataFrame], np.ndarray]] = {
+    "trec": lambda served: served[[f"probability_{number}" for number in range(6)]].to_numpy(),
+    "spoken_digits": lambda served: served[[f"probability_{number}" for number in range(10)]].to_numpy(),
+    "movielens": lambda served: served[["prediction"]].to_numpy(),
+    "video_games": lambda served: np.stack(served["scores"].to_numpy()),
+}
+"""The numbers of a served prediction, shape (rows, numbers)."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    config: Config
+    manifest: Manifest
+    fitted: Fitted
+    strategy: Strategy
+
+
+def fit(config: Config, folder: Path) -> tuple[Fitted, Strategy]:
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, Place())
+    checkpoints = Checkpoints(Folder(str(folder)), Place(), config.train.checkpoint.keep)
+    return Loop(config, version, task, strategy, Place(), checkpoints, Silent()).run(), strategy
+
+
+@pytest.fixture(scope="module")
+def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    """By name, made when it is asked for."""
+
+    class Made(dict[str, Trained]):
+        def __missing__(self, name: str) -> Trained:
+            folder = tmp_path_factory.mktemp(name)
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                config = slice_of(name, folder, monkeypatch)
+            manifest = run(config)
+            self[name] = Trained(config, manifest, *fit(config, folder / "checkpoints"))
+            return self[name]
+
+    return Made()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_slice_goes_all_the_way(trained: dict[str, Trained], name: str) -> None:
+    found = trained[name]
+    assert found.fitted.finished
+    assert not found.manifest.quarantined, "no row of the real data is refused"
+    assert not found.manifest.warnings
+    task = task_of(found.config.task, found.manifest)
+    assert np.isfinite(found.fitted.metrics[f"test/{task.monitor[0]}"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("world_size", [1, 3, 8])
+def test_p2_every_row_is_in_one_batch(trained: dict[str, Trained], name: str, world_size: int) -> None:
+    config = trained[name].config
+    version = open_version(config.dataset.path, config.data_identity)
+    order = Order(8, config.train.global_batch, seed=1, remainder="keep")
+    seen = [
+        batch[ROW_NUMBERS]
+        for rank in range(world_size)
+        for batch in Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True)
+    ]
+    assert torch.equal(torch.cat(seen).sort().values, torch.arange(version.rows("train")))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: SparkSession, trained: dict[str, Trained], name: str) -> None:
+    found = trained[name]
+    client = mlflow.MlflowClient(found.config.tracking.uri)
+    experiment = client.get_experiment_by_name(found.config.experiment)
+    assert experiment
+    run_id = client.create_run(experiment.experiment_id).info.run_id
+    weights = found.strategy.model.state_dict()
+    before = mlflow.get_tracking_uri()
+    model = mlflow.pyfunc.load_model(log_model(found.config, found.manifest, weights, run_id))
+    mlflow.set_tracking_uri(before)
+    served = model.predict(raw_rows(spark, found).to_pandas())
+    assert served["refused"].isna().all()
+    numbers = PREDICTED[name]
+    assert sorted_rows(numbers(served)) == pytest.approx(sorted_rows(numbers(evaluated(found))), abs=1e-5)
+
+
+def raw_rows(spark: SparkSession, found: Trained) -> pa.Table:
+    """The query's rows that the model takes; of the test split, where the query says which they are."""
+    predictor = Predictor(found.config.task, found.manifest, found.strategy.model.state_dict())
+    read_tables(spark, found.config.source)  # another pipeline may have a table of the same name
+    rows = spark.sql(found.config.source.sql)
+    taken = rows.where("split = 'test'") if "split" in rows.columns else rows
+    return to_arrow(taken.select(*predictor.inputs.names).toArrow().to_pandas(), predictor.inputs)
+
+
+def evaluated(found: Trained) -> pd.DataFrame:
+    """Predictions of the rows that ETL has written."""
+    version = open_version(found.config.dataset.path, found.config.data_identity)
+    task = task_of(found.config.task, found.manifest)
+    splits = ("test",) if "by" in type(found.config.dataset.split).model_fields else ("train", "validation", "test")
+    order = Order(1, 256, shuffle=False, remainder="keep")
+    outputs = [found.strategy.predict(batch) for split in splits for batch in Loader(version, split, order)]
+    return pd.DataFrame(task.predict(torch.cat(outputs)))
+
+
+def sorted_rows(numbers: np.ndarray) -> np.ndarray:
+    return numbers[np.lexsort(numbers.T)].ravel()
+
+
+def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[str, Trained]) -> None:
+    found = trained["trec"]
+    read_tables(spark, found.config.source)
+    assert spark.sql(found.config.source.sql).where("question LIKE '%sisterðcity%'").count() == 1
+    assert sum(split.rows for split in found.manifest.splits.values()) == found.manifest.rows_parsed == 480
+
+
+def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = slice_of("adult", tmp_path, monkeypatch)
+    manifest = run(config)
+    metrics = baseline.run(config)
+    assert metrics.keys() == {f"{split}/{name}" for split in ("validation", "test") for name in ("auc", "accuracy", "loss")}
+    assert metrics["test/auc"] > 0.85
+    client = mlflow.MlflowClient(config.tracking.uri)
+    experiment = client.get_experiment_by_name("adult")
+    assert experiment
+    (found,) = client.search_runs([experiment.experiment_id], "tags.`lockstep.kind` = 'baseline'")
+    assert (found.info.status, found.data.metrics) == ("FINISHED", metrics)
+    assert found.data.params["model"] == "LogisticRegression"
+    assert found.data.tags["dataset.digest"] == manifest.digest
+
+
+def test_a_ranking_has_no_linear_baseline(trained: dict[str, Trained]) -> None:
+    with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no linear baseline"):
+        baseline.run(trained["video_games"].config)
+
+
+def test_words_and_classes_have_a_linear_baseline(trained: dict[str, Trained]) -> None:
+    metrics = baseline.run(trained["trec"].config)
+    assert metrics["test/accuracy"] > 0.4

@@ -1,0 +1,42 @@
+"""Small trainings of any task: raw rows, encoded and written as ETL does, without Spark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from fitting import gathered
+
+from pipelines.config import Config, parse
+from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.schema import schema_to_text, to_numpy
+from pipelines.features import Encoders, fit_encoders
+
+
+def training_on(
+    raw: Mapping[str, pa.Table], folder: Path, features: dict[str, Any], target: dict[str, Any], task: dict[str, Any], **train: Any
+) -> Config:
+    """The config of a training on raw rows by split, of which it writes a version if there is none."""
+    config = parse(
+        {
+            "name": "rows",
+            "source": {"tables": {"rows": {"format": "parquet", "path": "rows"}}},
+            "dataset": {"path": str(folder / "data"), "features": features, "target": target},
+            "task": task,
+            "train": {"storage": str(folder / "runs"), "global_batch": 32, "epochs": 2, "lr": 0.01, **train},
+            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+        },
+        "rows",
+    )
+    if not (folder / "data").exists():
+        fitted = fit_encoders(config.dataset, gathered(config.dataset, raw["train"]), raw["train"].schema)
+        encoders = Encoders(fitted)
+        parts: dict[str, list[dict[str, np.ndarray]]] = {}
+        for split, rows in raw.items():
+            encoded, refused = encoders.encode(rows)
+            assert refused.null_count == len(rows)
+            parts[split] = [{name: to_numpy(found.column, encoded[name].combine_chunks()) for name, found in fitted.items()}]
+        known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw["train"].schema)}
+        write_arrays(str(folder / "data"), parts, fitted, 2**14, **known)
+    return config

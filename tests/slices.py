@@ -1,0 +1,52 @@
+"""Shipped pipelines over small slices of their real data."""
+
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raw import raw
+
+from pipelines.config import Config, load
+
+ROOT = Path(__file__).parents[1]
+LINES = {
+    "trec": {"sentence-classification/TREC.train.all": 400, "sentence-classification/TREC.test.all": 80},
+    "movielens": {"ml-100k/ml-100k.inter": 1_500, "ml-100k/ml-100k.user": 944, "ml-100k/ml-100k.item": 1_683},
+    "video_games": {"amazon-video-games/Video.txt": 3_000},
+    "adult": {"adult/adult-train.csv": 2_000, "adult/adult-test.csv": 500},
+}
+"""The first so many lines of a pipeline's files."""
+RECORDINGS = 150
+
+
+def slice_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Config:
+    """The pipeline of conf/<name>.yaml over a slice of its data, everything in `folder`: one worker, one epoch of small batches.
+
+    Overrides are those of `train`.
+    """
+    if name == "spoken_digits":
+        _some_recordings(folder / "raw")
+    for file, count in LINES.get(name, {}).items():
+        (folder / "raw" / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "raw" / file).write_bytes(b"".join(raw(*file.split("/")).read_bytes().splitlines(keepends=True)[:count]))
+    monkeypatch.setenv("LOCKSTEP_RAW", str(folder / "raw"))
+    train = {"workers": 1, "epochs": 1, "global_batch": 32, "storage": str(folder / "runs"), **overrides}
+    flags = {"dataset.path": str(folder / "data"), "tracking.uri": f"sqlite:///{folder}/mlflow.db"}
+    return load(ROOT / f"conf/{name}.yaml", {**flags, **{f"train.{key}": value for key, value in train.items()}})
+
+
+def _some_recordings(folder: Path) -> None:
+    """Every 20th of the recordings, and the first of each speaker and digit's, which are the test split's."""
+    source = raw("free-spoken-digits", "recordings.tar.gz")
+    target = folder / "free-spoken-digits" / source.name
+    target.parent.mkdir(parents=True)
+    with tarfile.open(source) as whole, tarfile.open(target, "w:gz") as some:
+        for member in _chosen(whole):
+            some.addfile(member, whole.extractfile(member))
+
+
+def _chosen(archive: tarfile.TarFile) -> Iterable[tarfile.TarInfo]:
+    files = sorted((member for member in archive if member.isfile()), key=lambda member: member.name)
+    return [member for number, member in enumerate(files) if number % (len(files) // RECORDINGS) == 0]

@@ -1,0 +1,173 @@
+"""What is shipped for Slurm, Kubernetes and clouds: it has nobody to try it daily, so what can be held is held here."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+from servers import RAY_SETTINGS
+
+from pipelines.config import load
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = sorted((ROOT / "cluster/kubernetes").glob("*.yaml"))
+OBJECTS = [(file, thing) for file in KUBERNETES for thing in yaml.safe_load_all(file.read_text()) if thing]
+SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|KEY")
+HEALTH = {name: value for name, value in RAY_SETTINGS.items() if "health_check" in name}
+PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+IMAGES = {"lockstep:cpu", "lockstep:gpu", "postgres:17"}
+
+
+def inside(value: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in a document."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from inside(inner)
+
+
+def containers() -> list[Any]:
+    return [
+        pytest.param(file, one, id=f"{file.name}:{one['name']}")
+        for file, thing in OBJECTS
+        for found in inside(thing)
+        for one in found.get("containers", [])
+    ]
+
+
+def variables(thing: Any) -> list[dict[str, Any]]:
+    return [variable for found in inside(thing) for variable in found.get("env", [])]
+
+
+@pytest.mark.parametrize(("file", "container"), containers())
+def test_a_container_asks_for_what_it_takes_and_runs_as_nobody(file: Path, container: dict[str, Any]) -> None:
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"} and "memory" in container["resources"]["limits"]
+    assert container["image"] in IMAGES
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pods = [pod for _, thing in OBJECTS for pod in inside(thing) if container in pod.get("containers", [])]
+    assert all(pod["securityContext"]["runAsNonRoot"] and pod["automountServiceAccountToken"] is False for pod in pods)
+
+
+def test_servers_have_probes() -> None:
+    found = [
+        one
+        for _, thing in OBJECTS
+        if thing["kind"] in ("Deployment", "StatefulSet")
+        for one in thing["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(found) == 2 and all({"readinessProbe", "livenessProbe"} <= set(one) for one in found)
+
+
+@pytest.mark.parametrize("file", KUBERNETES, ids=lambda file: file.name)
+def test_p8_secrets_are_references_which_some_header_says_how_to_make(file: Path) -> None:
+    made = {
+        (name, key)
+        for name, rest in re.findall(r"kubectl create secret generic (\S+) (.*)", "\n".join(each.read_text() for each in KUBERNETES))
+        for key in re.findall(r"--from-(?:file|literal)=(\w+)", rest)
+    }
+    for variable in variables([thing for where, thing in OBJECTS if where == file]):
+        if SECRET.search(variable["name"]) or "valueFrom" in variable:
+            reference = variable["valueFrom"]["secretKeyRef"]
+            assert (reference["name"], reference["key"]) in made
+
+
+def test_what_is_referred_to_is_there() -> None:
+    names = {(thing["kind"], thing["metadata"]["name"]) for _, thing in OBJECTS}
+    for _, thing in OBJECTS:
+        for found in inside(thing):
+            for kind, key in (("ConfigMap", "configMap"), ("PersistentVolumeClaim", "persistentVolumeClaim")):
+                if isinstance(found.get(key), dict):
+                    assert (kind, found[key].get("name") or found[key]["claimName"]) in names
+            if selector := found.get("clusterSelector"):
+                assert ("RayCluster", selector["ray.io/cluster"]) in names
+            mounted = {mount["name"] for one in found.get("containers", []) for mount in one.get("volumeMounts", [])}
+            claimed = {claim["metadata"]["name"] for claim in thing["spec"].get("volumeClaimTemplates", [])} if "spec" in thing else set()
+            assert mounted <= {volume["name"] for volume in found.get("volumes", [])} | claimed
+    told = "\n".join(file.read_text() for file in KUBERNETES)
+    assert {("Service", host) for host in re.findall(r"(?:http://|@)([a-z]+):\d+", told)} <= names
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (file.name, shlex.split(spec["entrypoint"]) if "entrypoint" in spec else [spec["mainApplicationFile"], *spec["arguments"]])
+        for file, thing in OBJECTS
+        if (spec := thing.get("spec", {})) and ("entrypoint" in spec or "mainApplicationFile" in spec)
+    ],
+)
+def test_a_job_s_command_is_one(file: str, words: list[str]) -> None:
+    job, conf, *flags = [word.removeprefix("local://").removeprefix("/opt/lockstep/") for word in words if word != "python"]
+    assert (ROOT / job).exists()
+    values = dict(zip((flag.removeprefix("--") for flag in flags[::2]), map(yaml.safe_load, flags[1::2]), strict=True))
+    assert load(ROOT / conf, values).dataset.path == "s3://lockstep/data/digits"
+
+
+def test_versions_are_those_that_were_tried() -> None:
+    specs = [thing["spec"] for _, thing in OBJECTS if "spec" in thing]
+    assert [spec["rayVersion"] for spec in specs if "rayVersion" in spec] == [PINNED["ray"]]
+    assert [spec["sparkVersion"] for spec in specs if "sparkVersion" in spec] == [PINNED["pyspark"]]
+
+
+@pytest.mark.parametrize("file", ["kubernetes/ray-cluster.yaml", "cloud/ray.yaml", "slurm/train.sbatch"])
+def test_every_ray_notices_a_dead_node_as_soon(file: str) -> None:
+    text = (ROOT / "cluster" / file).read_text()
+    told = re.findall(r"(RAY_health_check\w+)(?:=|, value: \")(\d+)", text)
+    assert set(told) == set(HEALTH.items())
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
+def test_an_image_is_made_of_what_is_there(name: str) -> None:
+    text = (ROOT / "cluster" / name).read_text()
+    copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
+    assert [word for word in copied if not (ROOT / word).exists()] == []
+    assert text.rstrip().endswith("USER 1000") or 'ENTRYPOINT ["/opt/entrypoint.sh"]' in text
+    assert ("cluster/entrypoint.sh" in copied) == (name == "Dockerfile")
+
+
+def test_the_cloud_s_file_fits_ray_s_schema() -> None:
+    import jsonschema
+
+    described = yaml.safe_load((ROOT / "cluster/cloud/ray.yaml").read_text())
+    jsonschema.validate(described, json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text()))
+    assert described["head_node_type"] in described["available_node_types"]
+
+
+@pytest.mark.parametrize(
+    "file", sorted([*(ROOT / "cluster").rglob("*.sh"), *(ROOT / "cluster").rglob("*.sbatch")]), ids=lambda file: file.name
+)
+def test_a_script_is_one(file: Path) -> None:
+    subprocess.run(["bash", "-n", file], check=True)
+    assert "set -euo pipefail" in file.read_text() and file.stat().st_mode & 0o111
+
+
+STUBS = {
+    "scontrol": "echo here",
+    "srun": "exec sleep 60",
+    "ray": 'test "$1" = status && printf " 1 node_a\\n 1 node_b\\n"',
+    "python": """trap "exit 143" TERM
+echo "$RAY_ADDRESS $*"
+test "$2" = fail.yaml && exit 5
+test "$2" = long.yaml && kill -TERM $PPID && sleep 30
+exit 0""",
+}
+
+
+@pytest.mark.parametrize(("conf", "code"), [("ok.yaml", 0), ("fail.yaml", 5), ("long.yaml", 143)])
+def test_slurm_s_script_ends_as_the_training_does(tmp_path: Path, conf: str, code: int) -> None:
+    """With stand-ins for Slurm, Ray and the training: of what is tested, only the shell is real."""
+    for name, text in STUBS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    own = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOCKSTEP_HOME": str(tmp_path), **own}
+    script = ["bash", str(ROOT / "cluster/slurm/train.sbatch")]
+    done = subprocess.run([*script, conf, "--train.lr", "1"], env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, f"here:20077 jobs/train.py {conf} --train.lr 1\n"), done.stderr
+    assert not (tmp_path / ".slurm-77").exists(), "the token stays"
+    assert subprocess.run(script, env=variables, capture_output=True, check=False).returncode == 2

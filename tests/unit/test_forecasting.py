@@ -1,0 +1,110 @@
+"""Forecasts: DLinear's shape, errors as they are published, arrays scaled by given numbers."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from fitting import encoder_of, fit
+from pydantic import ValidationError
+
+from pipelines.config.features import Scale
+from pipelines.config.task import Forecasting as Settings
+from pipelines.dataset.schema import TensorColumn, to_numpy
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.forecasting import Forecasting
+
+STEPS, HORIZON, SERIES = 12, 4, 3
+COLUMNS = (
+    TensorColumn(name="past", dtype="float32", shape=(STEPS, SERIES)),
+    TensorColumn(name="future", dtype="float32", shape=(HORIZON, SERIES), role="target"),
+)
+SCALE: dict[str, Any] = {"encoder": "scale", "shape": [2, 3], "mean": [1, 2, 3], "deviation": [1, 2, 4]}
+
+
+def task(**settings: Any) -> Forecasting:
+    return Forecasting(Settings.model_validate({"kind": "forecasting", "kernel": 5, **settings}), Data(COLUMNS, decode=lambda x: 10 * x))
+
+
+def batch(rows: int = 5) -> Batch:
+    torch.manual_seed(0)
+    return {"past": torch.randn(rows, STEPS, SERIES), "future": torch.randn(rows, HORIZON, SERIES)}
+
+
+def test_trend_and_rest_go_through_layers_that_all_series_share() -> None:
+    model = task().model()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 2 * (STEPS + 1) * HORIZON
+    output = model(batch())
+    assert output.shape == (5, HORIZON, SERIES)
+    turned = {"past": batch()["past"].flip(-1)}
+    torch.testing.assert_close(model(turned), output.flip(-1))
+
+
+def test_a_new_model_forecasts_the_mean_of_the_history() -> None:
+    model = task().model()
+    torch.nn.init.zeros_(model.trend.bias)
+    torch.nn.init.zeros_(model.rest.bias)
+    expected = batch()["past"].mean(1, keepdim=True).expand(-1, HORIZON, -1)
+    torch.testing.assert_close(model(batch()), expected)
+
+
+def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> None:
+    learned, rows = task(), batch(7)
+    model, metrics = learned.model(), learned.metrics()
+    for part in (slice(0, 3), slice(3, 7)):
+        some = {name: values[part] for name, values in rows.items()}
+        learned.update(metrics, model(some), some)
+    found = {name: value.item() for name, value in metrics.compute().items()}
+    forecast, true = model(rows).detach().double().numpy(), rows["future"].double().numpy()
+    last = rows["past"][:, -1:].double().numpy()
+    assert found == pytest.approx(
+        {
+            "mse": ((forecast - true) ** 2).mean(),
+            "mae": abs(forecast - true).mean(),
+            "repeat_last_mse": ((last - true) ** 2).mean(),
+            "repeat_last_mae": abs(last - true).mean(),
+        }
+    )
+    loss, weight = learned.loss(model, rows)
+    assert (loss / weight).item() == pytest.approx(found["mse"], rel=1e-5) and weight == 7
+
+
+def test_predictions_are_in_the_query_s_units() -> None:
+    learned, rows = task(), batch(2)
+    output = learned.model()(rows)
+    predicted = np.array(learned.predict(output)["prediction"])
+    np.testing.assert_allclose(predicted, 10 * output.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shapes", [((12, 3), (4, 2)), ((12,), (4,)), ((12, 3), ())])
+def test_columns_that_are_no_history_are_named(shapes: tuple[tuple[int, ...], ...]) -> None:
+    columns = tuple(column.model_copy(update={"shape": shape}) for column, shape in zip(COLUMNS, shapes, strict=True))
+    with pytest.raises(ConfigError, match=r"takes one feature of shape \(steps, series\) and a target of .*there are past \("):
+        Forecasting(Settings(), Data(columns))
+
+
+def test_an_average_has_a_middle() -> None:
+    with pytest.raises(ValidationError, match="kernel is 24; an average around a step takes an odd number of them, such as 25"):
+        Settings(kernel=24)
+
+
+@pytest.mark.parametrize("value", [[[1, 2, 3], [2, 4, 7]], [1, 2, 3, 2, 4, 7]])
+def test_arrays_are_scaled_along_their_last_axis(value: list) -> None:
+    encoder = encoder_of(SCALE, pa.array([value]))
+    encoded = to_numpy(encoder.column("a", "feature"), encoder.encode(pa.array([value])))
+    assert encoded.tolist() == [[[0, 0, 0], [1, 1, 1]]] and encoded.dtype == np.float32
+    assert encoder.decode(encoded).tolist() == [[[1, 2, 3], [2, 4, 7]]]
+
+
+def test_arrays_of_another_shape_or_without_a_number_are_refused() -> None:
+    rows = pa.array([[[1.0, 2.0, 3.0]] * 2, [[1.0, 2.0, 3.0]], [[1.0, None, 3.0]] * 2, [[1.0, float("nan"), 3.0]] * 2, None])
+    assert encoder_of(SCALE, rows.slice(0, 1)).encode(rows).is_valid().to_pylist() == [True, False, False, False, False]
+    with pytest.raises(ConfigError, match="it takes arrays of numbers"):
+        fit({"a": SCALE}, {"b": "identity"}, pa.table({"a": ["x"], "b": [1]}))
+
+
+def test_every_entry_has_its_mean_and_deviation() -> None:
+    with pytest.raises(ValidationError, match=r"mean has 2 numbers and deviation 3; the last axis of shape \[2, 3\] needs 3 of each"):
+        Scale.model_validate({**SCALE, "mean": [1, 2]})

@@ -1,0 +1,185 @@
+"""The language model: what it predicts, what it is measured by, and that it learns alike on any number of workers."""
+
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor
+
+from pipelines.config import Config, parse
+from pipelines.config.task import Language as Settings
+from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.manifest import FittedEncoder
+from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.versions import open_version
+from pipelines.errors import ConfigError
+from pipelines.features import restored
+from pipelines.features.base import Packer
+from pipelines.learning import task_of
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.language import NATS, TOKENS, Language
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.state import Fitted
+from pipelines.train.strategy import strategy_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LENGTH = 16
+TEXT = "the cat sat on the mat and the dog sat on the cat. " * 60
+
+
+def encoder() -> FittedEncoder:
+    feature = {"encoder": "characters", "column": "", "length": LENGTH}
+    state = {"characters": "".join(sorted(set(TEXT)))}
+    column = TensorColumn(name="text", dtype="uint8", shape=(LENGTH + 1,), cardinality=2 + len(state["characters"]))
+    return FittedEncoder(feature=feature, inputs=("text",), state=state, column=column)
+
+
+def windows_of(*texts: str) -> np.ndarray:
+    packer = restored(encoder())
+    assert isinstance(packer, Packer)
+    return packer.windows([packer.numbers(text) for text in texts])
+
+
+def task(**settings: Any) -> Language:
+    packer = restored(encoder())
+    assert isinstance(packer, Packer)
+    known = {"kind": "language", "layers": 2, "heads": 2, "width": 32, **settings}
+    return Language(Settings.model_validate(known), Data((encoder().column,), tokens=packer.tokens))
+
+
+def batch_of(*texts: str) -> Batch:
+    return {"text": torch.from_numpy(windows_of(*texts))}
+
+
+def test_it_predicts_each_token_from_those_before() -> None:
+    model = task().model().eval().network
+    torch.manual_seed(0)
+    one = torch.randint(2, 10, (3, LENGTH))
+    other = one.clone()
+    other[:, 9] = 2 + (one[:, 9] - 1) % 8
+    before, after = model(one), model(other)
+    torch.testing.assert_close(before[:, :9], after[:, :9])
+    assert ((before[:, 9:] - after[:, 9:]).abs().amax(dim=(0, 2)) > 1e-6).all()
+
+
+def test_what_fills_a_window_is_not_predicted() -> None:
+    learned = task()
+    model = learned.model().eval()
+    output = model(batch_of("cat", "the dog"))
+    assert output[:, TOKENS].tolist() == [12] and output[0, 2] == 10  # 3 + 7 characters, and two ends
+    loss, weight = learned.loss(model, batch_of("cat", "the dog"))
+    assert weight == 12 and loss.item() == pytest.approx(output[0, NATS].item())
+    assert model({"text": torch.zeros(0, LENGTH + 1, dtype=torch.uint8)}).shape == (0, 3)
+
+
+def test_an_even_guess_costs_the_logarithm_of_the_vocabulary() -> None:
+    learned = task()
+    model = learned.model()
+    torch.nn.init.zeros_(model.network.head.weight)
+    metrics, batch = learned.metrics(), batch_of(TEXT[:100])
+    learned.update(metrics, model(batch), batch)
+    found = {name: value.item() for name, value in metrics.compute().items()}
+    size = len(set(TEXT)) + 2
+    assert found["nats_per_token"] == pytest.approx(log(size))
+    assert found["perplexity"] == pytest.approx(size, rel=1e-5) == pytest.approx(exp(found["nats_per_token"]))
+    assert found["bits_per_byte"] == pytest.approx(log(size) / log(2) * 101 / 100)
+    assert learned.predict(model(batch).sum(dim=0, keepdim=True))["tokens"] == [101]
+
+
+def test_it_writes_the_same_text_for_the_same_epoch() -> None:
+    learned = task(sample_tokens=20)
+    torch.manual_seed(0)
+    model = learned.model().eval()
+    state = torch.random.get_rng_state()
+    with torch.no_grad():
+        texts = [learned.sample(model, epoch) for epoch in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert torch.equal(state, torch.random.get_rng_state()), "training draws what it would have drawn without"
+    assert task(sample_tokens=0).sample(model, 1) == ""
+
+
+def test_columns_that_are_not_packed_are_named() -> None:
+    columns = (TensorColumn(name="age", dtype="float32"), TensorColumn(name="left", dtype="uint8", role="target", cardinality=2))
+    with pytest.raises(ConfigError, match="takes one feature of bytes, characters or bpe; there are age, left"):
+        Language(Settings(), Data(columns))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "task", "message"),
+    [
+        ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are no rows of the query: it must be the only feature"),
+        ({"features": {"text": {"encoder": "bpe", "length": 8}, "age": "identity"}}, {}, "text is packed into windows"),
+        ({"features": {"text": {"encoder": "bpe", "length": 8, "vocabulary": 100}}}, {}, "greater than or equal to 258"),
+        ({"features": {"text": "bytes"}}, {}, "Field required"),
+        ({}, {"width": 100, "heads": 8}, "width is 100, which 8 heads do not share in even numbers; take 96"),
+        ({}, {"class_weights": "balanced"}, "Input should be 'none'"),
+    ],
+)
+def test_settings_that_cannot_be(dataset: dict[str, Any], task: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(pipeline(dataset, task), "x.yaml")
+
+
+def pipeline(dataset: dict[str, Any], task: dict[str, Any], **train: Any) -> dict[str, Any]:
+    return {
+        "name": "x",
+        "source": {"tables": {"texts": {"format": "text", "path": "texts"}}},
+        "dataset": {"path": "data", "features": {"text": {"encoder": "characters", "length": LENGTH}}, **dataset},
+        "task": {"kind": "language", "layers": 1, "heads": 2, "width": 16, "sample_tokens": 8, **task},
+        "train": {"global_batch": 16, "epochs": 3, "lr": 1e-2, **train},
+    }
+
+
+class Written(Silent):
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+
+    def write(self, epoch: int, text: str) -> None:
+        self.texts[epoch] = text
+
+
+def trained(place: Place, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Fitted, dict[int, str], dict[str, Tensor]]:
+    config: Config = parse(pipeline({}, {}, **train), "x.yaml")
+    version, hooks = open_version(str(home)), Written()
+    learned = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, learned, place)
+    fitted = Loop(config, version, learned, strategy, place, Checkpoints(Folder(str(folder)), place, 2), hooks).run()
+    return fitted, hooks.texts, dict(strategy.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    write_arrays(
+        str(folder), {"train": [{"text": windows_of(TEXT)}], "validation": [{"text": windows_of(TEXT[:300])}]}, {"text": encoder()}
+    )
+    return folder
+
+
+def test_it_learns_and_writes_after_every_epoch(home: Path, tmp_path: Path) -> None:
+    fitted, texts, _ = trained(Place(), home, tmp_path, {})
+    assert list(texts) == [1, 2, 3] and all(len(text) >= 8 for text in texts.values())
+    assert fitted.metrics["validation/nats_per_token"] < 2.3 < log(len(set(TEXT)) + 2)
+
+
+def test_p5_the_model_is_the_same_for_two_workers(home: Path, tmp_path: Path) -> None:
+    alone, _, weights = trained(Place(), home, tmp_path / "alone", {"strategy": "exact"})
+    (together, texts, found), (_, silence, _) = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {"strategy": "exact"})
+    assert (together.metrics, list(texts), silence) == (alone.metrics, [1, 2, 3], {})
+    assert all(torch.equal(values, found[name]) for name, values in weights.items())
+
+
+def test_p3_two_workers_agree_to_rounding(home: Path, tmp_path: Path) -> None:
+    alone, _, _ = trained(Place(), home, tmp_path / "alone", {})
+    (together, _, _), _ = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {})
+    assert (together.rows, together.steps) == (alone.rows, alone.steps)
+    assert together.metrics == pytest.approx(alone.metrics, rel=1e-3)

@@ -1,0 +1,53 @@
+"""What a job for Ray takes along, and what not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def said(arguments: list[str], code: int, **variables: str) -> str:
+    environment = {**os.environ, "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9", **variables}
+    done = subprocess.run(
+        [sys.executable, "cluster/submit.py", *arguments],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout
+    assert "Traceback" not in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--follow", "a", "--", "true"]])
+def test_it_wants_a_command_or_a_job(arguments: list[str]) -> None:
+    assert "give a command after --, or --follow NAME" in said(arguments, 2)
+
+
+def test_a_ray_that_is_not_there_is_named() -> None:
+    assert "no Ray takes jobs at http://127.0.0.1:9: " in said(["--", "true"], 1)
+
+
+def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "cluster")
+    import submit
+
+    assert submit.is_secret("MLFLOW_TRACKING_PASSWORD") and submit.is_secret("MLFLOW_TRACKING_TOKEN")
+    assert not submit.is_secret("MLFLOW_TRACKING_URI") and not submit.is_secret("LOCKSTEP_HOME")
+    sent = {}
+
+    class Client:
+        def submit_job(self, **job: object) -> None:
+            sent.update(job)
+
+    for name, value in {"MLFLOW_TRACKING_PASSWORD": "hidden", "MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    submit.submit(Client(), "a", ["python", "x y.py"], ".")
+    assert sent["entrypoint"] == "python 'x y.py'" and "hidden" not in str(sent)
+    assert sent["runtime_env"]["env_vars"].items() >= {"MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000")
+    with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI: holds a password"):
+        submit.submit(Client(), "a", ["true"], ".")
