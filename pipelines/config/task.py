@@ -145,7 +145,7 @@ class NextItem(TaskSettings):
     negatives: PositiveInt = 256
     """Items drawn anew for each row and epoch, among which the right one is to be found."""
     evaluation_negatives: PositiveInt = 100
-    """Items that the row's user has not had, among which the right one is ranked; drawn once."""
+    """Items that are not in the row's history, among which the right one is ranked; drawn once."""
 
 
 KINDS: dict[str, type[TaskSettings]] = {

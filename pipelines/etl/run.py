@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import reduce
 from hashlib import sha256
+from importlib.metadata import version
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
+from pipelines.config.features import Bpe
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
 from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
@@ -86,6 +88,8 @@ def _version(config: Config, sources: Sources, spark: SparkSession) -> str:
         "spark": spark.version,
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
     }
+    if any(isinstance(settings, Bpe) for settings in config.dataset.encoders.values()):
+        inputs["tokenizers"] = version("tokenizers")
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 

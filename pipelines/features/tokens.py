@@ -36,6 +36,9 @@ class TokenEncoder(Packer[Settings]):
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
         return "" if types.is_string(kind) or types.is_large_string(kind) else "it takes text; CAST the column to STRING in the query"
 
+    def example(self, kind: pa.DataType) -> str:
+        return "a"
+
     @abstractmethod
     def numbers(self, text: str) -> np.ndarray:
         """A document's tokens, END apart, as whole numbers of shape (tokens,)."""

@@ -25,17 +25,16 @@ def signature_of(predictor: Predictor, manifest: Manifest) -> ModelSignature:
 
 
 def example_of(manifest: Manifest) -> pd.DataFrame:
-    """A raw row, fit for JSON: of each column the most frequent value or the mean, where the profile has it, else the encoder's
-    example, or zeros."""
+    """A raw row, fit for JSON: of each column the encoder's example, where it has one, else the most frequent value or the mean,
+    where the profile has it, else zeros."""
     columns = {}
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
         reader = next(fitted for fitted in features_of(manifest).values() if field.name in fitted.inputs)
-        value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
-        if value is not None and is_list(field.type):
-            value = [value]  # what is counted of an array are its elements
+        value = restored(reader).example(field.type)
         if value is None:
-            value = restored(reader).example(field.type)
+            value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
+            value = [value] if value is not None and is_list(field.type) else value  # what is counted of an array are its elements
         found = pa.array([_zeros(field.type, reader.column.shape) if value is None else value]).cast(field.type, safe=False)
         in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
         columns[field.name] = found.cast(in_json).to_pandas()
