@@ -26,7 +26,7 @@ Settings = TypeVar("Settings", bound=config.Tokens)
 
 END = 0
 _OTHER = 1
-"""Of `characters`: any character that the training split does not have."""
+"""Of `characters`: any character that the training split does not have, counted and written as the one byte of `?`."""
 
 
 class TokenEncoder(Packer[Settings]):
