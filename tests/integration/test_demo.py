@@ -26,13 +26,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+    own = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}  # MLflow sets it for what earlier tests log
+    return {**own, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture
 def running_ray(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """A Ray that someone else has started, as environment variables that lead to it."""
-    with patch.dict(os.environ, environment), own_ray() as address:
+    with patch.dict(os.environ, environment, clear=True), own_ray() as address:
         yield {**os.environ, "RAY_API_SERVER_ADDRESS": address}
         assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
 
