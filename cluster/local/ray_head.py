@@ -1,6 +1,5 @@
 """A Ray of this machine to send a job to: the one that is running already, or one that lives as long as a `with` block."""
 
-import json
 import os
 import secrets
 import shutil
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
+from asking import asked
 from ray.job_submission import JobSubmissionClient
 from sessions import free_port, process
 
@@ -82,12 +80,7 @@ def head_options(folder: Path, dashboard_port: int, port: int) -> list[str]:
 
 def answers(address: str, headers: dict[str, str]) -> bool:
     """Whether a Ray of our version is there and lets us in."""
-    request = Request(f"{address}/api/version", headers=headers)
-    try:
-        with urlopen(request, timeout=5) as reply:
-            return json.load(reply).get("ray_version") == version("ray")
-    except (URLError, OSError, ValueError):
-        return False
+    return asked(f"{address}/api/version", **headers).get("ray_version") == version("ray")
 
 
 def authorization() -> dict[str, str]:

@@ -21,6 +21,11 @@ ROW_KEYS = "row_key"
 """Name under which a training batch carries, on request, a 64-bit number for each row, int64 of shape (rows,): the source of
 all that is drawn for the row. It is a pure function of (seed, epoch, row), as the loader gives it to the tasks."""
 
+FREE, UNKNOWN, FIRST = range(3)
+"""Numbers in a column of words: of a place that none fills, of a word that is not in the vocabulary, of the most frequent one."""
+END = 0
+"""Number in a packed column: of what follows a document."""
+
 
 class TensorColumn(Section):
     """One column of every batch."""

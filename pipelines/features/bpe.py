@@ -10,11 +10,12 @@ import pyarrow as pa
 from tokenizers import Tokenizer, models, trainers
 
 from pipelines.config import features as config
+from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input
 from pipelines.features.pieces import BYTE_LEVEL, bytes_of
 from pipelines.features.statistics import BYTE_WORDS
-from pipelines.features.tokens import END, TokenEncoder
+from pipelines.features.tokens import TokenEncoder
 
 WORDS_TRAINED_ON = 2**24
 """A training split with more words has its counts scaled down to so many: merges follow from their ratios."""

@@ -8,13 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import Role, TensorColumn
+from pipelines.dataset.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
 from pipelines.features.base import Encoder, Input, masked_tensor
 from pipelines.features.raw import elements, is_category, is_list, is_text, words
 from pipelines.features.statistics import COUNTS_SCHEMA, WORDS
-
-FREE, UNKNOWN, FIRST = range(3)
-"""Numbers of a place that no word fills, of a word that is not in the vocabulary, and of the most frequent word."""
 
 
 class Sequence(Encoder[config.Sequence]):

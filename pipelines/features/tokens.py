@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.dataset.schema import Dtype, Role, TensorColumn
+from pipelines.dataset.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input, Packer
 from pipelines.features.pieces import codes_of
@@ -24,7 +24,6 @@ from pipelines.features.statistics import CHARACTERS
 
 Settings = TypeVar("Settings", bound=config.Tokens)
 
-END = 0
 _OTHER = 1
 """Of `characters`: any character that the training split does not have, counted and written as the one byte of `?`."""
 

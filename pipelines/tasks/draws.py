@@ -10,8 +10,6 @@ from torch import Tensor
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
-_BITS = 24
-"""Of a uniform number: as many as a float32 holds."""
 
 
 def whole(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
@@ -21,11 +19,6 @@ def whole(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Te
     The bias of at most below / 2**31 is of no account.
     """
     return (_words(keys, count, purpose) >> 33 & 2**31 - 1) * below >> 31
-
-
-def uniform(keys: Tensor, count: int, purpose: int = 0) -> Tensor:
-    """float32 of shape (rows, count), within [0, 1)."""
-    return (_words(keys, count, purpose) >> 64 - _BITS & 2**_BITS - 1).float() / 2**_BITS
 
 
 def content_keys(*values: Tensor) -> Tensor:

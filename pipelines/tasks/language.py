@@ -14,13 +14,13 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import Language as Settings
+from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.gpt import GPT
 
 NATS, TOKENS, BYTES = range(3)
 """The model's output for a window: its surprise, the tokens predicted, and the bytes of text that these stand for."""
-_END = 0
 
 
 class Language(Task):
@@ -75,7 +75,7 @@ class Language(Task):
             return ""
         network = model.network
         generator = torch.Generator().manual_seed(epoch)
-        written = torch.tensor([[_END]], device=network.head.weight.device)
+        written = torch.tensor([[END]], device=network.head.weight.device)
         for _ in range(self.settings.sample_tokens):
             logits = network(written[:, -network.context :])[0, -1].float().cpu()
             drawn = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
@@ -98,7 +98,7 @@ class OverWindows(nn.Module):
         given, wanted = windows[:, :-1], windows[:, 1:]
         logits = self.network(given).float()
         nats = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
-        predicted = ((given != _END) | (wanted != _END)).float()
+        predicted = ((given != END) | (wanted != END)).float()
         return torch.stack([(nats * predicted).sum(1), predicted.sum(1), self._bytes_per_token.to(wanted.device)[wanted].sum(1)], dim=1)
 
 

@@ -14,13 +14,11 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import NextItem as Settings
-from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.dataset.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.draws import content_keys, whole
 
-FIRST_ITEM = 2
-"""Below are what encoder sequence puts for no item, and for one that is not in the vocabulary."""
 TOP = 10
 SHARES = (0.5, 0.875)
 """Where the rows of a batch, ordered by length, are parted."""
@@ -51,7 +49,7 @@ class NextItem(Task):
                 "give both `keep: last` and the same `vocabulary_of: [both columns]`"
             )
         self.history = data.features[0]
-        self.items = (self.history.cardinality or 0) - FIRST_ITEM
+        self.items = (self.history.cardinality or 0) - FIRST
         if self.settings.width % self.settings.heads:
             raise ConfigError(f"task.width is {self.settings.width}, which {self.settings.heads} heads do not divide")
 
@@ -71,7 +69,7 @@ class NextItem(Task):
         history = batch[self.history.name]
         if history.device.type != "cpu":
             return self._loss(cast(SelfAttention, model), batch)
-        lengths = torch.maximum((history != 0).sum(1), (batch[self.data.target.name] != 0).sum(1))
+        lengths = torch.maximum((history != FREE).sum(1), (batch[self.data.target.name] != FREE).sum(1))
         by_length = lengths.argsort(stable=True)
         losses, counted = [], []
         for rows in by_length.tensor_split([int(share * len(lengths)) for share in SHARES]):
@@ -84,13 +82,13 @@ class NextItem(Task):
 
     def _loss(self, model: "SelfAttention", batch: Batch) -> tuple[Tensor, Tensor]:
         target = batch[self.data.target.name].long()
-        drawn = FIRST_ITEM + whole(batch[ROW_KEYS], self.settings.negatives, self.items)
+        drawn = FIRST + whole(batch[ROW_KEYS], self.settings.negatives, self.items)
         states = model(batch)
         negative = (states @ model.items(drawn).transpose(1, 2)).float()
         negative = negative.masked_fill(drawn[:, None, :] == target[:, :, None], -torch.inf)
         positive = (states * model.items(target)).sum(-1, keepdim=True).float()
         losses = torch.cat([positive, negative], -1).logsumexp(-1) - positive[..., 0]
-        counted = target >= FIRST_ITEM
+        counted = target >= FIRST
         return torch.where(counted, losses, 0).sum(), counted.sum().to(losses.dtype)
 
     def metrics(self) -> MetricCollection:
@@ -104,14 +102,14 @@ class NextItem(Task):
         rank = self._rank(scores, history, truth)
         metrics[f"hit_rate_{TOP}"].update((rank < TOP).double())
         metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0))
-        known = truth[:, 0] >= FIRST_ITEM
-        items, wanted = scores[known, FIRST_ITEM:], truth[known, 0] - FIRST_ITEM
+        known = truth[:, 0] >= FIRST
+        items, wanted = scores[known, FIRST:], truth[known, 0] - FIRST
         metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The item that follows, and the TOP items with their scores, best first; items of the history may be among them."""
-        scores, places = output.detach().cpu()[:, FIRST_ITEM:].topk(min(TOP, self.items), dim=1)
-        names = self.data.decode(places.numpy() + FIRST_ITEM)
+        scores, places = output.detach().cpu()[:, FIRST:].topk(min(TOP, self.items), dim=1)
+        names = self.data.decode(places.numpy() + FIRST)
         return {"prediction": [row[0] for row in names], "items": [list(row) for row in names], "scores": scores.tolist()}
 
     def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:
@@ -120,7 +118,7 @@ class NextItem(Task):
         The negatives are drawn from the row's content, from all items but the history's and the item itself.
         """
         count = self.settings.evaluation_negatives
-        drawn = FIRST_ITEM + whole(content_keys(history, truth), 2 * count, self.items)
+        drawn = FIRST + whole(content_keys(history, truth), 2 * count, self.items)
         own = torch.cat([history, truth], dim=1)
         taken = torch.zeros_like(drawn, dtype=torch.bool)
         for item in own.unbind(1):  # all at once would take as much memory as there are items
@@ -128,7 +126,7 @@ class NextItem(Task):
         first = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
         compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
         rank = (~(compared < scores.gather(1, truth))).sum(1)  # a score that is not a number is behind all others
-        return torch.where(truth[:, 0] >= FIRST_ITEM, rank, max(count, TOP))
+        return torch.where(truth[:, 0] >= FIRST, rank, max(count, TOP))
 
 
 class SelfAttention(nn.Module):
@@ -137,7 +135,7 @@ class SelfAttention(nn.Module):
     def __init__(self, history: TensorColumn, settings: Settings) -> None:
         super().__init__()
         self.column = history.name
-        self.items = nn.Embedding(history.cardinality or 0, settings.width, padding_idx=0)
+        self.items = nn.Embedding(history.cardinality or 0, settings.width, padding_idx=FREE)
         self.places = nn.Parameter(torch.empty(history.shape[0], settings.width))
         with torch.no_grad():
             self.items.weight.normal_(std=settings.width**-0.5)[0] = 0
@@ -152,7 +150,7 @@ class SelfAttention(nn.Module):
         The places are the last ones of the history's length.
         """
         history = batch[self.column]
-        filled = (history != 0).unsqueeze(-1)
+        filled = (history != FREE).unsqueeze(-1)
         states = self.dropout(self.items(history) * self.items.embedding_dim**0.5 + self.places[-history.shape[1] :]) * filled
         # A place sees the filled ones up to itself; one that sees none would be NaN, so each sees itself.
         length = history.shape[1]

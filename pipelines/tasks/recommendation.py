@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import Recommendation as Settings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.supervised import Supervised
@@ -55,7 +55,7 @@ class Vectors(nn.Module):
         if not column.shape:
             return found(values.int())
         values = values.flatten(1).int()
-        filled = (values != 0).unsqueeze(-1)
+        filled = (values != FREE).unsqueeze(-1)
         return (found(values) * filled).sum(1) / filled.sum(1).clamp(min=1)
 
 

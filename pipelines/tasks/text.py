@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import Text as Settings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.supervised import Supervised
@@ -37,7 +37,7 @@ class WordWindows(nn.Module):
     def __init__(self, words: TensorColumn, outputs: int, settings: Settings) -> None:
         super().__init__()
         self.column = words.name
-        self.embedding = nn.Embedding(words.cardinality or 0, settings.embedding, padding_idx=0)
+        self.embedding = nn.Embedding(words.cardinality or 0, settings.embedding, padding_idx=FREE)
         with torch.no_grad():
             self.embedding.weight.uniform_(-0.25, 0.25)[0] = 0
         self.filters = nn.ModuleList([nn.Conv1d(settings.embedding, settings.filters, width) for width in settings.widths])

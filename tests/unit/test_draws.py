@@ -11,7 +11,7 @@ from pipelines.dataset.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
 from pipelines.loader.order import row_keys
-from pipelines.tasks.draws import content_keys, uniform, whole
+from pipelines.tasks.draws import content_keys, whole
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -19,6 +19,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def keys(seed: int, epoch: int, rows: int = 20_000) -> torch.Tensor:
     stride, start = row_keys(seed, epoch)
     return torch.arange(rows) * stride + start
+
+
+def uniform(keys: torch.Tensor, count: int, purpose: int = 0) -> torch.Tensor:
+    """Within [0, 1), in as many steps as a float32 holds."""
+    return whole(keys, count, 2**24, purpose).float() / 2**24
 
 
 def test_known_answers() -> None:

@@ -1,5 +1,6 @@
 """The tasks over words, spectrograms, users and items: what they take, what they give, what they draw."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ import torch
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import KINDS
-from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.config.task import NextItem as NextItemSettings
+from pipelines.dataset.manifest import FittedEncoder
+from pipelines.dataset.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.loader.order import row_keys
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.next_item import FIRST_ITEM, NextItem
+from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation
 from pipelines.tasks.speech import Speech, augmented
 from pipelines.tasks.text import Text
@@ -190,10 +193,10 @@ def test_places_see_only_what_came_before() -> None:
         module.dropout = 0.0 if isinstance(getattr(module, "dropout", None), float) else getattr(module, "dropout", None)
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    history = torch.randint(FIRST_ITEM, 40, (4, 12), dtype=torch.int32)
+    history = torch.randint(FIRST, 40, (4, 12), dtype=torch.int32)
     history[:, :3] = 0
     later = history.clone()
-    later[:, 8:] = torch.randint(FIRST_ITEM, 40, (4, 4), dtype=torch.int32)
+    later[:, 8:] = torch.randint(FIRST, 40, (4, 4), dtype=torch.int32)
     one, other = (model({"history": rows}) for rows in (history, later))
     torch.testing.assert_close(one[:, 3:8], other[:, 3:8])
     assert not torch.allclose(one[:, 8:], other[:, 8:])
@@ -216,8 +219,30 @@ def test_a_rank_counts_the_negatives_above() -> None:
     ranks = task._rank(scores, history, target[:, -1:].long())
     assert ranks[[0, 1, 4]].tolist() == [0, 0, 0]
     assert (ranks[[2, 3, 5]] >= 10).all(), "an equal score counts as above"
-    unknown = torch.full((6, 1), FIRST_ITEM - 1)
+    unknown = torch.full((6, 1), FIRST - 1)
     assert (task._rank(scores, history, unknown) >= 10).all(), "an item that is not in the vocabulary is not found"
+
+
+def test_scores_that_are_no_numbers_find_nothing_and_the_loss_is_over_items_alone() -> None:
+    task = TASKS["next_item"]()
+    history, target = (torch.zeros(3, 12, dtype=torch.int32) for _ in range(2))
+    target[:, -1] = torch.tensor([7, 7, FIRST - 1])
+    scores = torch.zeros(3, 40)
+    scores[:, :FIRST] = 50.0
+    assert (task._rank(torch.full((3, 40), torch.nan), history, target[:, -1:].long()) >= 10).all()
+    metrics = task.metrics()
+    task.update(metrics, scores, {"history": history, "next": target})
+    assert metrics.compute()["loss"] == pytest.approx(math.log(40 - FIRST))
+
+
+@pytest.mark.parametrize(("keep", "words"), [("first", ["a", "b"]), ("last", ["b", "a"])])
+def test_sequences_of_other_places_or_other_vocabularies_are_refused(keep: str, words: list[str]) -> None:
+    def made(column: TensorColumn, keep: str, words: list[str]) -> FittedEncoder:
+        return FittedEncoder(feature={"encoder": "sequence", "keep": keep}, inputs=(column.name,), state={"words": words}, column=column)
+
+    encoders = {"history": made(HISTORY, "last", ["a", "b"]), "next": made(NEXT, keep, words)}
+    with pytest.raises(ConfigError, match=r"task\.kind is next_item, whose sequences keep .* `keep: last` and the same"):
+        NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders=encoders))
 
 
 def test_the_best_items_are_predicted_by_name() -> None:
