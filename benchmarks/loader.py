@@ -36,7 +36,7 @@ def narrow(bench: Bench) -> list[Row]:
 
 
 def tensors(bench: Bench) -> list[Row]:
-    """Images and token windows, on one core; the 16 row groups of large images are sliced, others are not."""
+    """Images and token windows, on one core."""
     table: list[Row] = []
     for kind in (kind for kind in KINDS if kind != "narrow"):
         rates, memory, took = _ours(bench.data(kind, bench.rows(kind)), KINDS[kind].batch, 1)

@@ -5,6 +5,8 @@ from collections.abc import Generator
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
+from pipelines.loader.threads import compute_alone
+
 Item = TypeVar("Item")
 
 _JOIN_SECONDS = 0.01
@@ -39,6 +41,7 @@ class Producer(Generic[Item]):
     def _produce(self) -> None:
         """Put the items, then None or the exception that ended them, until told to stop."""
         try:
+            compute_alone()
             for item in self._items:
                 if self._stop.is_set():
                     return self._items.close()

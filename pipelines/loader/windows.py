@@ -11,6 +11,7 @@ from torch import Tensor
 from pipelines.loader.blocks import NUMBERS, Block, Buffers, allocate, blocks_of
 from pipelines.loader.order import Pieces, Shard
 from pipelines.loader.reader import Reader
+from pipelines.loader.threads import compute_alone
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Windows:
         self._next = 0
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=compute_alone)
 
     def take(self, shard: int, window: int) -> Window:
         """The window, decoded. Every window is taken once, in the order of need."""

@@ -27,7 +27,7 @@ THIRD_PARTIES = {
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic"},
     "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
-    "loader": {"numpy", "pyarrow", "torch"},
+    "loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tracking": {"mlflow", "numpy", "pandas"},
     "learning": set(),
