@@ -27,6 +27,8 @@ from pipelines.loader.order import Epoch
 from pipelines.loader.windows import Windows
 
 SHARDS = 8
+SECONDS = 4.0
+"""Of an epoch that takes a hundredth of that, a few say little on a machine with neighbours."""
 
 
 def write(kind: str, folder: str, rows: int, row_group_bytes: int) -> Result:
@@ -41,14 +43,10 @@ def _loader(folder: str, batch: int, **settings: Any) -> Loader:
 
 
 def epochs(folder: str, batch: int, cache: bool) -> Result:
-    """Rows per second of the first epoch, which checks every row group's SHA-256, and the median of three later ones."""
+    """Rows per second of the first epoch, which checks every row group's SHA-256, and of later ones."""
     loader = _loader(folder, batch, **({} if cache else {"cache_bytes": 0}))
-    rates = []
-    for _ in range(4):
-        started = time.perf_counter()
-        rows = sum(rows_in(each) for each in loader)
-        rates.append(rows / (time.perf_counter() - started))
-    return {"first": rates[0], "later": statistics.median(rates[1:]), "rows": rows}
+    first, later = _rates(lambda: sum(rows_in(each) for each in loader))
+    return {"first": first, "later": later, "rows": loader.rows}
 
 
 def bare(folder: str) -> Result:
@@ -60,13 +58,19 @@ def bare(folder: str) -> Result:
         file, group = place
         return pq.ParquetFile(file, metadata=footers[file], pre_buffer=False).read_row_group(group, use_threads=False).num_rows
 
-    rates = []
     with ThreadPoolExecutor(CORES) as pool:
-        for _ in range(4):
-            started = time.perf_counter()
-            rows = sum(pool.map(decode, groups))
-            rates.append(rows / (time.perf_counter() - started))
-    return {"rows_per_second": statistics.median(rates[1:]), "rows": rows}
+        return {"rows_per_second": _rates(lambda: sum(pool.map(decode, groups)))[1]}
+
+
+def _rates(epoch: Callable[[], int]) -> tuple[float, float]:
+    """Rows per second of the first epoch, and the median of later ones, three or as many as take SECONDS."""
+    rates: list[float] = []
+    begun = time.perf_counter()
+    while len(rates) < 4 or time.perf_counter() - begun < SECONDS:
+        started = time.perf_counter()
+        rows = epoch()
+        rates.append(rows / (time.perf_counter() - started))
+    return rates[0], statistics.median(rates[1:])
 
 
 class ParquetRows(IterableDataset):
