@@ -20,7 +20,7 @@ from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
 from pipelines.train.record import Record
 from pipelines.train.saver import Saver
-from pipelines.train.state import Fitted, State, improves, order_of, total_steps
+from pipelines.train.state import State, Trained, improves, order_of, total_steps
 from pipelines.train.strategy import Strategy
 
 
@@ -52,7 +52,7 @@ class Loop:
         """Of the steps since the last save."""
         self._clock = self._waited = 0.0
 
-    def run(self) -> Fitted:
+    def run(self) -> Trained:
         """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
 
         Raises NonFiniteError at the first step whose loss or gradient is NaN or infinite, on every worker, and
@@ -64,7 +64,7 @@ class Loop:
                 self._hooks.epoch(self._state.epochs + 1)
                 try:
                     if not self._epoch():
-                        return self._fitted(False, self._state.best_metrics)
+                        return self._trained(False, self._state.best_metrics)
                 except NonFiniteError:
                     self._saver.commit()
                     raise
@@ -151,7 +151,7 @@ class Loop:
         self._strategy.model.eval()
         return self._task.sample(self._strategy.model, self._state.epochs)
 
-    def _test(self) -> Fitted:
+    def _test(self) -> Trained:
         self._saver.commit()
         best = self._checkpoints.best()
         assert best is not None, "the first epoch is always the best until then"
@@ -161,11 +161,11 @@ class Loop:
         metrics = Evaluation(self._settings, self._version, "test", self._task, self._place)(self._strategy)
         if self._place.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
-        return self._fitted(True, {**self._state.best_metrics, **metrics})
+        return self._trained(True, {**self._state.best_metrics, **metrics})
 
-    def _fitted(self, finished: bool, metrics: dict[str, float]) -> Fitted:
+    def _trained(self, finished: bool, metrics: dict[str, float]) -> Trained:
         state = self._state
-        return Fitted(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics)
+        return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics)
 
     def _save(self, best: bool) -> None:
         self._strategy.settle()

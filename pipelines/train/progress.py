@@ -58,15 +58,15 @@ def _of_split(metrics: Mapping[str, float], split: str) -> str:
     return f"{split} " + ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "epoch")
 
 
-def summary(run_id: str, experiment: str, uri: str, fitted: Mapping[str, Any], model: str) -> str:
+def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
     """The last lines: what came of it, and where it is."""
-    splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in fitted["metrics"])]
-    rows, steps, seconds = fitted["rows"], fitted["steps"], fitted["seconds"]
-    best = f"best epoch, {fitted['best_epoch']} of {fitted['epochs']}"
+    splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in trained["metrics"])]
+    rows, steps, seconds = trained["rows"], trained["steps"], trained["seconds"]
+    best = f"best epoch, {trained['best_epoch']} of {trained['epochs']}"
     return "\n".join(
         [
             f"{rows:,} rows in {steps:,} steps and {seconds:.1f} s of training: {rows / max(seconds, 1e-9):,.0f} rows/s",
-            *(f"{best}: {_of_split(fitted['metrics'], split)}" for split in splits),
+            *(f"{best}: {_of_split(trained['metrics'], split)}" for split in splits),
             f"model {model}",
             f"run {run_id} of experiment {experiment} in {uri}",
         ]

@@ -59,9 +59,9 @@ def train(config: Config) -> Result:
         progress.say(_opening(config, version, run, gpus))
         with tracking.under_way(run):
             folder = _prepared(config, run)
-            fitted = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
-            result = _filed(config, version, run, folder, fitted)
-    progress.say(summary(run.run_id, config.experiment, config.tracking.uri, fitted, result.model))
+            trained = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
+            result = _filed(config, version, run, folder, trained)
+    progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
     return result
 
 
@@ -108,18 +108,18 @@ def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
     return folder
 
 
-def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, fitted: Mapping[str, Any]) -> Result:
+def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, trained: Mapping[str, Any]) -> Result:
     """Send what is left, and log the best epoch's model."""
     if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
             f"the model is trained and saved in {folder.path}, but {config.tracking.uri} has not answered for "
             f"{_AWAY_SECONDS / 60:.0f} minutes; the same command files it"
         )
-    run.send(fitted["unsent"])
+    run.send(trained["unsent"])
     content = folder.get(WEIGHTS)
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)
-    model = serve.log_model(config, version.manifest, weights, run.run_id, fitted["steps"])
+    model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
     run.tag({"model.digest": digest})
-    return Result(run.run_id, model, digest, fitted["metrics"], fitted["rows"], fitted["seconds"])
+    return Result(run.run_id, model, digest, trained["metrics"], trained["rows"], trained["seconds"])

@@ -34,7 +34,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Trained:
     """What came of a run."""
 
     finished: bool

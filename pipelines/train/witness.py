@@ -115,7 +115,7 @@ class WitnessReports(Reports):
 def work_again(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function of a verification: `settings` holds an Assignment, a Trail, and how many steps.
 
-    Returns `Fitted` as a dict, with `found`, the machine and the model's digest; nothing if the driver asked to stop.
+    Returns `Trained` as a dict, with `found`, the machine and the model's digest; nothing if the driver asked to stop.
     """
     return attempted(settings["assignment"], partial(_train_again, settings["trail"], settings["steps"]))
 
@@ -128,8 +128,8 @@ def _train_again(trail: Trail, steps: int | None, assignment: Assignment, folder
         total = total_steps(config, assignment.version.rows("train"))
         progress = {"step": 0, "steps": total, "epoch": 0, "epochs": config.train.epochs, "metrics": {}}
         reports = WitnessReports(folder, pulse, witness, place, progress)
-        fitted = Loop(config, assignment.version, task, witness, place, checkpoints, reports).run()
+        trained = Loop(config, assignment.version, task, witness, place, checkpoints, reports).run()
     if reports.stopped:
         return {}
-    digest = model_digest(weights_of(strategy.model)) if fitted.finished else ""
-    return {**asdict(fitted), "found": witness.found, "machine": machine_of(place.device), "digest": digest}
+    digest = model_digest(weights_of(strategy.model)) if trained.finished else ""
+    return {**asdict(trained), "found": witness.found, "machine": machine_of(place.device), "digest": digest}

@@ -52,7 +52,7 @@ class Assignment:
 def work(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function: `settings` holds an Assignment.
 
-    Returns `Fitted` as a dict with the metrics that could not be sent; or under `failure` the error that ended it, when
+    Returns `Trained` as a dict with the metrics that could not be sent; or under `failure` the error that ended it, when
     another attempt would meet it again.
     """
     return attempted(settings["assignment"], _train)
@@ -115,13 +115,13 @@ def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, p
     reports = _reports(config, assignment, folder, pulse) if place.rank == 0 else Reports(folder, pulse)
     unsent: list[Any] = []
     try:
-        fitted = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
-        if place.rank == 0 and fitted.finished:
+        trained = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
+        if place.rank == 0 and trained.finished:
             folder.put(WEIGHTS, to_bytes(weights_of(strategy.model)))
     finally:
         if isinstance(reports, FirstReports):
             unsent = reports.close(LAST_WORDS_SECONDS)
-    return {**asdict(fitted), "unsent": unsent}
+    return {**asdict(trained), "unsent": unsent}
 
 
 def _reports(config: Config, assignment: Assignment, folder: Folder, pulse: Pulse) -> FirstReports:

@@ -29,7 +29,7 @@ from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
-from pipelines.train.state import Fitted
+from pipelines.train.state import Trained
 from pipelines.train.strategy import Strategy, strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,11 +48,11 @@ PREDICTED: dict[str, Callable[[pd.DataFrame], np.ndarray]] = {
 class Trained:
     config: Config
     manifest: Manifest
-    fitted: Fitted
+    fitted: Trained
     strategy: Strategy
 
 
-def fit(config: Config, folder: Path) -> tuple[Fitted, Strategy]:
+def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, Place())

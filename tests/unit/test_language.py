@@ -27,7 +27,7 @@ from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
-from pipelines.train.state import Fitted
+from pipelines.train.state import Trained
 from pipelines.train.strategy import strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -147,7 +147,7 @@ class Written(Silent):
         self.texts[epoch] = text
 
 
-def trained(place: Place, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Fitted, dict[int, str], dict[str, Tensor]]:
+def trained(place: Place, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
     config: Config = parse(pipeline({}, {}, **train), "x.yaml")
     version, hooks = open_version(str(home)), Written()
     learned = task_of(config.task, version.manifest)

@@ -22,7 +22,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
 from pipelines.train.record import RECORD
-from pipelines.train.state import Fitted
+from pipelines.train.state import Trained
 from pipelines.train.strategy import Strategy, strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +51,7 @@ class Recorder(Silent):
         self.saves.append(step)
 
 
-def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Fitted, Strategy]:
+def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
     version = version_of(config)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, place)
@@ -59,7 +59,7 @@ def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Fit
     return Loop(config, version, task, strategy, place, checkpoints, hooks).run(), strategy
 
 
-def fit_alone(config: Config, folder: Path, stop_after: int | None = None) -> tuple[Fitted, dict[str, Tensor], Recorder]:
+def fit_alone(config: Config, folder: Path, stop_after: int | None = None) -> tuple[Trained, dict[str, Tensor], Recorder]:
     hooks = Recorder(stop_after)
     fitted, strategy = fit(Place(), config, str(folder), hooks)
     return fitted, dict(strategy.model.state_dict()), hooks
@@ -73,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(home: Path) -> tuple[Fitted, dict[str, Tensor], Recorder]:
+def undisturbed(home: Path) -> tuple[Trained, dict[str, Tensor], Recorder]:
     return fit_alone(training(home, {"dropout": 0.2}, **SETTINGS), home / "undisturbed")
 
 
@@ -83,7 +83,7 @@ EPOCH = 2_000 // 64
 
 @pytest.mark.parametrize("stop_after", [1, 13, EPOCH - 1, EPOCH, EPOCH + 1, 2 * EPOCH + 5, 3 * EPOCH - 1])
 def test_p4_a_resumed_run_is_the_uninterrupted_one(
-    home: Path, tmp_path: Path, undisturbed: tuple[Fitted, dict[str, Tensor], Recorder], stop_after: int
+    home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], stop_after: int
 ) -> None:
     config = training(home, {"dropout": 0.2}, **SETTINGS)
     stopped, _, before = fit_alone(config, tmp_path, stop_after)
@@ -99,19 +99,19 @@ def test_p4_a_resumed_run_is_the_uninterrupted_one(
         assert torch.equal(values, wanted_weights[name]), name
 
 
-def test_points_fall_on_the_same_steps(undisturbed: tuple[Fitted, dict[str, Tensor], Recorder]) -> None:
+def test_points_fall_on_the_same_steps(undisturbed: tuple[Trained, dict[str, Tensor], Recorder]) -> None:
     fitted, _, hooks = undisturbed
     assert sorted(hooks.curve) == list(range(1, fitted.steps + 1))
     assert [step for step, metrics in hooks.curve.items() if "validation/auc" in metrics] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
 
 
-def test_it_learns(undisturbed: tuple[Fitted, dict[str, Tensor], Recorder]) -> None:
+def test_it_learns(undisturbed: tuple[Trained, dict[str, Tensor], Recorder]) -> None:
     fitted, _, _ = undisturbed
     assert fitted.metrics["test/auc"] > 0.95
     assert fitted.metrics["validation/auc"] > 0.95
 
 
-def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Fitted, Curve]:
+def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Trained, Curve]:
     hooks = Recorder(stop_after)
     fitted, _ = fit(place, training(home, **train), str(folder), hooks)
     return fitted, hooks.curve
@@ -134,7 +134,7 @@ def test_p2_an_epoch_counts_every_row(home: Path, tmp_path: Path) -> None:
     assert (dropped.rows, dropped.steps) == (EPOCH * 64, EPOCH)
 
 
-def keeping(place: Place, home: Path, folder: Path) -> tuple[Fitted, Curve]:
+def keeping(place: Place, home: Path, folder: Path) -> tuple[Trained, Curve]:
     return steps_on(place, home, folder, None, remainder="keep", epochs=2)
 
 
