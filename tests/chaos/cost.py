@@ -1,7 +1,6 @@
 """What checkpoints cost: the same steps of two workers with a save every ten seconds, and without."""
 
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ class Clock(Silent):
         return False
 
 
-def rate(place: Place, folder: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
+def rate(place: Place, folder: str, runs: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
     """Steps a second, and the number of saves."""
     config = training(
         Path(folder),
@@ -48,8 +47,7 @@ def rate(place: Place, folder: str, steps: int, checkpoint: dict[str, Any]) -> t
     task = task_of(config.task, version.manifest)
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
-    runs = tempfile.mkdtemp(dir=folder) if place.rank == 0 else ""
-    checkpoints = Checkpoints(Folder(runs or folder), place, 2)
+    checkpoints = Checkpoints(Folder(runs), place, 2)
     Loop(config, version, task, strategy_of(config.train, task, place), place, checkpoints, clock).run()
     return (len(clock.asked) - 1 - WARM_STEPS) / (clock.asked[-1] - clock.asked[WARM_STEPS]), len(saves)
 
@@ -57,12 +55,13 @@ def rate(place: Place, folder: str, steps: int, checkpoint: dict[str, Any]) -> t
 def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:
     """Share of the throughput that saving every ten seconds takes: the median over rounds of pairs."""
     training(folder, 64_000, {"kind": "tabular", "hidden": [1_024] * 4})
-    pace, _ = in_group(WORKERS, folder / "pace", rate, str(folder), 120, WITHOUT)[0]
+    pace, _ = in_group(WORKERS, folder / "pace", rate, str(folder), f"{folder}/pace-run", 120, WITHOUT)[0]
     steps, shares, saves = max(200, int(pace * seconds)), [], 0
     for number in range(rounds):
         rates = {}
         for name, checkpoint in sorted({"with": WITH, "without": WITHOUT}.items(), reverse=bool(number % 2)):
-            rates[name], made = in_group(WORKERS, folder / f"{number}-{name}", rate, str(folder), steps, checkpoint)[0]
+            group = folder / f"{number}-{name}"
+            rates[name], made = in_group(WORKERS, group, rate, str(folder), f"{group}-run", steps, checkpoint)[0]
             saves += made if name == "with" else 0
         shares.append(1 - rates["with"] / rates["without"])
     return {"share": statistics.median(shares), "least": min(shares), "most": max(shares), "steps": steps, "saves": saves}
