@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import ray
 
@@ -78,9 +79,19 @@ class Machines:
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if alive != self._alive:
             self._alive = alive
-            with suppress(ValueError):  # the actor that counts is there only while an elastic group is
-                actor = ray.get_actor("AutoscalingCoordinator", namespace="AutoscalingCoordinator")
-                actor.get_reserved_resources.remote("", recompute=True)
+            with suppress(ValueError):
+                _coordinator().get_reserved_resources.remote("", recompute=True)
+
+
+def release(reservation: str) -> None:
+    """Free the machines that Ray keeps for an elastic group whose driver has died; by itself it does so after 3 minutes."""
+    with suppress(ValueError):
+        _coordinator().cancel_request.remote(reservation)
+
+
+def _coordinator() -> Any:
+    """Ray Train's actor that counts and reserves machines. Raises ValueError if there was no elastic group yet."""
+    return ray.get_actor("AutoscalingCoordinator", namespace="AutoscalingCoordinator")
 
 
 def takes_gpus(settings: Train) -> bool:

@@ -5,6 +5,7 @@
     initial.safetensors   the driver: the weights to start from, where the config names some
     progress.json         rank 0, every second: how far it is
     stop                  the driver: save and leave
+    reservation           the driver: under which name Ray keeps machines for it, if its group is elastic
     attempt               rank 0, when it starts: which group of workers the folder belongs to
     pulses/<rank>.json    every worker, twenty times in a timeout: where it is
     failure.json          a worker: an error that another attempt would meet again
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
-PROGRESS, STOP, FAILURE = "progress.json", "stop", "failure.json"
+PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", "reservation"
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between attempts to write what must be written."""
 

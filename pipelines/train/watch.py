@@ -12,8 +12,8 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from pipelines import errors
 from pipelines.errors import LockstepError, TrainingError
-from pipelines.train.cluster import Machines
-from pipelines.train.folder import PROGRESS, STOP, Folder
+from pipelines.train.cluster import Machines, release
+from pipelines.train.folder import PROGRESS, RESERVATION, STOP, Folder
 from pipelines.train.progress import Progress
 
 LEAVE_SECONDS = 120.0
@@ -57,7 +57,7 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
         except TrainingFailedError as error:
             answer["error"] = error
 
-    machines = Machines() if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
+    machines = _machines(trainer, folder) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
     with Interrupts() as interrupts:
         thread.start()
@@ -78,6 +78,14 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
             progress.say(f"stopped after step {value['steps']:,}, which is saved: the same command goes on from there")
         raise SystemExit(128 + interrupts.signal)
     return value
+
+
+def _machines(trainer: TorchTrainer, folder: Folder) -> Machines:
+    """Those of an elastic group; what an earlier driver of the run still has reserved is free again."""
+    if earlier := folder.get(RESERVATION):
+        release(earlier.decode())
+    folder.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
+    return Machines()
 
 
 def _answered(answer: dict[str, Any]) -> dict[str, Any]:

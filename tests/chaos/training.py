@@ -162,7 +162,7 @@ def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path,
 
 
 def compared(scene: Scene, reference: Scene, server: Server, epochs: int) -> dict[str, Any]:
-    """What the issue asks of the survivor, by the workers' own records."""
+    """What is asked of the survivor, by the workers' own records."""
     found, wanted = scene.trajectory(), reference.trajectory()
     lost, repeated = found.lost_and_repeated(STEPS_PER_EPOCH, BATCH)
     pairs = list(zip(found.curve(), wanted.curve(), strict=False))
