@@ -22,7 +22,7 @@ def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
 
 
 def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:
-    """Trained encoders; features and target as a YAML file has them."""
+    """Fitted encoders; features and target as a YAML file has them."""
     dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
     check_columns(dataset, raw.schema)
     return fit_encoders(dataset, gathered(dataset, raw), raw.schema)

@@ -45,10 +45,10 @@ PREDICTED: dict[str, Callable[[pd.DataFrame], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class Trained:
+class Slice:
     config: Config
     manifest: Manifest
-    fitted: Trained
+    result: Trained
     strategy: Strategy
 
 
@@ -61,34 +61,34 @@ def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
 
 
 @pytest.fixture(scope="module")
-def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Slice]:
     """By name, made when it is asked for."""
 
-    class Made(dict[str, Trained]):
-        def __missing__(self, name: str) -> Trained:
+    class Made(dict[str, Slice]):
+        def __missing__(self, name: str) -> Slice:
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as monkeypatch:
                 config = slice_of(name, folder, monkeypatch)
             manifest = run(config)
-            self[name] = Trained(config, manifest, *fit(config, folder / "checkpoints"))
+            self[name] = Slice(config, manifest, *fit(config, folder / "checkpoints"))
             return self[name]
 
     return Made()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_slice_goes_all_the_way(trained: dict[str, Trained], name: str) -> None:
+def test_a_slice_goes_all_the_way(trained: dict[str, Slice], name: str) -> None:
     found = trained[name]
-    assert found.fitted.finished
+    assert found.result.finished
     assert not found.manifest.quarantined, "no row of the real data is refused"
     assert not found.manifest.warnings
     task = task_of(found.config.task, found.manifest)
-    assert np.isfinite(found.fitted.metrics[f"test/{task.monitor[0]}"])
+    assert np.isfinite(found.result.metrics[f"test/{task.monitor[0]}"])
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("world_size", [1, 3, 8])
-def test_p2_every_row_is_in_one_batch(trained: dict[str, Trained], name: str, world_size: int) -> None:
+def test_p2_every_row_is_in_one_batch(trained: dict[str, Slice], name: str, world_size: int) -> None:
     config = trained[name].config
     version = open_version(config.dataset.path, config.data_identity)
     order = Order(8, config.train.global_batch, seed=1, remainder="keep")
@@ -101,7 +101,7 @@ def test_p2_every_row_is_in_one_batch(trained: dict[str, Trained], name: str, wo
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: SparkSession, trained: dict[str, Trained], name: str) -> None:
+def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: SparkSession, trained: dict[str, Slice], name: str) -> None:
     found = trained[name]
     client = mlflow.MlflowClient(found.config.tracking.uri)
     experiment = client.get_experiment_by_name(found.config.experiment)
@@ -117,7 +117,7 @@ def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: Sp
     assert sorted_rows(numbers(served)) == pytest.approx(sorted_rows(numbers(evaluated(found))), abs=1e-5)
 
 
-def raw_rows(spark: SparkSession, found: Trained) -> pa.Table:
+def raw_rows(spark: SparkSession, found: Slice) -> pa.Table:
     """The query's rows that the model takes; of the test split, where the query says which they are."""
     predictor = Predictor(found.config.task, found.manifest, found.strategy.model.state_dict())
     read_tables(spark, found.config.source)  # another pipeline may have a table of the same name
@@ -126,7 +126,7 @@ def raw_rows(spark: SparkSession, found: Trained) -> pa.Table:
     return to_arrow(taken.select(*predictor.inputs.names).toArrow().to_pandas(), predictor.inputs)
 
 
-def evaluated(found: Trained) -> pd.DataFrame:
+def evaluated(found: Slice) -> pd.DataFrame:
     """Predictions of the rows that ETL has written."""
     version = open_version(found.config.dataset.path, found.config.data_identity)
     task = task_of(found.config.task, found.manifest)
@@ -140,7 +140,7 @@ def sorted_rows(numbers: np.ndarray) -> np.ndarray:
     return numbers[np.lexsort(numbers.T)].ravel()
 
 
-def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[str, Trained]) -> None:
+def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[str, Slice]) -> None:
     found = trained["trec"]
     read_tables(spark, found.config.source)
     assert spark.sql(found.config.source.sql).where("question LIKE '%sisterðcity%'").count() == 1
@@ -162,11 +162,11 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
     assert found.data.tags["dataset.digest"] == manifest.digest
 
 
-def test_a_ranking_has_no_linear_baseline(trained: dict[str, Trained]) -> None:
+def test_a_ranking_has_no_linear_baseline(trained: dict[str, Slice]) -> None:
     with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no linear baseline"):
         baseline.run(trained["video_games"].config)
 
 
-def test_words_and_classes_have_a_linear_baseline(trained: dict[str, Trained]) -> None:
+def test_words_and_classes_have_a_linear_baseline(trained: dict[str, Slice]) -> None:
     metrics = baseline.run(trained["trec"].config)
     assert metrics["test/accuracy"] > 0.4

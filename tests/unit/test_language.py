@@ -152,8 +152,8 @@ def trained(place: Place, home: Path, folder: Path, train: dict[str, Any]) -> tu
     version, hooks = open_version(str(home)), Written()
     learned = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, learned, place)
-    fitted = Loop(config, version, learned, strategy, place, Checkpoints(Folder(str(folder)), place, 2), hooks).run()
-    return fitted, hooks.texts, dict(strategy.model.state_dict())
+    result = Loop(config, version, learned, strategy, place, Checkpoints(Folder(str(folder)), place, 2), hooks).run()
+    return result, hooks.texts, dict(strategy.model.state_dict())
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +166,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_and_writes_after_every_epoch(home: Path, tmp_path: Path) -> None:
-    fitted, texts, _ = trained(Place(), home, tmp_path, {})
+    result, texts, _ = trained(Place(), home, tmp_path, {})
     assert list(texts) == [1, 2, 3] and all(len(text) >= 8 for text in texts.values())
-    assert fitted.metrics["validation/nats_per_token"] < 2.3 < log(len(set(TEXT)) + 2)
+    assert result.metrics["validation/nats_per_token"] < 2.3 < log(len(set(TEXT)) + 2)
 
 
 def test_p5_the_model_is_the_same_for_two_workers(home: Path, tmp_path: Path) -> None:
