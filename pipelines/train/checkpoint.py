@@ -27,7 +27,7 @@ from pipelines.train.folder import Folder
 from pipelines.train.place import Place
 from pipelines.train.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.train.store import reader, writer
-from pipelines.train.trail import leave, machine_of
+from pipelines.train.trail import forget, leave, machine_of
 from pipelines.train.weights import digests
 
 log = logging.getLogger(__name__)
@@ -105,12 +105,15 @@ class Checkpoints:
                 if self._place.rank == 0:
                     for left in damaged:  # or they would count as the newest
                         self._folder.remove(f"{left}/{RECORD}")
+                    forget(self._folder, record.step)
                 return name, record
         if damaged:
             raise TrainingError(
                 f"{self._folder.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
                 "restore one of them, or remove the folder to start anew"
             )
+        if self._place.rank == 0:
+            forget(self._folder, 0)
         return None
 
     def best(self) -> tuple[str, Record] | None:

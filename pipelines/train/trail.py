@@ -3,7 +3,6 @@
 trail/step-000001200.json    beside a checkpoint, and not pruned: digests of model and optimizer, losses since the last
 """
 
-import json
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -32,18 +31,29 @@ def leave(folder: Folder, step: int, digests: Mapping[str, str], losses: Sequenc
     folder.put_json(f"{TRAIL}/step-{step:09d}.json", {"step": step, "machine": machine, "losses": losses, "digests": digests})
 
 
+def forget(folder: Folder, step: int) -> None:
+    """Remove what was saved after `step`: the run went back to it, and does again what came later."""
+    for saved, name in _saved(folder):
+        if saved > step:
+            folder.remove(name)
+
+
 def follow(folder: Folder) -> Trail:
     """Everything that a run left; empty if it left nothing."""
     trail = Trail()
-    for name in sorted(folder.names(TRAIL)) if folder.has(TRAIL) else []:
-        content = folder.get(f"{TRAIL}/{name}")
-        if content is not None and name.endswith(".json"):
-            values = json.loads(content)
-            step, losses = values["step"], values["losses"]
+    for step, name in _saved(folder):
+        if (values := folder.get_json(name)) is not None:
+            losses = values["losses"]
             trail.losses.update(zip(range(step - len(losses) + 1, step + 1), losses, strict=True))
             trail.digests[step] = values["digests"]
             trail.machine = values["machine"]
     return trail
+
+
+def _saved(folder: Folder) -> list[tuple[int, str]]:
+    """Saved steps in order, and their files' names; a file that a killed worker was writing is none."""
+    found = (re.fullmatch(r"step-(\d+)\.json", base) for base in folder.names(TRAIL))
+    return sorted((int(match[1]), f"{TRAIL}/{match[0]}") for match in found if match)
 
 
 def machine_of(device: torch.device) -> str:

@@ -77,7 +77,7 @@ class Witness:
         if (saved := self._trail.digests.get(step)) is not None:
             found.saved.append(step)
             own = digests(self.state_dict())
-            differing = [name for name in [*own, *(saved.keys() - own.keys())] if own.get(name) != saved.get(name)]
+            differing = [name for name in [*own, *sorted(saved.keys() - own.keys())] if own.get(name) != saved.get(name)]
             if differing:
                 found.tensors = (step, differing)
             self.is_done = bool(differing or found.loss)

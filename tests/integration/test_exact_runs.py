@@ -109,12 +109,12 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
     earlier, values = json.loads(first.read_text()), json.loads(second.read_text())
     step = values["step"] - 1
     losses = [*values["losses"][:-2], 1.25, values["losses"][-1]]
-    digests = {**values["digests"], "model.layers.2.weight": "0" * 64, "optimizer.state.layers.2.weight.exp_avg": "0" * 64}
+    digests = {**values["digests"], "model.layers.3.weight": "0" * 64, "optimizer.state.layers.3.weight.exp_avg": "0" * 64}
     with altered(second, losses=losses, digests=digests):
         assert not verify(config, result.run_id)
     told = capsys.readouterr().out
     assert f"differs: step {step} is the first whose loss differs" in told and "and 1.25 in the run" in told
-    assert f"after step {values['step']} 2 tensors differ, first model.layers.2.weight; after step {earlier['step']} none did" in told
+    assert f"after step {values['step']} 2 tensors differ, first model.layers.3.weight; after step {earlier['step']} none did" in told
 
 
 def test_the_first_steps_can_be_verified_alone_with_the_run_s_own_config(

@@ -277,3 +277,15 @@ def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: C
     assert trail.digests[3] == digests({"model": {"w": torch.full((3,), 3.0)}})
     assert "torch" in trail.machine
     assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}
+
+
+def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(
+    tmp_path: Path, saved: Callable[[int], tuple[str, Record]]
+) -> None:
+    saved(1)
+    for step in (2, 3):
+        (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the trail and what makes the checkpoint count
+    (tmp_path / "trail/step-000000003.json.draft").touch()
+    found = Checkpoints(Folder(str(tmp_path)), Place(), keep=5).restore({"model": {"w": torch.zeros(3)}})
+    assert found is not None and found[1].step == 1
+    assert follow(Folder(str(tmp_path))).losses == {1: 1.0}
