@@ -279,9 +279,7 @@ def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: C
     assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}
 
 
-def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(
-    tmp_path: Path, saved: Callable[[int], tuple[str, Record]]
-) -> None:
+def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
     saved(1)
     for step in (2, 3):
         (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the trail and what makes the checkpoint count
