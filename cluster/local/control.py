@@ -4,51 +4,26 @@
 
 A Spark master with two workers, a Ray head with a second node, MLflow on PostgreSQL. All lie in LOCKSTEP_CLUSTER, by
 default `.cluster` in LOCKSTEP_HOME: logs, secrets, data, and `cluster.env`, which makes a shell use them. `up` starts
-what is not running, so it also brings back what has died.
+what is not running, so it also brings back what has died. A `hosts.json` there puts servers on hosts of their own.
 """
 
 import fcntl
-import json
 import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow_server
 import postgres
 from credentials import write
+from places import Places, forget_places, kept_places, new_places
 from ray_head import stop_jobs
-from servers import chosen_ports, client_variables, servers, write_conf
+from servers import client_variables, servers, write_conf
 from service import NotStartedError, Service
 from sessions import leave_on_signals
-
-
-@dataclass(frozen=True)
-class Places:
-    """What a start decides, and is kept for those who come later."""
-
-    ports: dict[str, int]
-    sockets: Path
-    """Ray's, whose paths may have 107 characters: below /tmp, whatever TMPDIR is."""
-
-    @classmethod
-    def kept(cls, folder: Path) -> "Places | None":
-        file = folder / "places.json"
-        if not file.exists():
-            return None
-        found = json.loads(file.read_text())
-        return cls(found["ports"], Path(found["sockets"]))
-
-    @classmethod
-    def new(cls, folder: Path) -> "Places":
-        places = cls(chosen_ports(), Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")))
-        write(folder / "places.json", json.dumps({"ports": places.ports, "sockets": str(places.sockets)}))
-        return places
 
 
 def main(arguments: list[str]) -> None:
@@ -59,11 +34,11 @@ def main(arguments: list[str]) -> None:
             folder.mkdir(mode=0o711, parents=True, exist_ok=True)
             with alone(folder):
                 up(folder)
-        case ["down"] if places := Places.kept(folder):
+        case ["down"] if places := kept_places(folder):
             with alone(folder):
-                down(folder, places)
-        case ["status"] if places := Places.kept(folder):
-            status(folder, places)
+                down(places)
+        case ["status"] if places := kept_places(folder):
+            status(places)
         case ["down"] | ["status"]:
             print(f"no cluster in {folder}: `make cluster-up` makes one")
             sys.exit(arguments == ["status"])
@@ -84,16 +59,16 @@ def alone(folder: Path) -> Iterator[None]:
 
 def up(folder: Path) -> None:
     """Start what is not running; if something does not start, end what this command has started."""
-    places = Places.kept(folder)
-    if places is None or all(server.state() == "down" for server in everything(folder, places)):
+    places = kept_places(folder)
+    if places is None or all(server.state() == "down" for server in everything(places)):
         if places is not None:
-            down(folder, places)
-        places = Places.new(folder)
-        write_conf(folder, places.ports)
+            down(places)
+        places = new_places(folder)
+        write_conf(places)
         postgres.initialise(folder)
     begun: list[Service] = []
     try:
-        for wave in servers(folder, places.ports, places.sockets):
+        for wave in servers(places):
             missing = [server for server in wave if server.state() != "up"]
             for server in missing:
                 begun.append(server)
@@ -102,21 +77,21 @@ def up(folder: Path) -> None:
                 server.wait()
                 print(f"{server.name:<16} {server.address}", flush=True)
                 if server.name == "postgres":
-                    postgres.prepare(folder, places.ports["postgres"])
+                    postgres.prepare(places)
     except BaseException as error:
         for server in reversed(begun):
             server.end()
         if isinstance(error, NotStartedError):
             sys.exit(str(error))
         raise
-    print(f"logs {folder}/logs; to use it in a shell:\n  . {shlex.quote(str(environment(folder, places)))}")
+    print(f"logs {folder}/logs; to use it in a shell:\n  . {shlex.quote(str(environment(places)))}")
 
 
-def down(folder: Path, places: Places) -> None:
+def down(places: Places) -> None:
     """Let jobs save and end, then end all servers, those first that need others; logs and data stay."""
-    running = [server for server in reversed(everything(folder, places)) if server.leader() is not None]
+    running = [server for server in reversed(everything(places)) if server.leader() is not None]
     if any(server.name == "ray-head" and server.state() == "up" for server in running):
-        os.environ.update(client_variables(folder, places.ports))
+        os.environ.update(client_variables(places))
         stop_jobs(os.environ["RAY_API_SERVER_ADDRESS"])
     for server in running:
         server.end()
@@ -124,33 +99,38 @@ def down(folder: Path, places: Places) -> None:
     for node in ("head", "node"):
         logs = places.sockets / node / "session_latest/logs"
         if logs.exists():
-            shutil.rmtree(folder / "logs/ray" / node, ignore_errors=True)
-            shutil.copytree(logs.resolve(), folder / "logs/ray" / node, symlinks=True)
+            kept = places.folder / "logs/ray" / node
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(logs.resolve(), kept, symlinks=True)
     shutil.rmtree(places.sockets, ignore_errors=True)
-    for name in ("places.json", "cluster.env"):
-        (folder / name).unlink(missing_ok=True)
+    _environment_file(places).unlink(missing_ok=True)
+    forget_places(places)
 
 
-def status(folder: Path, places: Places) -> None:
+def status(places: Places) -> None:
     """A line for each server; exit code 1 if one of them does not answer."""
     states = []
-    for server in everything(folder, places):
+    for server in everything(places):
         states.append(state := server.state())
         print(f"{server.name:<16} {state:<14} {server.address}")
-    print(f"logs {folder}/logs, of Ray {places.sockets}/*/session_latest/logs")
+    print(f"logs {places.folder}/logs, of Ray {places.sockets}/*/session_latest/logs")
     sys.exit(any(state != "up" for state in states))
 
 
-def everything(folder: Path, places: Places) -> list[Service]:
-    first, then = servers(folder, places.ports, places.sockets)
+def everything(places: Places) -> list[Service]:
+    first, then = servers(places)
     return [*first, *then]
 
 
-def environment(folder: Path, places: Places) -> Path:
+def environment(places: Places) -> Path:
     """The file that makes a shell use the cluster. It says where the password is, not what it is."""
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in client_variables(folder, places.ports).items()]
-    lines.append(f'export MLFLOW_TRACKING_PASSWORD="$(cat {shlex.quote(str(mlflow_server.password(folder)))})"\n')
-    return write(folder / "cluster.env", "".join(lines))
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in client_variables(places).items()]
+    lines.append(f'export MLFLOW_TRACKING_PASSWORD="$(cat {shlex.quote(str(mlflow_server.password(places.folder)))})"\n')
+    return write(_environment_file(places), "".join(lines))
+
+
+def _environment_file(places: Places) -> Path:
+    return places.folder / "cluster.env"
 
 
 if __name__ == "__main__":

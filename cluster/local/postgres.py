@@ -1,4 +1,4 @@
-"""PostgreSQL for MLflow: a database cluster in a folder, reached over loopback with passwords that lie in files."""
+"""PostgreSQL for MLflow: a database cluster in a folder, whose passwords lie in files."""
 
 import os
 import pwd
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 from credentials import content, private, secret, write
+from places import Places
 from psycopg import sql
 
 DATABASES = ("mlflow", "mlflow_auth")
@@ -42,27 +43,30 @@ def initialise(folder: Path) -> None:
         superuser.unlink(missing_ok=True)
     if done.returncode:
         sys.exit(f"{data} could not be made a database:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    with (data / "pg_hba.conf").open("a") as access:  # whom it listens to is its command's to say
+        access.write("host all all samenet scram-sha-256\n")
 
 
-def command(folder: Path, port: int) -> list[str]:
+def command(places: Places) -> list[str]:
     """Starts the server on the data that `initialise` has made."""
-    options = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": "", "password_encryption": "scram-sha-256"}
+    host, port = places.host("postgres"), str(places.ports["postgres"])
+    options = {"listen_addresses": host.address, "port": port, "unix_socket_directories": "", "password_encryption": "scram-sha-256"}
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-    return [*_as_owner(), str(programs() / "postgres"), "-D", str(folder / "postgres"), *settings]
+    return [*host.enter, *_as_owner(), str(programs() / "postgres"), "-D", str(places.folder / "postgres"), *settings]
 
 
-def answers(folder: Path, port: int) -> bool:
+def answers(places: Places) -> bool:
     try:
-        with _connected(folder, port):
+        with _connected(places):
             return True
     except psycopg.OperationalError:
         return False
 
 
-def prepare(folder: Path, port: int) -> None:
+def prepare(places: Places) -> None:
     """The role and the databases of MLflow, where they are not there yet."""
-    password = content(secret(folder, "mlflow-database-password"))
-    with _connected(folder, port) as server:
+    password = content(secret(places.folder, "mlflow-database-password"))
+    with _connected(places) as server:
         server.execute("SET log_min_error_statement = panic")  # a statement that fails would be logged with its password
         if not server.execute("SELECT FROM pg_roles WHERE rolname = 'mlflow'").rowcount:
             server.execute("CREATE ROLE mlflow LOGIN")
@@ -75,14 +79,12 @@ def prepare(folder: Path, port: int) -> None:
 def write_password_file(folder: Path) -> None:
     """For PGPASSFILE: so that MLflow's addresses of its databases hold no password."""
     password = content(secret(folder, "mlflow-database-password"))
-    write(private(folder / "conf") / "pgpass", f"127.0.0.1:*:*:mlflow:{password}\n")
+    write(private(folder / "conf") / "pgpass", f"*:*:*:mlflow:{password}\n")
 
 
-def _connected(folder: Path, port: int) -> psycopg.Connection:
-    password = content(secret(folder, "postgres-password"))
-    return psycopg.connect(
-        host="127.0.0.1", port=port, user="postgres", password=password, dbname="postgres", autocommit=True, connect_timeout=5
-    )
+def _connected(places: Places) -> psycopg.Connection:
+    host, port, password = places.host("postgres").address, places.ports["postgres"], content(secret(places.folder, "postgres-password"))
+    return psycopg.connect(host=host, port=port, user="postgres", password=password, dbname="postgres", autocommit=True, connect_timeout=5)
 
 
 def _data(folder: Path) -> Path:

@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from asking import asked
+from loopback import LOOPBACK, free_port
 from ray.job_submission import JobSubmissionClient
-from sessions import free_port, process
+from sessions import process
 
 START_SECONDS = 90
 
@@ -65,11 +66,12 @@ def own_ray() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def node_command(cpus: int, *options: str) -> list[str]:
-    """`ray start` of a node that only this machine reaches. There may be several, and a head first."""
-    program = [sys.executable, str(Path(__file__).with_name("ray_on_loopback.py")), "start", "--block", "--disable-usage-stats"]
-    own = ["--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", "--object-store-memory=200000000", "--log-color=false"]
-    return [*program, "--dashboard-agent-listen-port=0", *own, *options]
+def node_command(cpus: int, *options: str, address: str = LOOPBACK) -> list[str]:
+    """`ray start` of a node that is reached at `address` alone, by default by this machine. There may be several, a head first."""
+    on_loopback = [sys.executable, str(Path(__file__).with_name("ray_on_loopback.py"))]
+    program = on_loopback if address == LOOPBACK else [str(Path(sys.executable).with_name("ray"))]
+    own = [f"--node-ip-address={address}", f"--num-cpus={cpus}", "--object-store-memory=200000000", "--log-color=false"]
+    return [*program, "start", "--block", "--disable-usage-stats", "--dashboard-agent-listen-port=0", *own, *options]
 
 
 def head_options(folder: Path, dashboard_port: int, port: int) -> list[str]:

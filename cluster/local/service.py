@@ -36,8 +36,6 @@ class Service:
     folder: Path
     """Holds `logs/` and `pids/`."""
     stop: signal.Signals = signal.SIGTERM
-    tries: int = 1
-    """Starts until one holds: on a busy machine Ray gives its own processes up within 30 s."""
 
     @property
     def log(self) -> Path:
@@ -84,16 +82,6 @@ class Service:
 
     def wait(self) -> None:
         """Until it answers. Raises NotStartedError."""
-        for again in reversed(range(self.tries)):
-            try:
-                self._wait()
-                return
-            except NotStartedError:
-                if not again:
-                    raise
-            self.start()
-
-    def _wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while (state := self.state()) != "up":
             if state == "down" or time.monotonic() > deadline:

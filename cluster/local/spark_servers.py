@@ -8,63 +8,68 @@ from typing import Any
 
 from asking import asked
 from credentials import content, private, secret, write
-from ray_on_loopback import HOST
+from places import Places
 from service import Service
 
 WORKER_CPUS = max(1, (os.cpu_count() or 1) // 2)
 
 
-def master(folder: Path, ports: dict[str, int]) -> Service:
-    own = ["-p", str(ports["spark"]), "--webui-port", str(ports["spark-ui"])]
-    return _service("spark-master", folder, f"spark://{HOST}:{ports['spark']}", "master.Master", own, lambda: "status" in _told(ports))
+def master(places: Places) -> Service:
+    own = ["-p", str(places.ports["spark"]), "--webui-port", str(places.ports["spark-ui"])]
+    return _service("spark-master", places, address(places), "master.Master", own, lambda: "status" in _told(places))
 
 
-def worker(number: int, folder: Path, ports: dict[str, int]) -> Service:
+def worker(number: int, places: Places) -> Service:
     name = f"worker-{number}"
     size = ["-c", str(WORKER_CPUS), "-m", "2g"]
-    own = [*size, "-d", str(folder / "spark" / name), "--webui-port", str(ports[name]), f"spark://{HOST}:{ports['spark']}"]
-    page = f"http://{HOST}:{ports[name]}"
+    own = [*size, "-d", str(places.folder / "spark" / name), "--webui-port", str(places.ports[name]), address(places)]
+    page = f"http://{places.at(name)}"
 
     def healthy() -> bool:
-        return any(one["webuiaddress"] == page and one["state"] == "ALIVE" for one in _told(ports).get("workers", []))
+        return any(one["webuiaddress"] == page and one["state"] == "ALIVE" for one in _told(places).get("workers", []))
 
-    return _service(f"spark-{name}", folder, page, "worker.Worker", own, healthy)
+    return _service(f"spark-{name}", places, page, "worker.Worker", own, healthy)
 
 
-def write_conf(folder: Path, ports: dict[str, int]) -> None:
-    """For the servers, and for whoever submits, who hears nothing below an error."""
+def address(places: Places) -> str:
+    return f"spark://{places.at('spark')}"
+
+
+def write_conf(places: Places) -> None:
+    """For the servers, and for whoever submits from the master's host, who hears nothing below an error."""
+    front = places.host("spark-master").address
     settings = {
-        "spark.master": f"spark://{HOST}:{ports['spark']}",
+        "spark.master": address(places),
         "spark.authenticate": "true",
-        "spark.authenticate.secret": content(secret(folder, "spark-secret")),
-        "spark.driver.host": HOST,
-        "spark.driver.bindAddress": HOST,
+        "spark.authenticate.secret": content(secret(places.folder, "spark-secret")),
+        "spark.driver.host": front,
+        "spark.driver.bindAddress": front,
         "spark.master.rest.enabled": "false",
         "spark.ui.killEnabled": "false",
         "spark.worker.cleanup.enabled": "true",
     }
     for name in ("spark", "spark-servers"):
         lines = [f"{key} {value}\n" for key, value in settings.items()]
-        write(private(folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
+        write(private(places.folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
     quiet = Path(__file__).with_name("spark") / "log4j2.properties"
-    write(folder / "conf/spark/log4j2.properties", quiet.read_text())
+    write(places.folder / "conf/spark/log4j2.properties", quiet.read_text())
 
 
-def _service(name: str, folder: Path, address: str, kind: str, own: list[str], healthy: Callable[[], bool]) -> Service:
+def _service(name: str, places: Places, shown: str, kind: str, own: list[str], healthy: Callable[[], bool]) -> Service:
     found = importlib.util.find_spec("pyspark")
     assert found is not None and found.origin is not None
-    home = Path(found.origin).parent
+    home, host = Path(found.origin).parent, places.host(name)
     variables = {
         "SPARK_HOME": str(home),
-        "SPARK_CONF_DIR": str(folder / "conf/spark-servers"),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_LOCAL_DIRS": str(folder / "spark/local"),
+        "SPARK_CONF_DIR": str(places.folder / "conf/spark-servers"),
+        "SPARK_LOCAL_IP": host.address,
+        "SPARK_LOCAL_DIRS": str(places.folder / "spark/local"),
         "SPARK_DAEMON_MEMORY": "512m",
     }
-    command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", "-h", HOST, *own]
-    return Service(name, address, command, variables, healthy, folder)
+    command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", "-h", host.address, *own]
+    return Service(name, shown, [*host.enter, *command], variables, healthy, places.folder)
 
 
-def _told(ports: dict[str, int]) -> dict[str, Any]:
+def _told(places: Places) -> dict[str, Any]:
     """What the master says of itself and its workers."""
-    return asked(f"http://{HOST}:{ports['spark-ui']}/json/")
+    return asked(f"http://{places.at('spark-ui')}/json/")

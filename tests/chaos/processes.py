@@ -15,7 +15,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
-from sessions import free_port, of_session
+from loopback import free_port
+from sessions import of_session
 
 ROOT = Path(__file__).parents[2]
 STORE_BYTES = 100 * 2**20

@@ -3,12 +3,9 @@
 import json
 import os
 import re
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,70 +14,24 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from browser import BROWSER, browsed, logged_in
+from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, cluster, mlflow_client, new_home, ray_folder, run, the_run
 from mlflow import MlflowClient
-from servers import NODE_CPUS
-
-ROOT = Path(__file__).parents[2]
-CONTROL, SUBMIT = "cluster/local/control.py", "cluster/submit.py"
-PLANTED = {name: f"planted{secrets.token_hex(12)}" for name in ("mlflow-password", "mlflow-database-password", "spark-secret", "ray-token")}
-TRAIN = ["--", "python", "jobs/train.py", "conf/digits.yaml", "--train.cpus_per_worker", str(NODE_CPUS)]
-"""A worker takes all of a node."""
+from serving import model_server
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """Not below pytest's own folder, which PostgreSQL's user may not enter."""
-    folder = Path(tempfile.mkdtemp(prefix="cluster-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with new_home() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Iterator[dict[str, str]]:
-    """Of a shell that has read cluster.env; the servers end with the last test, and nothing of them is left."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_", "LOCKSTEP_CLUSTER"))
-    }
-    own.update(LOCKSTEP_HOME=str(home), PATH=path, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
-    for name, value in PLANTED.items():
-        (home / ".cluster/secrets").mkdir(parents=True, exist_ok=True)
-        (home / ".cluster/secrets" / name).write_text(value)
-    try:
-        run([sys.executable, CONTROL, "up"], own)
-        said = run(["bash", "-c", f". {home}/.cluster/cluster.env && env -0"], own)
-        sockets = ray_folder(home)
-        yield dict(line.split("=", 1) for line in said.split("\0") if "=" in line)
-    finally:
-        run([sys.executable, CONTROL, "down"], own)
-    assert mentioning(str(home)) == []
-    assert not sockets.exists()
-
-
-def run(command: list[str], environment: dict[str, str], code: int = 0) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
-    return done.stdout
-
-
-def ray_folder(home: Path) -> Path:
-    return Path(json.loads((home / ".cluster/places.json").read_text())["sockets"])
-
-
-def mentioning(text: str) -> list[str]:
-    """Command lines, and those of processes whose environment has it, of all but this process."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            told = (process / "cmdline").read_bytes()
-            if text.encode() in told + (process / "environ").read_bytes() and int(process.name) != os.getpid():
-                found.append(told.decode(errors="replace").replace("\0", " "))
-    return found
+    with cluster(home) as environment:
+        yield environment
 
 
 @contextmanager
@@ -104,11 +55,8 @@ def watched_command_lines() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def client(environment: dict[str, str]) -> Iterator[MlflowClient]:
-    names = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
-    os.environ.update({name: environment[name] for name in names})
-    yield MlflowClient(environment["MLFLOW_TRACKING_URI"])
-    for name in names:
-        del os.environ[name]
+    with mlflow_client(environment) as client:
+        yield client
 
 
 def asked(address: str, environment: dict[str, str]) -> dict[str, Any]:
@@ -117,13 +65,6 @@ def asked(address: str, environment: dict[str, str]) -> dict[str, Any]:
 
     token = Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text()
     return dict(requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=30).json())
-
-
-def the_run(client: MlflowClient, name: str, status: str) -> Any:
-    experiment = client.get_experiment_by_name("digits")
-    assert experiment
-    (found,) = client.search_runs([experiment.experiment_id], f"run_name = '{name}' AND status = '{status}'")
-    return found
 
 
 def test_everything_answers_on_loopback_alone(environment: dict[str, str], home: Path) -> None:
@@ -166,6 +107,31 @@ def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: d
     assert "test/accuracy" in training.data.metrics
     actors = asked(f"{environment['RAY_API_SERVER_ADDRESS']}/api/v0/actors?detail=1&limit=1000", environment)["data"]["result"]["result"]
     assert len({actor["node_id"] for actor in actors if actor["class_name"] == "RayTrainWorker"}) == 2
+
+
+def test_the_run_is_browsed_in_mlflow_s_pages(environment: dict[str, str], client: MlflowClient, tmp_path: Path) -> None:
+    if not BROWSER:
+        pytest.skip("no Chromium is here; Debian, Ubuntu: sudo apt-get install chromium")
+    training = the_run(client, "digits", "FINISHED")
+    picture = tmp_path / "run.png"
+    with logged_in(environment) as address:
+        page = browsed(f"{address}/#/experiments/{training.info.experiment_id}/runs/{training.info.run_id}", picture)
+    for told in ("test/accuracy", "dataset.digest", training.data.tags["dataset.digest"], "ray.submission_id", "Finished"):
+        assert told in page, f"{told}: see {picture}"
+    assert picture.stat().st_size > 20_000
+
+
+def test_the_model_is_served_from_the_server_s_artifacts(
+    environment: dict[str, str], client: MlflowClient, home: Path, tmp_path: Path
+) -> None:
+    training = the_run(client, "digits", "FINISHED")
+    (output,) = training.outputs.model_outputs
+    login = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
+    example = tmp_path / "example"
+    run(["mlflow", "artifacts", "download", "--artifact-uri", f"models:/{output.model_id}", "--dst-path", str(example)], environment)
+    with model_server(f"models:/{output.model_id}", tmp_path, login) as ask:
+        (row,) = ask(json.loads((example / "serving_input_example.json").read_text()))["predictions"]
+    assert row["refused"] is None and row["prediction"] in range(10)
 
 
 def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:

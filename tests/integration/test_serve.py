@@ -1,16 +1,10 @@
 """The logged model predicts from raw rows what evaluation predicts from the rows that ETL encoded."""
 
 import json
-import os
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import mlflow
@@ -21,7 +15,7 @@ import pytest
 import torch
 from fitting import gathered
 from mlflow.pyfunc import PyFuncModel
-from ray_head import free_port
+from serving import model_server
 
 import pipelines
 from pipelines.config import Config, parse
@@ -257,36 +251,11 @@ def test_a_task_of_the_users_own_is_filed_with_the_model(tmp_path: Path, monkeyp
 
 
 def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_path: Path) -> None:
-    """By `mlflow models serve`, in a process that knows of this repository only what the model carries."""
-    port = free_port()
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"MLFLOW_TRACKING_URI": served.config.tracking.uri, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", served.uri, "--env-manager", "local", "-p", str(port), "-w", "1"]
-    with open(tmp_path / "log", "w") as log, subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log) as server:
-        try:
-            example = json.loads(Path(mlflow.artifacts.download_artifacts(served.uri), "serving_input_example.json").read_text())
-            answer = posted(port, example, tmp_path / "log")
-        finally:
-            server.terminate()
+    example = json.loads(Path(mlflow.artifacts.download_artifacts(served.uri), "serving_input_example.json").read_text())
+    with model_server(served.uri, tmp_path, {"MLFLOW_TRACKING_URI": served.config.tracking.uri}) as ask:
+        answer = ask(example)
     (row,) = answer["predictions"]
     expected = model.predict(model.input_example).iloc[0]
     assert row["refused"] is None
     assert row["prediction"] == expected["prediction"]
     assert row["probability_true"] == pytest.approx(expected["probability_true"])
-
-
-def posted(port: int, content: dict[str, Any], log: Path, seconds: float = 120) -> dict[str, Any]:
-    """The server's answer, once it is up."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/invocations", json.dumps(content).encode(), {"Content-Type": "application/json"}
-    )
-    deadline = monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(request) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            raise AssertionError(error.read().decode()) from error
-        except urllib.error.URLError:
-            assert monotonic() < deadline, log.read_text()
-            sleep(0.5)

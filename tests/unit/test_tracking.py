@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import free_port
 from mlflow import MlflowClient
 from mlflow.server import app
-from ray_head import free_port
 from versions import write_version
 from werkzeug.serving import make_server
 

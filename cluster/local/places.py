@@ -1,0 +1,80 @@
+"""Where servers run, listen and keep what is theirs: decided when the first of them starts, and kept until all have ended."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from credentials import write
+from loopback import LOOPBACK, free_port, is_free
+
+PORTS = {
+    "postgres": ("postgres", 5432),
+    "mlflow": ("mlflow", 5000),
+    "spark": ("spark-master", 7077),
+    "spark-ui": ("spark-master", 8080),
+    "worker-1": ("spark-worker-1", 8081),
+    "worker-2": ("spark-worker-2", 8082),
+    "ray": ("ray-head", 6379),
+    "jobs": ("ray-head", 8265),
+}
+"""The server that listens there, and the usual port."""
+_KEPT, _HOSTS = "places.json", "hosts.json"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What servers run on: this machine, where nobody else reaches them, or one with an address of its own."""
+
+    address: str = LOOPBACK
+    interface: str = "lo"
+    """Of the network that has the address."""
+    enter: tuple[str, ...] = ()
+    """Prefix of a command that runs there."""
+
+
+@dataclass(frozen=True)
+class Places:
+    folder: Path
+    """Logs, secrets, data; all hosts see it under this path."""
+    ports: Mapping[str, int]
+    sockets: Path
+    """Ray's, whose paths may have 107 characters: below /tmp, whatever TMPDIR is."""
+    hosts: Mapping[str, Host]
+    """By server, of those that do not run on this machine's loopback."""
+
+    def host(self, server: str) -> Host:
+        return self.hosts.get(server, Host())
+
+    def at(self, name: str) -> str:
+        """host:port of one of PORTS."""
+        return f"{self.host(PORTS[name][0]).address}:{self.ports[name]}"
+
+
+def kept_places(folder: Path) -> Places | None:
+    """Those of servers that were started and not ended."""
+    file = folder / _KEPT
+    if not file.exists():
+        return None
+    found = json.loads(file.read_text())
+    return Places(folder, found["ports"], Path(found["sockets"]), _hosts(found["hosts"]))
+
+
+def new_places(folder: Path) -> Places:
+    """The usual ports, and free ones for those that are taken; hosts as hosts.json has them, {server: fields of Host}."""
+    ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
+    hosts = folder / _HOSTS
+    described = json.loads(hosts.read_text()) if hosts.exists() else {}
+    places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), _hosts(described))
+    kept = {"ports": ports, "sockets": str(places.sockets), "hosts": {name: asdict(host) for name, host in places.hosts.items()}}
+    write(folder / _KEPT, json.dumps(kept))
+    return places
+
+
+def forget_places(places: Places) -> None:
+    (places.folder / _KEPT).unlink(missing_ok=True)
+
+
+def _hosts(described: dict[str, dict]) -> dict[str, Host]:
+    return {server: Host(**{**fields, "enter": tuple(fields.get("enter", ()))}) for server, fields in described.items()}

@@ -1,0 +1,70 @@
+"""MLflow's pages as a person sees them, in a headless Chromium."""
+
+import base64
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or ""
+_QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+
+
+@contextmanager
+def logged_in(environment: Mapping[str, str]) -> Iterator[str]:
+    """An address on loopback that shows MLflow's server to whoever asks, with the login that its page would ask for."""
+    login = f"{environment['MLFLOW_TRACKING_USERNAME']}:{environment['MLFLOW_TRACKING_PASSWORD']}"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _passing(environment["MLFLOW_TRACKING_URI"], base64.b64encode(login.encode()).decode()))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def browsed(address: str, screenshot: Path, seconds: int = 30) -> str:
+    """The page's elements after its scripts have run for so long, and a picture of it in `screenshot`."""
+    said = ""
+    for kind in ("--dump-dom", f"--screenshot={screenshot}"):
+        with tempfile.TemporaryDirectory() as profile:
+            where = [f"--user-data-dir={profile}", "--window-size=1400,1000", f"--virtual-time-budget={1000 * seconds}", address]
+            command = [BROWSER, "--headless", "--no-sandbox", *_QUIET, "--disable-sync", kind, *where]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+            said = said or done.stdout
+    return said
+
+
+def _passing(address: str, login: str) -> type[BaseHTTPRequestHandler]:
+    class Passing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
+            kept = {name: value for name, value in self.headers.items() if name.lower() in ("accept", "content-type")}
+            request = urllib.request.Request(address + self.path, body, {**kept, "Authorization": f"Basic {login}"}, method=self.command)
+            try:
+                answer = urllib.request.urlopen(request, timeout=60)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                content = answer.read()
+            self.send_response(answer.status)
+            for name in ("Content-Type", "Cache-Control"):
+                if value := answer.headers.get(name):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    return Passing

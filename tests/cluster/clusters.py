@@ -1,0 +1,100 @@
+"""Clusters for tests: their own folder, their own secrets, their ends."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from servers import NODE_CPUS
+
+ROOT = Path(__file__).parents[2]
+CONTROL, SUBMIT = "cluster/local/control.py", "cluster/submit.py"
+PLANTED = {name: f"planted{secrets.token_hex(12)}" for name in ("mlflow-password", "mlflow-database-password", "spark-secret", "ray-token")}
+TRAIN = ["--", "python", "jobs/train.py", "conf/digits.yaml", "--train.cpus_per_worker", str(NODE_CPUS)]
+"""A worker takes all of a node."""
+_LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+
+
+@contextmanager
+def new_home() -> Iterator[Path]:
+    """Not below pytest's own folder, which PostgreSQL's user may not enter."""
+    folder = Path(tempfile.mkdtemp(prefix="cluster-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def cluster(home: Path, hosts: Mapping[str, Any] | None = None) -> Iterator[dict[str, str]]:
+    """A cluster with planted secrets, on `hosts` as hosts.json has them; what a shell that has read cluster.env has.
+
+    Its servers end with the block, and nothing of them is left.
+    """
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_", "LOCKSTEP_CLUSTER"))
+    }
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own.update(LOCKSTEP_HOME=str(home), PATH=path, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
+    for name, value in PLANTED.items():
+        (home / ".cluster/secrets").mkdir(parents=True, exist_ok=True)
+        (home / ".cluster/secrets" / name).write_text(value)
+    if hosts:
+        (home / ".cluster/hosts.json").write_text(json.dumps(hosts))
+    try:
+        run([sys.executable, CONTROL, "up"], own)
+        said = run(["bash", "-c", f". {home}/.cluster/cluster.env && env -0"], own)
+        sockets = ray_folder(home)
+        yield dict(line.split("=", 1) for line in said.split("\0") if "=" in line)
+    finally:
+        run([sys.executable, CONTROL, "down"], own)
+    assert mentioning(str(home)) == []
+    assert not sockets.exists()
+
+
+def run(command: list[str], environment: Mapping[str, str], code: int = 0) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
+    return done.stdout
+
+
+def ray_folder(home: Path) -> Path:
+    return Path(json.loads((home / ".cluster/places.json").read_text())["sockets"])
+
+
+def mentioning(text: str) -> list[str]:
+    """Command lines, and those of processes whose environment has it, of all but this process."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            told = (process / "cmdline").read_bytes()
+            if text.encode() in told + (process / "environ").read_bytes() and int(process.name) != os.getpid():
+                found.append(told.decode(errors="replace").replace("\0", " "))
+    return found
+
+
+@contextmanager
+def mlflow_client(environment: Mapping[str, str]) -> Iterator[MlflowClient]:
+    """With the cluster's login, which MLflow takes from this process's environment."""
+    os.environ.update({name: environment[name] for name in _LOGIN})
+    yield MlflowClient(environment["MLFLOW_TRACKING_URI"])
+    for name in _LOGIN:
+        del os.environ[name]
+
+
+def the_run(client: MlflowClient, name: str, status: str, experiment: str = "digits") -> Run:
+    """The only one of that name and status."""
+    found = client.get_experiment_by_name(experiment)
+    assert found
+    (one,) = client.search_runs([found.experiment_id], f"run_name = '{name}' AND status = '{status}'")
+    return one

@@ -1,0 +1,157 @@
+"""The cluster on five hosts with addresses of their own, one of which is cut off in the middle of everything."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import hosts
+import pytest
+from clusters import CONTROL, ROOT, SUBMIT, TRAIN, cluster, mlflow_client, new_home, run
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from pipelines.tracking.training import FOLDER
+from pipelines.train.folder import Folder
+from pipelines.train.trail import follow
+
+RUNS_ON = {
+    "postgres": "database",
+    "mlflow": "mlflow",
+    "spark-master": "head",
+    "ray-head": "head",
+    "spark-worker-1": "one",
+    "spark-worker-2": "two",
+    "ray-node": "two",
+}
+CUT_SECONDS = 30
+ROWS = 6_000_000
+EXACT = ["--train.strategy", "exact", "--train.epochs", "150", "--train.checkpoint.every_seconds", "2"]
+
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(bool(hosts.missing()), reason=hosts.missing()),
+]
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    with new_home() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[dict[str, hosts.Host]]:
+    with hosts.hosts(list(dict.fromkeys(RUNS_ON.values()))) as found:
+        yield {host.name: host for host in found}
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path, network: dict[str, hosts.Host]) -> Iterator[dict[str, str]]:
+    with cluster(home, {server: network[name].described() for server, name in RUNS_ON.items()}) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def client(environment: dict[str, str]) -> Iterator[MlflowClient]:
+    with mlflow_client(environment) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def digits(environment: dict[str, str], network: dict[str, hosts.Host]) -> None:
+    """The dataset version that is trained on."""
+    run([*network["head"].enter, "spark-submit", "jobs/etl.py", "conf/digits.yaml"], environment)
+
+
+@contextmanager
+def started(command: list[str], environment: dict[str, str], log: Path) -> Iterator[IO[str]]:
+    """A command that has to succeed by the end of the block, and what it prints."""
+    with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output) as job:
+        try:
+            with log.open() as printed:
+                yield printed
+            assert job.wait() == 0, log.read_text()[-4000:]
+        finally:
+            job.kill()
+
+
+def wait_for(text: str, printed: IO[str], seconds: float = 240) -> None:
+    deadline, said = time.monotonic() + seconds, ""
+    while text not in said:
+        said += printed.read()
+        assert time.monotonic() < deadline, said[-4000:]
+        time.sleep(0.2)
+
+
+def version_made_by(said: str) -> dict[str, Any]:
+    """Its manifest."""
+    (root,) = re.findall(r"^(\S+): train [\d,]+", said, re.MULTILINE)
+    return dict(json.loads((Path(root) / "manifest.json").read_text()))
+
+
+def run_of(client: MlflowClient, said: str) -> Run:
+    """Of a training, by what it printed."""
+    (run_id,) = re.findall(r"run (\w+) begins", said)
+    return client.get_run(run_id)
+
+
+def losses(run: Run) -> dict[int, float]:
+    """Of every step that counts, as the run's own folder has them."""
+    found = follow(Folder(run.data.tags[FOLDER])).losses
+    assert sorted(found) == list(range(1, len(found) + 1))
+    return found
+
+
+def test_every_server_is_reached_at_its_own_host_s_address(environment: dict[str, str], network: dict[str, hosts.Host]) -> None:
+    said = run([sys.executable, CONTROL, "status"], environment)
+    found = dict(re.findall(r"^(\S+) +up +(?:\w+://)?([\d.]+)", said, re.MULTILINE))
+    assert found == {server: network[name].address for server, name in RUNS_ON.items()}
+
+
+def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
+    environment: dict[str, str], network: dict[str, hosts.Host], client: MlflowClient, home: Path
+) -> None:
+    conf = home / "linear.yaml"
+    conf.write_text((ROOT / "conf/linear.yaml").read_text().replace("range(1000000)", f"range({ROWS})"))
+    etl = [*network["head"].enter, "spark-submit", "jobs/etl.py", str(conf), "--dataset.path"]
+    whole = version_made_by(run([*etl, str(home / "whole")], environment))
+    with started([*etl, str(home / "cut")], environment, home / "etl.log") as printed:
+        wait_for("spark  ", printed)
+        time.sleep(5)
+        with network["two"].cut_off():
+            time.sleep(CUT_SECONDS)
+    cut = version_made_by((home / "etl.log").read_text())
+    assert cut["digest"] == whole["digest"]
+    application = client.get_run(cut["run_id"]).data.tags["spark.application_id"]
+    assert f"executor {application}/" in (home / ".cluster/logs/spark-worker-2.log").read_text()
+
+
+def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
+    environment: dict[str, str], network: dict[str, hosts.Host], client: MlflowClient, home: Path, digits: None
+) -> None:
+    train = [*network["head"].enter, sys.executable, SUBMIT, *TRAIN, *EXACT]
+    whole = run_of(client, run(train, environment))
+    with started(train, environment, home / "cut.log") as printed:
+        wait_for("epoch ", printed)
+        with network["two"].cut_off():
+            time.sleep(CUT_SECONDS)
+    cut = run_of(client, (home / "cut.log").read_text())
+    assert "is started again" in (home / ".cluster/logs/ray-node.log").read_text(), "Ray has not noticed that a host was gone"
+    assert losses(cut) == losses(whole)
+    assert cut.data.tags["model.digest"] == whole.data.tags["model.digest"]
+
+
+def test_two_hosts_and_one_have_the_same_losses(
+    environment: dict[str, str], network: dict[str, hosts.Host], client: MlflowClient, digits: None
+) -> None:
+    several = run([*network["head"].enter, sys.executable, SUBMIT, *TRAIN], environment)
+    alone = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
+    one = run([sys.executable, *TRAIN[2:]], alone)
+    wanted, found = (losses(run_of(client, said)) for said in (one, several))
+    assert found == pytest.approx(wanted, rel=1e-4)
