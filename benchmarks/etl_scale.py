@@ -1,0 +1,89 @@
+"""Whether ETL of ten times the rows takes ten times as long, in the same memory.
+
+    python benchmarks/etl_scale.py [--rows 5000000 50000000] [--cores 2] [--memory 4g] [--folder FOLDER]
+
+The rows are those of `benchmarks/etl.py`. Memory is that of Spark's JVM, which is driver and executor at once, and the
+peak beside it that of all of Spark's processes, Python's workers among them.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import psutil
+from etl import config, generate
+from report import Row, save, show, versions_of
+
+from pipelines.etl.run import run
+from pipelines.etl.session import session
+
+GIB = 2**30
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[int]]:
+    """Most bytes that this process's children had meanwhile, memory that they share counted in parts."""
+    most, stop = [0], Event()
+
+    def look() -> None:
+        while not stop.wait(1.0):
+            most[0] = max(most[0], sum(_bytes(child) for child in psutil.Process().children(recursive=True)))
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+def measure(rows: int, folder: Path) -> Row:
+    settings = config(generate(folder, rows, "parquet"), "parquet", folder)
+    shutil.rmtree(folder / "ours", ignore_errors=True)
+    start = time.perf_counter()
+    with peak_memory() as most:
+        run(settings)
+    seconds = time.perf_counter() - start
+    return {"rows": rows, "seconds": seconds, "seconds per million rows": seconds / rows * 1e6, "peak GiB": most[0] / GIB}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[5_000_000, 50_000_000])
+    parser.add_argument("--cores", default="*")
+    parser.add_argument("--memory", default="4g", help="of Spark's JVM")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-etl", help="raw rows are kept here"
+    )
+    arguments = parser.parse_args()
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        f"--master local[{arguments.cores}] --driver-memory {arguments.memory} "
+        "--conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
+    )
+    session("benchmark")
+    measure(50_000, arguments.folder)  # both Spark's code and Python's workers are warm then
+    table: list[Row] = []
+    for rows in arguments.rows:
+        table.append(measure(rows, arguments.folder))
+        table[-1]["ratio"] = float(table[-1]["seconds per million rows"]) / float(table[0]["seconds per million rows"])
+        show(f"ETL in {arguments.memory}", table)
+    print(save("etl-scale", {f"ETL in {arguments.memory}": table}, versions_of("pyspark", "pyarrow", "numpy")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
