@@ -17,10 +17,12 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from typing import NoReturn
 
+from aiohttp import ClientError
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
@@ -65,13 +67,22 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
         sys.exit(
             f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
         )
-    environment = {"working_dir": folder, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed}}
+    own = {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, "LOCKSTEP_GIT_COMMIT": git_commit(folder)}
+    environment = {"working_dir": folder, "env_vars": {**own, **passed}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
     except (RuntimeError, ValueError) as error:
         sys.exit(f"job {name} was not taken: {str(error).splitlines()[0]}")
     print(f"job {name}: {shlex.join(command)}", flush=True)
     return name
+
+
+def git_commit(folder: str) -> str:
+    """Of the code that is sent, whose copy has no history; empty where there is no git."""
+    try:
+        return subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def is_secret(variable: str) -> bool:
@@ -81,10 +92,11 @@ def is_secret(variable: str) -> bool:
 def end(client: JobSubmissionClient, name: str) -> NoReturn:
     """Show what the job prints until it ends, and leave with its exit code."""
     try:
+        client.get_job_info(name)  # asked for the log of a job that it does not have, Ray's dashboard logs our token
         asyncio.run(show_log(client, name))
         while not (info := client.get_job_info(name)).status.is_terminal():
             time.sleep(0.5)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ClientError) as error:
         sys.exit(f"Ray does not tell of job {name}: {str(error).splitlines()[0]}; `ray job list` shows the jobs it has")
     if info.status == JobStatus.STOPPED:
         print(f"job {name} was stopped", file=sys.stderr)

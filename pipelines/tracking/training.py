@@ -1,6 +1,7 @@
 """The run of a training: opened or continued by the driver, and ended as what it was."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,7 +131,9 @@ def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
 
 
 def _git_commit() -> str:
-    """Of the pipeline's folder; empty where there is no git."""
+    """Of the code as it was submitted, or of the pipeline's folder; empty where there is no git."""
+    if submitted := os.environ.get("LOCKSTEP_GIT_COMMIT"):
+        return submitted
     try:
         answer = subprocess.run(["git", "-C", home(), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     except OSError:

@@ -104,6 +104,7 @@ def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: d
         assert f"executor {application}/" in (home / f".cluster/logs/{worker}.log").read_text()
     assert training.data.tags["spark.application_id"] == application
     assert training.data.tags["ray.submission_id"] == "whole"
+    assert len(training.data.tags["git.commit"]) == 40
     assert "test/accuracy" in training.data.metrics
     actors = asked(f"{environment['RAY_API_SERVER_ADDRESS']}/api/v0/actors?detail=1&limit=1000", environment)["data"]["result"]["result"]
     assert len({actor["node_id"] for actor in actors if actor["class_name"] == "RayTrainWorker"}) == 2

@@ -1,6 +1,7 @@
 """What a job for Ray takes along, and what not."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,14 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000")
     with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI: holds a password"):
         submit.submit(Client(), "a", ["true"], ".")
+
+
+def test_the_commit_of_the_code_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "cluster")
+    import submit
+
+    assert submit.git_commit(str(tmp_path)) == ""
+    git = ["git", "-C", tmp_path, "-c", "user.name=me", "-c", "user.email=me@here"]
+    for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=first"]):
+        subprocess.run([*git, *command], check=True)
+    assert re.fullmatch(r"[0-9a-f]{40}", submit.git_commit(str(tmp_path)))
