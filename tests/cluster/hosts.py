@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NETWORK, BRIDGE, INTERFACE = "10.77.0", "lockstep0", "eth0"
+GATEWAY = f"{NETWORK}.1"
+"""This machine, as the hosts reach it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def hosts(names: Sequence[str]) -> Iterator[list[Host]]:
     _remove(found)
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
-        ip("address", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
+        ip("address", "add", f"{GATEWAY}/24", "dev", BRIDGE)
         ip("link", "set", BRIDGE, "up")
         for host in found:
             _add(host, found)
@@ -83,7 +85,7 @@ def _add(host: Host, everyone: list[Host]) -> None:
     ip("-n", host.namespace, "address", "add", f"{host.address}/24", "dev", INTERFACE)
     for interface in ("lo", INTERFACE):
         ip("-n", host.namespace, "link", "set", interface, "up")
-    ip("-n", host.namespace, "route", "add", "default", "via", f"{NETWORK}.1")
+    ip("-n", host.namespace, "route", "add", "default", "via", GATEWAY)
 
 
 def _remove(found: list[Host]) -> None:

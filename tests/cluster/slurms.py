@@ -45,9 +45,11 @@ def slurm(folder: Path, nodes: Sequence[Host]) -> Iterator[dict[str, str]]:
     """Nodes of one CPU each; the controller runs on the first. What `sbatch` needs in its environment."""
     described = "\n".join(f"NodeName={host.name} NodeAddr={host.address} CPUs=1 RealMemory=4000" for host in nodes)
     (folder / "slurm.conf").write_text(_CONF.format(first=nodes[0], folder=folder, nodes=described))
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # or it looks for those that a host of ours does not show
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
-    (folder / "state").mkdir()
+    for name in ("state", *(f"spool-{host.name}" for host in nodes)):
+        (folder / name).mkdir()
     munge = folder / "munge"
     private = [f"--key-file={munge}.key", f"--socket={munge}.socket", f"--pid-file={munge}.pid", f"--seed-file={munge}.seed"]
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}

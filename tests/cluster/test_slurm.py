@@ -2,20 +2,24 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hosts
 import pytest
 import slurms
+from asking import asked
 from clusters import ROOT, new_home, run
+from loopback import free_port
 from mlflow import MlflowClient
+from sessions import process
 
 MISSING = hosts.missing() or slurms.missing()
-SUBMIT = ["sbatch", "--cpus-per-task=1", "--output=%x-%j.log"]
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
@@ -26,21 +30,42 @@ def home() -> Iterator[Path]:
         yield folder
 
 
+@contextmanager
+def tracking_server(folder: Path) -> Iterator[str]:
+    """MLflow on this machine, where the nodes reach it."""
+    address = f"http://{hosts.GATEWAY}:{free_port()}"
+    store = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
+    command = ["mlflow", "server", "--host", hosts.GATEWAY, "--port", address.rpartition(":")[2], "--workers", "1", *store]
+    with (folder / "mlflow.log").open("w") as log, process(command, log, stop=signal.SIGTERM):
+        while not asked(f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"):
+            time.sleep(0.5)
+        yield address
+
+
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Iterator[dict[str, str]]:
     """What a user of Slurm has, and a dataset version to train on."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own.update(LOCKSTEP_HOME=str(home), PATH=path, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
-    run(["spark-submit", "jobs/etl.py", "conf/digits.yaml"], own)
     (home / "slurm").mkdir()
-    with hosts.hosts(["one", "two"]) as nodes, slurms.slurm(home / "slurm", nodes) as variables:
+    with hosts.hosts(["one", "two"]) as nodes, slurms.slurm(home / "slurm", nodes) as variables, tracking_server(home) as address:
+        own["MLFLOW_TRACKING_URI"] = address
+        run(["spark-submit", "jobs/etl.py", "conf/digits.yaml"], own)
         yield {**own, **variables}
 
 
 def submitted(environment: dict[str, str], home: Path, *flags: str) -> tuple[str, Path]:
     """The job's number, and the file of what it prints."""
-    command = [*SUBMIT, f"--chdir={ROOT}", f"--output={home}/%j.log", "cluster/slurm/train.sbatch", "conf/digits.yaml", *flags]
+    command = [
+        "sbatch",
+        "--cpus-per-task=1",
+        f"--chdir={ROOT}",
+        f"--output={home}/%j.log",
+        "cluster/slurm/train.sbatch",
+        "conf/digits.yaml",
+        *flags,
+    ]
     (number,) = re.findall(r"Submitted batch job (\d+)", run(command, environment))
     return number, home / f"{number}.log"
 
@@ -54,16 +79,16 @@ def ended(number: str, environment: dict[str, str]) -> dict[str, str]:
         time.sleep(1)
 
 
-def status_of(log: Path, home: Path) -> str:
+def status_of(log: Path, environment: dict[str, str]) -> str:
     (run_id,) = re.findall(r"run (\w+) (?:begins|goes on)", log.read_text())
-    return str(MlflowClient(f"sqlite:///{home}/mlflow.db").get_run(run_id).info.status)
+    return str(MlflowClient(environment["MLFLOW_TRACKING_URI"]).get_run(run_id).info.status)
 
 
 def test_it_trains_on_all_nodes_of_the_allocation(environment: dict[str, str], home: Path) -> None:
     number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "2")
     told = ended(number, environment)
     assert (told["JobState"], told["ExitCode"], told["NumNodes"]) == ("COMPLETED", "0:0", "2"), log.read_text()[-4000:]
-    assert status_of(log, home) == "FINISHED"
+    assert status_of(log, environment) == "FINISHED"
 
 
 def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[str, str], home: Path) -> None:
@@ -73,12 +98,17 @@ def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[s
     assert "--train.lr: Input should be greater than 0 (got -1)" in log.read_text()
 
 
-@pytest.mark.parametrize("stop", [["scancel"], ["scancel", "--signal=TERM", "--batch"]], ids=["scancel", "as before the time is up"])
-def test_a_stopped_job_saves_and_goes_on(environment: dict[str, str], home: Path, stop: list[str]) -> None:
-    number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "9999")
-    while not log.exists() or "epoch " not in log.read_text():
-        time.sleep(0.5)
-    subprocess.run([*stop, number], env=environment, check=True)
-    ended(number, environment)
-    assert "which is saved: the same command goes on from there" in log.read_text(), log.read_text()[-4000:]
-    assert status_of(log, home) == "KILLED"
+def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str], home: Path) -> None:
+    """Signalled as before its time is up it saves; ended at once it has its last checkpoint."""
+    gently, at_once = ["scancel", "--signal=TERM", "--batch"], ["scancel"]
+    for stop, begun in ((gently, "begins"), (at_once, "goes on"), (gently, "goes on")):
+        number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "9999")
+        while not log.exists() or "epoch " not in log.read_text():
+            time.sleep(0.5)
+        subprocess.run([*stop, number], env=environment, check=True)
+        ended(number, environment)
+        said = log.read_text()
+        assert re.search(rf"run \w+ {begun}: ", said), said[-4000:]
+        if stop == gently:
+            assert "which is saved: the same command goes on from there" in said, said[-4000:]
+            assert status_of(log, environment) == "KILLED"
