@@ -1,6 +1,7 @@
 """Where servers run, listen and keep what is theirs: decided when the first of them starts, and kept until all have ended."""
 
 import json
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ PORTS = {
     "jobs": ("ray-head", 8265),
 }
 """The server that listens there, and the usual port."""
+SERVERS = {"ray-node", *(server for server, _ in PORTS.values())}
 _KEPT, _HOSTS = "places.json", "hosts.json"
 
 
@@ -62,18 +64,30 @@ def kept_places(folder: Path) -> Places | None:
 
 
 def new_places(folder: Path) -> Places:
-    """The usual ports, and free ones for those that are taken; hosts as hosts.json has them, {server: fields of Host}."""
+    """The usual ports, and free ones for those that are taken; hosts as hosts.json has them, {server: fields of Host}.
+
+    Exits, naming the file, if that is not what it holds.
+    """
+    hosts = _described_hosts(folder / _HOSTS)
     ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
-    hosts = folder / _HOSTS
-    described = json.loads(hosts.read_text()) if hosts.exists() else {}
-    places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), _hosts(described))
-    kept = {"ports": ports, "sockets": str(places.sockets), "hosts": {name: asdict(host) for name, host in places.hosts.items()}}
+    places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), hosts)
+    kept = {"ports": ports, "sockets": str(places.sockets), "hosts": {server: asdict(host) for server, host in hosts.items()}}
     write(folder / _KEPT, json.dumps(kept))
     return places
 
 
 def forget_places(places: Places) -> None:
     (places.folder / _KEPT).unlink(missing_ok=True)
+
+
+def _described_hosts(file: Path) -> dict[str, Host]:
+    try:
+        found = _hosts(json.loads(file.read_text()) if file.exists() else {})
+    except (ValueError, TypeError, AttributeError) as error:
+        sys.exit(f"{file}: {error}; it has to be JSON as docs/cluster.md shows it")
+    if unknown := sorted(found.keys() - SERVERS):
+        sys.exit(f"{file}: no server is called {', '.join(unknown)}; there are {', '.join(sorted(SERVERS))}")
+    return found
 
 
 def _hosts(described: dict[str, dict]) -> dict[str, Host]:

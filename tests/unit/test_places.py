@@ -1,0 +1,53 @@
+"""Where a cluster's servers run, and that it is remembered."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from places import PORTS, forget_places, kept_places, new_places
+
+TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["ip", "netns", "exec", "two"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    if places := kept_places(tmp_path):
+        places.sockets.rmdir()
+
+
+def test_without_hosts_all_is_on_loopback(folder: Path) -> None:
+    places = new_places(folder)
+    assert {places.at(name).rpartition(":")[0] for name in PORTS} == {"127.0.0.1"}
+    assert len(set(places.ports.values())) == len(PORTS)
+
+
+def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) -> None:
+    (folder / "hosts.json").write_text(json.dumps({"spark-worker-2": TWO}))
+    places = new_places(folder)
+    (folder / "hosts.json").unlink()
+    assert kept_places(folder) == places
+    assert places.at("worker-2") == f"10.0.0.7:{places.ports['worker-2']}"
+    assert places.host("spark-worker-2").enter == ("ip", "netns", "exec", "two")
+    assert places.host("spark-worker-1").address == "127.0.0.1"
+    places.sockets.rmdir()
+    forget_places(places)
+    assert kept_places(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it has to be JSON as docs/cluster.md shows it"),
+        ("[]", "it has to be JSON as docs/cluster.md shows it"),
+        (json.dumps({"ray-node": {"adress": "10.0.0.7"}}), "unexpected keyword argument 'adress'; it has to be"),
+        (json.dumps({"ray-nodes": TWO}), "no server is called ray-nodes; there are mlflow, postgres, ray-head, ray-node"),
+    ],
+)
+def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text: str, said: str) -> None:
+    (folder / "hosts.json").write_text(text)
+    with pytest.raises(SystemExit) as refused:
+        new_places(folder)
+    assert str(folder / "hosts.json") in str(refused.value) and said in str(refused.value)
+    assert kept_places(folder) is None
