@@ -39,9 +39,9 @@ cluster-status: $(server) ## which of them answer, and where
 cluster-down: $(server) ## stop jobs, then the servers; data and logs stay
 	@python cluster/local/control.py down
 
-test-cluster: java $(server) ## what a user does on such a cluster, in some minutes
+test-cluster: java $(server) ## what a user does on such a cluster, on one host, on five, and on Slurm: 20 minutes
 	@cluster/local/postgres.sh
-	@python -m pytest tests/cluster $(ARGS)
+	@python -m pytest $(or $(ARGS),tests/cluster)
 
 lint: $(installed) ## ruff and mypy
 	@ruff check .

@@ -30,8 +30,8 @@ RUNS_ON = {
     "ray-node": "two",
 }
 CUT_SECONDS = 30
-ROWS = 6_000_000
-EXACT = ["--train.strategy", "exact", "--train.epochs", "150", "--train.checkpoint.every_seconds", "2"]
+ROWS = 4_000_000
+EXACT = ["--train.strategy", "exact", "--train.epochs", "120", "--train.checkpoint.every_seconds", "2"]
 
 pytestmark = [
     pytest.mark.timeout(1200),

@@ -72,7 +72,7 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
 
 def test_the_readme_s_test_command_is_what_continuous_integration_runs() -> None:
     assert ["make", "test"] in commands(README)
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "make test"
+    assert "make test" in (ROOT / ".ci/run").read_text().splitlines()
 
 
 def readme_config() -> Config:
