@@ -17,9 +17,6 @@ from pipelines.train.place import Place, seed
 from pipelines.train.precision import Precision, precision_of
 from pipelines.train.update import Update
 
-CARRIED = 8
-"""Sums of a step, and votes, that there is room for."""
-
 
 class DataParallel:
     """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
@@ -34,10 +31,10 @@ class DataParallel:
         self.model = (synchronised(model, place.device) if synced else model).to(place.device)
         if settings.compile:
             self.model.compile()
-        loss = _Loss(task, self.model, self._precision, place.device, runs_empty=synced)
-        self._loss, self._carrier, self._together = cast(nn.Module, loss), loss.carrier, cast(DistributedDataParallel | None, None)
+        loss: nn.Module = _Loss(task, self.model, self._precision, place.device.type, runs_empty=synced)
+        self._loss, self._together = loss, cast(DistributedDataParallel | None, None)
         if place.world_size > 1:
-            # It divides by the number of workers, which `_forward` and `_carried` make good.
+            # It divides by the number of workers, which `_forward` makes good.
             self._loss = self._together = DistributedDataParallel(loss, gradient_as_bucket_view=True)
             self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
         self._update = Update(settings, self.model, place, self._precision)
@@ -58,11 +55,12 @@ class DataParallel:
                 self._update.backward(loss)
             own += sums
         loss, sums = self._forward(last)
+        # Sums meet while the backward runs; dividing the gradients afterwards costs one pass over them, if any.
         met = torch.cat([own + sums, counts])
-        self._update.backward(loss, *self._carried(met))
-        if self._together:
-            assert self._carrier.grad is not None
-            met, self._carrier.grad = self._carrier.grad[: len(met)].double(), None
+        meeting = dist.all_reduce(met, async_op=True) if self._together else None
+        self._update.backward(loss)
+        if meeting is not None:
+            meeting.wait()
         norm = self._update.apply(rate, met[1], measured)
         return torch.cat([torch.stack([norm, own[0] + sums[0]]), met])
 
@@ -89,23 +87,14 @@ class DataParallel:
         loss, weight = self._loss(part)
         return loss * (self._place.world_size / self._settings.global_batch), torch.stack([loss.detach(), weight.detach()]).double()
 
-    def _carried(self, sums: Tensor) -> list[Tensor]:
-        """What has these sums for its gradient: they meet among those of the parameters, without a message of their own.
-
-        float32 holds them: all but the loss are small whole numbers, which dividing by the number of workers gives back.
-        """
-        return [(self._carrier[: len(sums)] * (sums * self._place.world_size).float()).sum()] if self._together else []
-
 
 class _Loss(nn.Module):
     """The task's loss as a module, which is what DistributedDataParallel can wrap. Without rows, zero with zero gradients."""
 
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, device: torch.device, runs_empty: bool) -> None:
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, device_type: str, runs_empty: bool) -> None:
         super().__init__()
         self.model = model
-        self.carrier = nn.Parameter(torch.zeros(CARRIED, device=device))
-        """Is nobody's to train: its gradient is a place to put numbers."""
-        self._task, self._precision, self._device_type = task, precision, device.type
+        self._task, self._precision, self._device_type = task, precision, device_type
         self._runs_empty = runs_empty
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:

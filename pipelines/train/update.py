@@ -23,9 +23,9 @@ class Update:
         self._optimizer = optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=precision.scaled)
 
-    def backward(self, loss: Tensor, *others: Tensor) -> None:
-        """Backward from the loss, scaled up where fp16 needs it, and from others as they are."""
-        torch.autograd.backward([self._scaler.scale(loss), *others])
+    def backward(self, loss: Tensor) -> None:
+        """Backward from the loss, scaled up where fp16 needs it."""
+        self._scaler.scale(loss).backward()
 
     @torch.no_grad()
     def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:
