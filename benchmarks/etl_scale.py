@@ -1,6 +1,6 @@
 """Whether ETL of ten times the rows takes ten times as long, in the same memory.
 
-    python benchmarks/etl_scale.py [--rows 5000000 50000000] [--cores 2] [--memory 4g] [--folder FOLDER]
+    python benchmarks/etl_scale.py [--rows 5000000 50000000] [--cores N] [--memory 4g] [--folder FOLDER]
 
 The rows are those of `benchmarks/etl.py`. Memory is that of Spark's JVM, which is driver and executor at once, and the
 peak beside it that of all of Spark's processes, Python's workers among them.

@@ -56,8 +56,7 @@ def connected() -> JobSubmissionClient:
     try:
         return JobSubmissionClient(address)
     except (RuntimeError, OSError, AuthenticationError) as error:
-        first_line = str(error).splitlines()[0]
-        sys.exit(f"no Ray takes jobs at {address}: {first_line}; RAY_API_SERVER_ADDRESS names it, RAY_AUTH_TOKEN_PATH its token")
+        sys.exit(f"no Ray takes jobs at {address}: {first_line(error)}; RAY_API_SERVER_ADDRESS names it, RAY_AUTH_TOKEN_PATH its token")
 
 
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
@@ -67,22 +66,27 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
         sys.exit(
             f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
         )
-    own = {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, "LOCKSTEP_GIT_COMMIT": git_commit(folder)}
-    environment = {"working_dir": folder, "env_vars": {**own, **passed}}
+    own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder)}
+    environment = {"working_dir": folder, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
     except (RuntimeError, ValueError) as error:
-        sys.exit(f"job {name} was not taken: {str(error).splitlines()[0]}")
+        sys.exit(f"job {name} was not taken: {first_line(error)}")
     print(f"job {name}: {shlex.join(command)}", flush=True)
     return name
 
 
 def git_commit(folder: str) -> str:
-    """Of the code that is sent, whose copy has no history; empty where there is no git."""
+    """Of the code that is sent, whose copy has no history, and `-dirty` if it differs; empty where there is no git."""
+    described = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        return subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(["git", "-C", folder, *described], capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
+
+
+def first_line(told: BaseException | str) -> str:
+    return next(iter(str(told).splitlines()), type(told).__name__)
 
 
 def is_secret(variable: str) -> bool:
@@ -97,12 +101,12 @@ def end(client: JobSubmissionClient, name: str) -> NoReturn:
         while not (info := client.get_job_info(name)).status.is_terminal():
             time.sleep(0.5)
     except (RuntimeError, OSError, ClientError) as error:
-        sys.exit(f"Ray does not tell of job {name}: {str(error).splitlines()[0]}; `ray job list` shows the jobs it has")
+        sys.exit(f"Ray does not tell of job {name}: {first_line(error)}; `ray job list` shows the jobs it has")
     if info.status == JobStatus.STOPPED:
         print(f"job {name} was stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGTERM)
     if info.status != JobStatus.SUCCEEDED:
-        print(f"job {name}: {info.status}: {(info.message or '').splitlines()[0]}", file=sys.stderr)
+        print(f"job {name}: {info.status}: {first_line(info.message or 'Ray says no more')}", file=sys.stderr)
     sys.exit(0 if info.status == JobStatus.SUCCEEDED else info.driver_exit_code or 1)
 
 

@@ -24,12 +24,12 @@ def model_server(uri: str, folder: Path, variables: Mapping[str, str]) -> Iterat
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local", "-p", str(port), "-w", "1"]
     with open(folder / "log", "w") as log, subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log) as server:
         try:
-            yield lambda content: _posted(port, content, folder / "log")
+            yield lambda content: _posted(server, port, content, folder / "log")
         finally:
             server.terminate()
 
 
-def _posted(port: int, content: dict[str, Any], log: Path, seconds: float = 120) -> dict[str, Any]:
+def _posted(server: subprocess.Popen[bytes], port: int, content: dict[str, Any], log: Path, seconds: float = 120) -> dict[str, Any]:
     """The server's answer, once it is up."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/invocations", json.dumps(content).encode(), {"Content-Type": "application/json"}
@@ -42,5 +42,5 @@ def _posted(port: int, content: dict[str, Any], log: Path, seconds: float = 120)
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
         except urllib.error.URLError:
-            assert monotonic() < deadline, log.read_text()
+            assert monotonic() < deadline and server.poll() is None, log.read_text()
             sleep(0.5)

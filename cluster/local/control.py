@@ -18,7 +18,7 @@ from pathlib import Path
 
 import mlflow_server
 import postgres
-from credentials import write
+from credentials import private, write
 from places import Places, forget_places, kept_places, new_places
 from ray_head import stop_jobs
 from servers import client_variables, servers, write_conf
@@ -64,6 +64,7 @@ def up(folder: Path) -> None:
         if places is not None:
             down(places)
         places = new_places(folder)
+        private(folder / "logs")  # Ray's may show a token
         write_conf(places)
         postgres.initialise(folder)
     begun: list[Service] = []

@@ -1,14 +1,17 @@
 """Where servers run, listen and keep what is theirs: decided when the first of them starts, and kept until all have ended."""
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from credentials import write
 from loopback import LOOPBACK, free_port, is_free
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 PORTS = {
     "postgres": ("postgres", 5432),
@@ -22,18 +25,23 @@ PORTS = {
 }
 """The server that listens there, and the usual port."""
 SERVERS = {"ray-node", *(server for server, _ in PORTS.values())}
-_KEPT, _HOSTS = "places.json", "hosts.json"
+_KEPT = "places.json"
 
 
 @dataclass(frozen=True)
 class Host:
     """What servers run on: this machine, where nobody else reaches them, or one with an address of its own."""
 
-    address: str = LOOPBACK
-    interface: str = "lo"
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    address: str
+    interface: str
     """Of the network that has the address."""
-    enter: tuple[str, ...] = ()
+    enter: tuple[str, ...]
     """Prefix of a command that runs there."""
+
+
+HERE = Host(LOOPBACK, "lo", ())
+_HOSTS = TypeAdapter(dict[str, Host])
 
 
 @dataclass(frozen=True)
@@ -44,10 +52,10 @@ class Places:
     sockets: Path
     """Ray's, whose paths may have 107 characters: below /tmp, whatever TMPDIR is."""
     hosts: Mapping[str, Host]
-    """By server, of those that do not run on this machine's loopback."""
+    """By server; empty where all run on this machine's loopback."""
 
     def host(self, server: str) -> Host:
-        return self.hosts.get(server, Host())
+        return self.hosts.get(server, HERE)
 
     def at(self, name: str) -> str:
         """host:port of one of PORTS."""
@@ -60,7 +68,7 @@ def kept_places(folder: Path) -> Places | None:
     if not file.exists():
         return None
     found = json.loads(file.read_text())
-    return Places(folder, found["ports"], Path(found["sockets"]), _hosts(found["hosts"]))
+    return Places(folder, found["ports"], Path(found["sockets"]), _HOSTS.validate_python(found["hosts"]))
 
 
 def new_places(folder: Path) -> Places:
@@ -68,7 +76,7 @@ def new_places(folder: Path) -> Places:
 
     Exits, naming the file, if that is not what it holds.
     """
-    hosts = _described_hosts(folder / _HOSTS)
+    hosts = _described(folder / "hosts.json")
     ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
     places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), hosts)
     kept = {"ports": ports, "sockets": str(places.sockets), "hosts": {server: asdict(host) for server, host in hosts.items()}}
@@ -80,15 +88,17 @@ def forget_places(places: Places) -> None:
     (places.folder / _KEPT).unlink(missing_ok=True)
 
 
-def _described_hosts(file: Path) -> dict[str, Host]:
+def _described(file: Path) -> dict[str, Host]:
+    """Every server's host, or nothing where there is no such file."""
+    if not file.exists():
+        return {}
     try:
-        found = _hosts(json.loads(file.read_text()) if file.exists() else {})
-    except (ValueError, TypeError, AttributeError) as error:
-        sys.exit(f"{file}: {error}; it has to be JSON as docs/cluster.md shows it")
-    if unknown := sorted(found.keys() - SERVERS):
-        sys.exit(f"{file}: no server is called {', '.join(unknown)}; there are {', '.join(sorted(SERVERS))}")
+        found = _HOSTS.validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        sys.exit(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}; docs/cluster.md shows what it has to be")
+    if found.keys() != SERVERS:
+        sys.exit(f"{file} has to name every server, and has {', '.join(sorted(found))}; there are {', '.join(sorted(SERVERS))}")
+    if missing := sorted({host.enter[0] for host in found.values() if host.enter and not shutil.which(host.enter[0])}):
+        sys.exit(f"{file}: {', '.join(missing)} is not here; `enter` is the prefix of a command that runs on the host")
     return found
-
-
-def _hosts(described: dict[str, dict]) -> dict[str, Host]:
-    return {server: Host(**{**fields, "enter": tuple(fields.get("enter", ()))}) for server, fields in described.items()}

@@ -27,10 +27,15 @@ def programs() -> Path:
 
 
 def initialise(folder: Path) -> None:
-    """Make the data's folder, unless it is there."""
+    """Make the data's folder, unless it is there; who may come in is written anew."""
     data = _data(folder)
-    if (data / "PG_VERSION").exists():
-        return
+    if not (data / "PG_VERSION").exists():
+        _make(data, folder)
+    # Whoever has a password: to whom it listens is its command's to say.
+    (data / "pg_hba.conf").write_text("host all all all scram-sha-256\n")
+
+
+def _make(data: Path, folder: Path) -> None:
     superuser = data.with_name("postgres-password.new")  # beside the data: initdb wants an empty folder
     try:
         write(superuser, secret(folder, "postgres-password").read_text())
@@ -43,8 +48,6 @@ def initialise(folder: Path) -> None:
         superuser.unlink(missing_ok=True)
     if done.returncode:
         sys.exit(f"{data} could not be made a database:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
-    with (data / "pg_hba.conf").open("a") as access:  # whom it listens to is its command's to say
-        access.write("host all all samenet scram-sha-256\n")
 
 
 def command(places: Places) -> list[str]:

@@ -9,8 +9,7 @@ import mlflow_server
 import spark_servers
 from asking import asked
 from credentials import content, secret
-from loopback import LOOPBACK
-from places import Places
+from places import HERE, Places
 from ray_head import head_options, node_command
 from ray_on_loopback import VARIABLES
 from service import Service
@@ -59,7 +58,7 @@ def client_variables(places: Places) -> dict[str, str]:
         "SPARK_CONF_DIR": str(places.folder / "conf/spark"),
         "SPARK_LOCAL_IP": front,
         "RAY_API_SERVER_ADDRESS": _jobs(places),
-        **(VARIABLES if front == LOOPBACK else {}),
+        **(VARIABLES if places.host("ray-head") == HERE else {}),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(secret(places.folder, "ray-token")),
         "MLFLOW_TRACKING_URI": mlflow_server.address(places),

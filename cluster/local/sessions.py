@@ -44,6 +44,15 @@ def end_session(leader: int, stop: signal.Signals, seconds: float = STOP_SECONDS
         time.sleep(0.05)
 
 
+def end_rest_of_session() -> None:
+    """Kill what is in this process's session beside itself."""
+    while left := [pid for pid in of_session(os.getsid(0)) if pid != os.getpid()]:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
 def of_session(session: int) -> list[int]:
     """Living processes of a session; Ray's workers have process groups of their own in it."""
     found = []

@@ -1,20 +1,42 @@
 """A server that is started again whenever it ends, until this ends: python cluster/local/supervise.py COMMAND …
 
 Ray brings no node back: one that died, or that was cut off for so long that the others gave it up, has to start anew.
+What was never well is not brought back: it ends, with the command's exit code, after a few tries.
 """
 
-import signal
+import os
+import subprocess
 import sys
 import time
+from typing import NoReturn
 
-from sessions import leave_on_signals, process
+from sessions import end_rest_of_session, leave_on_signals
 
 PAUSE_SECONDS = 2.0
+WELL_SECONDS = 10.0
+TRIES = 3
+
+
+def main(command: list[str]) -> NoReturn:
+    tries: int | None = TRIES
+    while True:
+        began = time.monotonic()
+        # In this session, so that whoever ends that also ends the server if this one is gone.
+        code = subprocess.Popen(command).wait()
+        end_rest_of_session()
+        if time.monotonic() - began > WELL_SECONDS:
+            tries = None
+        if tries is not None and (tries := tries - 1) == 0:
+            sys.exit(code)
+        print(f"ended with {code}, and is started again: {' '.join(command)}", file=sys.stderr, flush=True)
+        time.sleep(PAUSE_SECONDS)
+
 
 if __name__ == "__main__":
+    if os.getsid(0) != os.getpid():
+        sys.exit("this ends what is left in its session, and so has to lead one: setsid python cluster/local/supervise.py …")
     leave_on_signals()
-    while True:
-        with process(sys.argv[1:], stop=signal.SIGKILL) as server:
-            code = server.wait()
-        print(f"ended with {code}, and is started again: {' '.join(sys.argv[1:])}", file=sys.stderr, flush=True)
-        time.sleep(PAUSE_SECONDS)
+    try:
+        main(sys.argv[1:])
+    finally:
+        end_rest_of_session()

@@ -105,16 +105,18 @@ class Checkpoints:
                 if self._place.rank == 0:
                     for left in damaged:  # or they would count as the newest
                         self._folder.remove(f"{left}/{RECORD}")
-                    forget(self._folder, record.step)
                 return name, record
         if damaged:
             raise TrainingError(
                 f"{self._folder.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
                 "restore one of them, or remove the folder to start anew"
             )
-        if self._place.rank == 0:
-            forget(self._folder, 0)
         return None
+
+    def forget_after(self, step: int) -> None:
+        """The trail of what the run does again, having gone back to `step`."""
+        if self._place.rank == 0:
+            forget(self._folder, step)
 
     def best(self) -> tuple[str, Record] | None:
         """Name and record of the newest whole checkpoint of those whose validation metric no later one has bettered; None if

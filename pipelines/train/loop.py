@@ -189,6 +189,7 @@ class Loop:
         state = self._strategy.state_dict()
         found = self._checkpoints.restore(state)
         if found is None:
+            self._checkpoints.forget_after(0)
             return
         name, record = found
         order = asdict(self._loader.order)
@@ -197,6 +198,7 @@ class Loop:
                 f"{name} is of dataset {record.dataset_digest[:12]} in order {record.order}; this run has {self._version.digest[:12]} "
                 f"and {order}: a run goes on with the same rows in the same order only; set another train.storage to start anew"
             )
+        self._checkpoints.forget_after(record.step)
         self._strategy.load_state_dict(state)
         self._loader.load_state_dict(record.position)
         self._state = State(**{**record.state, "window": Window(**record.state["window"])})

@@ -23,10 +23,12 @@ def logged_in(environment: Mapping[str, str]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _passing(environment["MLFLOW_TRACKING_URI"], base64.b64encode(login.encode()).decode()))
     thread = Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def browsed(address: str, screenshot: Path, seconds: int = 30) -> str:

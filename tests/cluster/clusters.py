@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -29,8 +30,18 @@ def new_home() -> Iterator[Path]:
     """Not below pytest's own folder, which PostgreSQL's user may not enter."""
     folder = Path(tempfile.mkdtemp(prefix="cluster-test-"))
     folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def plain_environment(home: Path) -> dict[str, str]:
+    """Of a shell that knows of no cluster, and whose relative paths start at `home`."""
+    cluster_s = ("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_", "LOCKSTEP_CLUSTER")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(cluster_s)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**own, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
@@ -39,13 +50,7 @@ def cluster(home: Path, hosts: Mapping[str, Any] | None = None) -> Iterator[dict
 
     Its servers end with the block, and nothing of them is left.
     """
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_", "LOCKSTEP_CLUSTER"))
-    }
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own.update(LOCKSTEP_HOME=str(home), PATH=path, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
+    own = plain_environment(home)
     for name, value in PLANTED.items():
         (home / ".cluster/secrets").mkdir(parents=True, exist_ok=True)
         (home / ".cluster/secrets" / name).write_text(value)
@@ -87,9 +92,17 @@ def mentioning(text: str) -> list[str]:
 def mlflow_client(environment: Mapping[str, str]) -> Iterator[MlflowClient]:
     """With the cluster's login, which MLflow takes from this process's environment."""
     os.environ.update({name: environment[name] for name in _LOGIN})
-    yield MlflowClient(environment["MLFLOW_TRACKING_URI"])
-    for name in _LOGIN:
-        del os.environ[name]
+    try:
+        yield MlflowClient(environment["MLFLOW_TRACKING_URI"])
+    finally:
+        for name in _LOGIN:
+            del os.environ[name]
+
+
+def run_id_of(said: str) -> str:
+    """The MLflow run of a training that printed this."""
+    (run_id,) = re.findall(r"run (\w+) (?:begins|goes on): ", said)
+    return str(run_id)
 
 
 def the_run(client: MlflowClient, name: str, status: str, experiment: str = "digits") -> Run:

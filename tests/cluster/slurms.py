@@ -64,8 +64,12 @@ def slurm(folder: Path, nodes: Sequence[Host]) -> Iterator[dict[str, str]]:
         start("slurmctld", [*nodes[0].enter, "slurmctld", "-D", "-i"])
         for host in nodes:
             start(f"slurmd-{host.name}", [*host.enter, "slurmd", "-D", "-N", host.name])
-        _wait(variables, len(nodes), folder)
-        yield variables
+        try:
+            _wait(variables, len(nodes), folder)
+            yield variables
+        finally:  # a step outlives the daemon that started it
+            subprocess.run(["scancel", "--user=root"], env={**os.environ, **variables}, check=False)
+            _wait(variables, len(nodes), folder)
 
 
 def _wait(variables: dict[str, str], nodes: int, folder: Path) -> None:

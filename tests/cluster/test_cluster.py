@@ -15,17 +15,11 @@ from typing import Any
 
 import pytest
 from browser import BROWSER, browsed, logged_in
-from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, cluster, mlflow_client, new_home, ray_folder, run, the_run
+from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, cluster, ray_folder, run, the_run
 from mlflow import MlflowClient
 from serving import model_server
 
 pytestmark = pytest.mark.timeout(1200)
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    with new_home() as folder:
-        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +42,11 @@ def watched_command_lines() -> Iterator[list[str]]:
 
     thread = Thread(target=look)
     thread.start()
-    yield found
-    stop.set()
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def client(environment: dict[str, str]) -> Iterator[MlflowClient]:
-    with mlflow_client(environment) as client:
-        yield client
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
 
 
 def asked(address: str, environment: dict[str, str]) -> dict[str, Any]:
@@ -80,6 +70,7 @@ def test_everything_answers_on_loopback_alone(environment: dict[str, str], home:
     assert {address for address, pid in listening if int(pid) in ours} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
     for file in (home / ".cluster/secrets").iterdir():
         assert file.stat().st_mode & 0o77 == 0 or file.name in PLANTED
+    assert (home / ".cluster/logs").stat().st_mode & 0o77 == 0
 
 
 def test_whoever_has_no_password_or_token_is_refused(environment: dict[str, str]) -> None:
@@ -179,10 +170,11 @@ def test_p8_the_secrets_are_in_no_log_no_run_and_no_manifest(environment: dict[s
 
 
 def test_what_died_comes_back_with_the_next_start(environment: dict[str, str], home: Path) -> None:
-    leader = json.loads((home / ".cluster/pids/spark-worker-1").read_text())["process"]
-    os.kill(leader, signal.SIGKILL)
+    killed = ["spark-worker-1", "ray-node"]
+    for server in killed:
+        os.kill(json.loads((home / ".cluster/pids" / server).read_text())["process"], signal.SIGKILL)
     said = run([sys.executable, CONTROL, "status"], environment, 1)
-    assert re.findall(r"^(\S+) +down ", said, re.MULTILINE) == ["spark-worker-1"]
+    assert re.findall(r"^(\S+) +down ", said, re.MULTILINE) == killed
     said = run([sys.executable, CONTROL, "up"], environment)
-    assert re.findall(r"^(\S+-\S+|postgres|mlflow) ", said, re.MULTILINE) == ["spark-worker-1"]
+    assert sorted(re.findall(r"^(\S+-\S+|postgres|mlflow) ", said, re.MULTILINE)) == sorted(killed)
     run([sys.executable, CONTROL, "status"], environment)

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import hosts
 import pytest
-from clusters import CONTROL, ROOT, SUBMIT, TRAIN, cluster, mlflow_client, new_home, run
+from clusters import CONTROL, ROOT, SUBMIT, TRAIN, cluster, run, run_id_of
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -40,12 +40,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    with new_home() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
 def network() -> Iterator[dict[str, hosts.Host]]:
     with hosts.hosts(list(dict.fromkeys(RUNS_ON.values()))) as found:
         yield {host.name: host for host in found}
@@ -55,12 +49,6 @@ def network() -> Iterator[dict[str, hosts.Host]]:
 def environment(home: Path, network: dict[str, hosts.Host]) -> Iterator[dict[str, str]]:
     with cluster(home, {server: network[name].described() for server, name in RUNS_ON.items()}) as environment:
         yield environment
-
-
-@pytest.fixture(scope="module")
-def client(environment: dict[str, str]) -> Iterator[MlflowClient]:
-    with mlflow_client(environment) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +85,7 @@ def version_made_by(said: str) -> dict[str, Any]:
 
 def run_of(client: MlflowClient, said: str) -> Run:
     """Of a training, by what it printed."""
-    (run_id,) = re.findall(r"run (\w+) begins", said)
-    return client.get_run(run_id)
+    return client.get_run(run_id_of(said))
 
 
 def losses(run: Run) -> dict[int, float]:

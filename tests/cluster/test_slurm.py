@@ -1,10 +1,8 @@
 """cluster/slurm/train.sbatch on a real Slurm, whose two nodes are hosts with addresses of their own."""
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ import hosts
 import pytest
 import slurms
 from asking import asked
-from clusters import ROOT, new_home, run
+from clusters import ROOT, plain_environment, run, run_id_of
 from loopback import free_port
 from mlflow import MlflowClient
 from sessions import process
@@ -22,12 +20,6 @@ from sessions import process
 MISSING = hosts.missing() or slurms.missing()
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    with new_home() as folder:
-        yield folder
 
 
 @contextmanager
@@ -45,9 +37,7 @@ def tracking_server(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Iterator[dict[str, str]]:
     """What a user of Slurm has, and a dataset version to train on."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own.update(LOCKSTEP_HOME=str(home), PATH=path, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1")
+    own = plain_environment(home)
     (home / "slurm").mkdir()
     with hosts.hosts(["one", "two"]) as nodes, slurms.slurm(home / "slurm", nodes) as variables, tracking_server(home) as address:
         own["MLFLOW_TRACKING_URI"] = address
@@ -80,8 +70,7 @@ def ended(number: str, environment: dict[str, str]) -> dict[str, str]:
 
 
 def status_of(log: Path, environment: dict[str, str]) -> str:
-    (run_id,) = re.findall(r"run (\w+) (?:begins|goes on)", log.read_text())
-    return str(MlflowClient(environment["MLFLOW_TRACKING_URI"]).get_run(run_id).info.status)
+    return str(MlflowClient(environment["MLFLOW_TRACKING_URI"]).get_run(run_id_of(log.read_text())).info.status)
 
 
 def test_it_trains_on_all_nodes_of_the_allocation(environment: dict[str, str], home: Path) -> None:

@@ -284,6 +284,5 @@ def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: 
     for step in (2, 3):
         (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the trail and what makes the checkpoint count
     (tmp_path / "trail/step-000000003.json.draft").touch()
-    found = Checkpoints(Folder(str(tmp_path)), Place(), keep=5).restore({"model": {"w": torch.zeros(3)}})
-    assert found is not None and found[1].step == 1
+    Checkpoints(Folder(str(tmp_path)), Place(), keep=5).forget_after(1)
     assert follow(Folder(str(tmp_path))).losses == {1: 1.0}

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import PORTS, forget_places, kept_places, new_places
+from places import PORTS, SERVERS, forget_places, kept_places, new_places
 
-TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["ip", "netns", "exec", "two"]}
+TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["env", "-i"]}
+NOWHERE = {**TWO, "enter": ["nowhere"]}
 
 
 @pytest.fixture
@@ -24,13 +25,12 @@ def test_without_hosts_all_is_on_loopback(folder: Path) -> None:
 
 
 def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) -> None:
-    (folder / "hosts.json").write_text(json.dumps({"spark-worker-2": TWO}))
+    (folder / "hosts.json").write_text(json.dumps(dict.fromkeys(SERVERS, TWO)))
     places = new_places(folder)
     (folder / "hosts.json").unlink()
     assert kept_places(folder) == places
     assert places.at("worker-2") == f"10.0.0.7:{places.ports['worker-2']}"
-    assert places.host("spark-worker-2").enter == ("ip", "netns", "exec", "two")
-    assert places.host("spark-worker-1").address == "127.0.0.1"
+    assert places.host("spark-worker-2").enter == ("env", "-i")
     places.sockets.rmdir()
     forget_places(places)
     assert kept_places(folder) is None
@@ -39,10 +39,12 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "it has to be JSON as docs/cluster.md shows it"),
-        ("[]", "it has to be JSON as docs/cluster.md shows it"),
-        (json.dumps({"ray-node": {"adress": "10.0.0.7"}}), "unexpected keyword argument 'adress'; it has to be"),
-        (json.dumps({"ray-nodes": TWO}), "no server is called ray-nodes; there are mlflow, postgres, ray-head, ray-node"),
+        ("{", "Invalid JSON"),
+        ("[]", "Input should be an object"),
+        (json.dumps({"ray-node": {**TWO, "adress": "10.0.0.7"}}), "ray-node.adress: Unexpected keyword argument"),
+        (json.dumps({"ray-node": {**TWO, "enter": "env -i"}}), "ray-node.enter: Input should be a valid tuple"),
+        (json.dumps({"ray-node": TWO}), "has to name every server, and has ray-node; there are mlflow, postgres, ray-head, ray-node"),
+        (json.dumps(dict.fromkeys(SERVERS, NOWHERE)), "nowhere is not here"),
     ],
 )
 def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text: str, said: str) -> None:
