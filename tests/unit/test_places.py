@@ -42,7 +42,7 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
         ("{", "Invalid JSON"),
         ("[]", "Input should be an object"),
         (json.dumps({"ray-node": {**TWO, "adress": "10.0.0.7"}}), "ray-node.adress: Unexpected keyword argument"),
-        (json.dumps({"ray-node": {**TWO, "enter": "env -i"}}), "ray-node.enter: Input should be a valid tuple"),
+        (json.dumps({"ray-node": {**TWO, "enter": "env -i"}}), "ray-node.enter: Input should be a valid array"),
         (json.dumps({"ray-node": TWO}), "has to name every server, and has ray-node; there are mlflow, postgres, ray-head, ray-node"),
         (json.dumps(dict.fromkeys(SERVERS, NOWHERE)), "nowhere is not here"),
     ],
