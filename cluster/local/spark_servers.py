@@ -47,6 +47,7 @@ def write_conf(places: Places) -> None:
         "spark.master.rest.enabled": "false",
         "spark.ui.killEnabled": "false",
         "spark.worker.cleanup.enabled": "true",
+        "spark.worker.timeout": "5",  # looked at as often: a host that is gone is noticed within 10 s
     }
     for name in ("spark", "spark-servers"):
         lines = [f"{key} {value}\n" for key, value in settings.items()]

@@ -1,5 +1,6 @@
 """Spark's errors about data and queries as ours: what failed, where, and what to do, without Java's stack."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from itertools import dropwhile
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from pipelines import errors
 from pipelines.config.source import Source
@@ -48,7 +50,9 @@ def source_errors(source: Source) -> Iterator[None]:
         if ours := _ours(messages):
             raise ours from error
         if any("No space left on device" in message for message in messages):
-            raise DatasetError("no space left on the disk that Spark shuffles on; point spark.local.dir to a larger one") from error
+            raise DatasetError(
+                f"no space left on {_shuffle_folder()}, where Spark shuffles; point spark.local.dir to a larger disk"
+            ) from error
         if any(death in message for message in messages for death in _DEATHS):
             raise DatasetError(
                 "a process of Spark died each time it came to the same rows: killed, or out of memory; "
@@ -60,6 +64,11 @@ def source_errors(source: Source) -> Iterator[None]:
         if condition.startswith(_QUERY):
             raise SourceError(f"source.query or source.expect: {_told(messages)}{_place(messages[0])}") from error
         raise
+
+
+def _shuffle_folder() -> str:
+    spark = SparkSession.getActiveSession()
+    return os.environ.get("SPARK_LOCAL_DIRS") or (spark.sparkContext.getConf().get("spark.local.dir") if spark else None) or "/tmp"
 
 
 @contextmanager

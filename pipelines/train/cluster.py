@@ -50,7 +50,7 @@ def cluster(settings: Train) -> Iterator[None]:
         ray.init(
             "local",
             num_cpus=cpus,
-            include_dashboard=True,  # it tells Ray Train who is alive; without it each run ends 12 s later, with a traceback
+            include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             logging_config=quiet,
             runtime_env={"env_vars": WORKERS_ENVIRONMENT},

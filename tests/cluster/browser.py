@@ -12,7 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import pytest
+from mlflow.entities import Run
+
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or ""
+PICTURE = Path(__file__).parents[2] / "build/run.png"
 _QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -29,6 +33,21 @@ def logged_in(environment: Mapping[str, str]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def assert_browsed(run: Run, environment: Mapping[str, str]) -> None:
+    """MLflow's page of a digits' run shows its metrics, lineage and end; its picture stays in `PICTURE`.
+
+    Skips the test where there is no Chromium.
+    """
+    if not BROWSER:
+        pytest.skip("no Chromium is here; Debian, Ubuntu: sudo apt-get install chromium")
+    PICTURE.parent.mkdir(exist_ok=True)
+    with logged_in(environment) as address:
+        page = browsed(f"{address}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}", PICTURE)
+    for told in ("test/accuracy", "dataset.digest", run.data.tags["dataset.digest"], "ray.submission_id", "Finished"):
+        assert told in page, f"{told}: see {PICTURE}"
+    assert PICTURE.stat().st_size > 20_000
 
 
 def browsed(address: str, screenshot: Path, seconds: int = 30) -> str:

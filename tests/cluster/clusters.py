@@ -13,13 +13,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from servers import NODE_CPUS
+from serving import model_server
 
 ROOT = Path(__file__).parents[2]
 CONTROL, SUBMIT = "cluster/local/control.py", "cluster/submit.py"
-PLANTED = {name: f"planted{secrets.token_hex(12)}" for name in ("mlflow-password", "mlflow-database-password", "spark-secret", "ray-token")}
+PLANTED = {
+    name: f"planted{secrets.token_hex(12)}"
+    for name in ("mlflow-password", "mlflow-database-password", "postgres-password", "spark-secret", "ray-token")
+}
 TRAIN = ["--", "python", "jobs/train.py", "conf/digits.yaml", "--train.cpus_per_worker", str(NODE_CPUS)]
 """A worker takes all of a node."""
 _LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -99,6 +104,12 @@ def mlflow_client(environment: Mapping[str, str]) -> Iterator[MlflowClient]:
             del os.environ[name]
 
 
+def ray_says(what: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """JSON from the page `what` of Ray's dashboard, as its user asks it."""
+    login = {"Authorization": f"Bearer {Path(environment['RAY_AUTH_TOKEN_PATH']).read_text()}"}
+    return dict(requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/{what}", headers=login, timeout=30).json())
+
+
 def run_id_of(said: str) -> str:
     """The MLflow run of a training that printed this."""
     (run_id,) = re.findall(r"run (\w+) (?:begins|goes on): ", said)
@@ -111,3 +122,15 @@ def the_run(client: MlflowClient, name: str, status: str, experiment: str = "dig
     assert found
     (one,) = client.search_runs([found.experiment_id], f"run_name = '{name}' AND status = '{status}'")
     return one
+
+
+def assert_served(training: Run, environment: Mapping[str, str], folder: Path) -> None:
+    """A digits' model, as the server's artifacts have it, answers its own example; `folder` is where it is served from."""
+    (output,) = training.outputs.model_outputs
+    login = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
+    example = folder / "example"
+    artifacts = ["--artifact-uri", f"models:/{output.model_id}", "--dst-path", str(example)]
+    run(["mlflow", "artifacts", "download", *artifacts], dict(environment))
+    with model_server(f"models:/{output.model_id}", folder, login) as ask:
+        (row,) = ask(json.loads((example / "serving_input_example.json").read_text()))["predictions"]
+    assert row["refused"] is None and row["prediction"] in set("0123456789")

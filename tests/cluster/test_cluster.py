@@ -11,26 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pytest
-from browser import BROWSER, browsed, logged_in
-from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, cluster, ray_folder, run, the_run
+from browser import assert_browsed
+from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_folder, ray_says, run, the_run
 from mlflow import MlflowClient
-from serving import model_server
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def environment(home: Path) -> Iterator[dict[str, str]]:
-    with cluster(home) as environment:
-        yield environment
-
-
-@contextmanager
-def watched_command_lines() -> Iterator[list[str]]:
-    """Command lines that hold a planted secret at any moment meanwhile."""
+def leaks() -> Iterator[list[str]]:
+    """Command lines that hold a planted secret at any moment of these tests, the cluster's start among them."""
     found, stop = [], Event()
 
     def look() -> None:
@@ -49,12 +41,10 @@ def watched_command_lines() -> Iterator[list[str]]:
         thread.join()
 
 
-def asked(address: str, environment: dict[str, str]) -> dict[str, Any]:
-    """JSON from one of Ray's or Spark's servers, as its user asks it."""
-    import requests
-
-    token = Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text()
-    return dict(requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=30).json())
+@pytest.fixture(scope="module")
+def environment(home: Path, leaks: list[str]) -> Iterator[dict[str, str]]:
+    with cluster(home) as environment:
+        yield environment
 
 
 def test_everything_answers_on_loopback_alone(environment: dict[str, str], home: Path) -> None:
@@ -67,7 +57,7 @@ def test_everything_answers_on_loopback_alone(environment: dict[str, str], home:
     leaders = [json.loads(file.read_text())["process"] for file in (home / ".cluster/pids").iterdir()]
     ours = {pid for leader in leaders for pid in [*of_session(leader), *(child.pid for child in started_by(leader))]}
     listening = re.findall(r"LISTEN +\d+ +\d+ +(\S+):\d+ .*?pid=(\d+)", run(["ss", "-ltnp"], environment))
-    assert {address for address, pid in listening if int(pid) in ours} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
+    assert {address for address, pid in listening if int(pid) in ours} == {"127.0.0.1", "[::ffff:127.0.0.1]"}
     for file in (home / ".cluster/secrets").iterdir():
         assert file.stat().st_mode & 0o77 == 0 or file.name in PLANTED
     assert (home / ".cluster/logs").stat().st_mode & 0o77 == 0
@@ -85,45 +75,25 @@ def test_whoever_has_no_password_or_token_is_refused(environment: dict[str, str]
 
 
 def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
-    with watched_command_lines() as leaks:
-        run(["spark-submit", "jobs/etl.py", "conf/digits.yaml"], environment)
-        run([sys.executable, SUBMIT, "--name", "whole", *TRAIN, "--train.epochs", "2"], environment)
-    assert leaks == []
+    run(["spark-submit", "jobs/etl.py", "conf/digits.yaml"], environment)
+    run(["ray", "job", "submit", "--submission-id", "whole", "--working-dir", ".", *TRAIN, "--train.epochs", "2"], environment)
     etl, training = the_run(client, "digits-etl", "FINISHED"), the_run(client, "digits", "FINISHED")
     application = etl.data.tags["spark.application_id"]
     for worker in ("spark-worker-1", "spark-worker-2"):
         assert f"executor {application}/" in (home / f".cluster/logs/{worker}.log").read_text()
     assert training.data.tags["spark.application_id"] == application
     assert training.data.tags["ray.submission_id"] == "whole"
-    assert len(training.data.tags["git.commit"]) == 40
     assert "test/accuracy" in training.data.metrics
-    actors = asked(f"{environment['RAY_API_SERVER_ADDRESS']}/api/v0/actors?detail=1&limit=1000", environment)["data"]["result"]["result"]
+    actors = ray_says("api/v0/actors?detail=1&limit=1000", environment)["data"]["result"]["result"]
     assert len({actor["node_id"] for actor in actors if actor["class_name"] == "RayTrainWorker"}) == 2
 
 
-def test_the_run_is_browsed_in_mlflow_s_pages(environment: dict[str, str], client: MlflowClient, tmp_path: Path) -> None:
-    if not BROWSER:
-        pytest.skip("no Chromium is here; Debian, Ubuntu: sudo apt-get install chromium")
-    training = the_run(client, "digits", "FINISHED")
-    picture = tmp_path / "run.png"
-    with logged_in(environment) as address:
-        page = browsed(f"{address}/#/experiments/{training.info.experiment_id}/runs/{training.info.run_id}", picture)
-    for told in ("test/accuracy", "dataset.digest", training.data.tags["dataset.digest"], "ray.submission_id", "Finished"):
-        assert told in page, f"{told}: see {picture}"
-    assert picture.stat().st_size > 20_000
+def test_the_run_is_browsed_in_mlflow_s_pages(environment: dict[str, str], client: MlflowClient) -> None:
+    assert_browsed(the_run(client, "digits", "FINISHED"), environment)
 
 
-def test_the_model_is_served_from_the_server_s_artifacts(
-    environment: dict[str, str], client: MlflowClient, home: Path, tmp_path: Path
-) -> None:
-    training = the_run(client, "digits", "FINISHED")
-    (output,) = training.outputs.model_outputs
-    login = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
-    example = tmp_path / "example"
-    run(["mlflow", "artifacts", "download", "--artifact-uri", f"models:/{output.model_id}", "--dst-path", str(example)], environment)
-    with model_server(f"models:/{output.model_id}", tmp_path, login) as ask:
-        (row,) = ask(json.loads((example / "serving_input_example.json").read_text()))["predictions"]
-    assert row["refused"] is None and row["prediction"] in set("0123456789")
+def test_the_model_is_served_from_the_server_s_artifacts(environment: dict[str, str], client: MlflowClient, tmp_path: Path) -> None:
+    assert_served(the_run(client, "digits", "FINISHED"), environment, tmp_path)
 
 
 def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
@@ -133,24 +103,40 @@ def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
     assert "`ray job list` shows the jobs it has" in said
 
 
-def test_a_stopped_job_is_killed_and_goes_on_with_the_same_command(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
+@contextmanager
+def submitted(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that shows a training, from the first epoch that it tells of."""
+    with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output) as job:
+        while "epoch " not in log.read_text():
+            assert job.poll() is None, log.read_text()
+            time.sleep(0.5)
+        yield job
+
+
+def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_the_same_command(
+    environment: dict[str, str], client: MlflowClient, home: Path
+) -> None:
     for name, said in (("first", "begins"), ("second", "goes on")):
         command = [sys.executable, SUBMIT, "--name", name, *TRAIN, "--train.epochs", "999", "--train.checkpoint.every_steps", "50"]
         log = home / f"{name}.log"
-        with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output) as job:
-            while "epoch " not in log.read_text():
-                assert job.poll() is None, log.read_text()
-                time.sleep(0.5)
+        with submitted(command, environment, log) as job:
+            job.send_signal(signal.SIGHUP)
+            assert job.wait() == -signal.SIGHUP
+        with submitted([sys.executable, SUBMIT, "--follow", name], environment, log) as job:
             run(["ray", "job", "stop", name], environment)
             assert job.wait() == 128 + signal.SIGTERM
         stopped = the_run(client, "digits", "KILLED")
         assert f"run {stopped.info.run_id} {said}" in log.read_text()
         assert "which is saved: the same command goes on from there" in log.read_text()
         assert stopped.data.tags["ray.submission_id"] == name
+        assert re.fullmatch("[0-9a-f]{40}(-dirty)?", stopped.data.tags["git.commit"])
 
 
-def test_p8_the_secrets_are_in_no_log_no_run_and_no_manifest(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
+def test_p8_the_secrets_are_in_no_command_line_no_log_no_run_and_no_manifest(
+    environment: dict[str, str], client: MlflowClient, home: Path, leaks: list[str]
+) -> None:
     """After all of the above."""
+    assert leaks == []
     experiment = client.get_experiment_by_name("digits")
     assert experiment
     runs = client.search_runs([experiment.experiment_id])

@@ -12,7 +12,8 @@ from typing import IO, Any
 
 import hosts
 import pytest
-from clusters import CONTROL, ROOT, SUBMIT, TRAIN, cluster, run, run_id_of
+from browser import assert_browsed
+from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_says, run, run_id_of
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -58,12 +59,12 @@ def digits(environment: dict[str, str], network: dict[str, hosts.Host]) -> None:
 
 
 @contextmanager
-def started(command: list[str], environment: dict[str, str], log: Path) -> Iterator[IO[str]]:
+def started(command: list[str], environment: dict[str, str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
     """A command that has to succeed by the end of the block, and what it prints."""
     with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output) as job:
         try:
             with log.open() as printed:
-                yield printed
+                yield job, printed
             assert job.wait() == 0, log.read_text()[-4000:]
         finally:
             job.kill()
@@ -88,6 +89,12 @@ def run_of(client: MlflowClient, said: str) -> Run:
     return client.get_run(run_id_of(said))
 
 
+def alive(environment: dict[str, str]) -> list[str]:
+    """Ray's nodes."""
+    told = ray_says("nodes?view=summary", environment)
+    return [node["raylet"]["nodeName"] for node in told["data"]["summary"] if node["raylet"]["state"] == "ALIVE"]
+
+
 def losses(run: Run) -> dict[int, float]:
     """Of every step that counts, as the run's own folder has them."""
     found = follow(Folder(run.data.tags[FOLDER])).losses
@@ -108,15 +115,17 @@ def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
     conf.write_text((ROOT / "conf/linear.yaml").read_text().replace("range(1000000)", f"range({ROWS})"))
     etl = [*network["head"].enter, "spark-submit", "jobs/etl.py", str(conf), "--dataset.path"]
     whole = version_made_by(run([*etl, str(home / "whole")], environment))
-    with started([*etl, str(home / "cut")], environment, home / "etl.log") as printed:
+    with started([*etl, str(home / "cut")], environment, home / "etl.log") as (job, printed):
         wait_for("spark  ", printed)
         time.sleep(5)
         with network["two"].cut_off():
             time.sleep(CUT_SECONDS)
+            assert job.poll() is None, "the ETL was over before its host was back"
     cut = version_made_by((home / "etl.log").read_text())
     assert cut["digest"] == whole["digest"]
     application = client.get_run(cut["run_id"]).data.tags["spark.application_id"]
     assert f"executor {application}/" in (home / ".cluster/logs/spark-worker-2.log").read_text()
+    assert "because we got no heartbeat" in (home / ".cluster/logs/spark-master.log").read_text()
 
 
 def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
@@ -124,14 +133,26 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
 ) -> None:
     train = [*network["head"].enter, sys.executable, SUBMIT, *TRAIN, *EXACT]
     whole = run_of(client, run(train, environment))
-    with started(train, environment, home / "cut.log") as printed:
+    with started(train, environment, home / "cut.log") as (job, printed):
         wait_for("epoch ", printed)
         with network["two"].cut_off():
-            time.sleep(CUT_SECONDS)
+            back = time.monotonic() + CUT_SECONDS
+            while "ray-node" in alive(environment):
+                assert time.monotonic() < back, "Ray has not noticed that a host was gone"
+                time.sleep(0.2)
+            print(f"Ray gave the node up after {CUT_SECONDS - (back - time.monotonic()):.1f} s")
+            time.sleep(back - time.monotonic())
+            assert job.poll() is None, "the training was over before its host was back"
     cut = run_of(client, (home / "cut.log").read_text())
-    assert "is started again" in (home / ".cluster/logs/ray-node.log").read_text(), "Ray has not noticed that a host was gone"
+    assert "is started again" in (home / ".cluster/logs/ray-node.log").read_text()
     assert losses(cut) == losses(whole)
     assert cut.data.tags["model.digest"] == whole.data.tags["model.digest"]
+
+
+def test_the_run_is_browsed_and_its_model_served(environment: dict[str, str], client: MlflowClient, home: Path, tmp_path: Path) -> None:
+    training = run_of(client, (home / "cut.log").read_text())
+    assert_served(training, environment, tmp_path)
+    assert_browsed(training, environment)
 
 
 def test_two_hosts_and_one_have_the_same_losses(

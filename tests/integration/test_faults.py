@@ -1,5 +1,6 @@
 """What Spark says of a query is told in a line, with what to do."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_a_process_of_spark_that_always_dies_is_told_in_a_line(spark: SparkSessi
 
     with pytest.raises(DatasetError, match="a process of Spark died each time"), source_errors(source(t={"format": "text", "path": "x"})):
         spark.range(1).mapInArrow(dies, "id bigint").collect()
+
+
+def test_a_full_disk_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fills(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/scratch")
+    with pytest.raises(DatasetError, match=r"^no space left on /scratch, where"), source_errors(source(t={"format": "text", "path": "x"})):
+        spark.range(1).mapInArrow(fills, "id bigint").collect()
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")])

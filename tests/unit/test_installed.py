@@ -1,14 +1,19 @@
-"""Machines that disagree are told apart before any work, in one line."""
+"""Machines that disagree are told apart before any work, in one line, and exit code 7."""
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipelines.config.train import Train
 from pipelines.errors import MismatchError
+from pipelines.etl.executors import check_executors
 from pipelines.installed import disagreement, installed
+from pipelines.train.cluster import cluster
 from pipelines.train.worker import PACKAGES, check_installed
 
 
@@ -39,3 +44,38 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
     other: Any = Given({**here.installed, "torch": "1.0"})
     with pytest.raises(MismatchError, match=r"torch 1\.0 here and .* there; give both one image"):
         check_installed(other)
+
+
+def session(has_pipelines: bool = True, **other: str) -> Any:
+    """What `check_executors` asks of Spark: one executor, which answers as this process does but for `other`."""
+
+    def told(tell: Callable[[Iterable[int]], Iterator[Any]]) -> Any:
+        answers = [("there", {**found, **other}, has and has_pipelines) for _, found, has in tell([0])]
+        return SimpleNamespace(collect=lambda: answers)
+
+    rows = SimpleNamespace(mapPartitions=told)
+    return SimpleNamespace(sparkContext=SimpleNamespace(master="spark://there:7077", defaultParallelism=1, parallelize=lambda *_: rows))
+
+
+@pytest.mark.parametrize(
+    ("spark", "said"),
+    [
+        (session(numpy="1.0"), r"executor there has other versions than the driver: numpy .* here and 1\.0 there"),
+        (session(has_pipelines=False), r"executor there does not find the package pipelines; send an environment with"),
+    ],
+)
+def test_an_executor_that_differs_is_refused(spark: Any, said: str) -> None:
+    check_executors(session())
+    with pytest.raises(MismatchError, match=said):
+        check_executors(spark)
+
+
+def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(*_: object, **__: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.0.0")
+
+    monkeypatch.setenv("RAY_ADDRESS", "there:6379")
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(MismatchError, match=r"Ray: 2\.0\.0; run the driver in the cluster's own image$") as caught, cluster(Train()):
+        pass
+    assert caught.value.exit_code == 7

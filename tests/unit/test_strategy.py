@@ -1,6 +1,7 @@
 """Strategies: the gradient is that of the whole global batch, whoever computed which rows of it."""
 
 from copy import deepcopy
+from shutil import which
 from typing import Any
 
 import pytest
@@ -181,6 +182,14 @@ def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
     state, names = strategy.state_dict(), set(task().model().state_dict())
     assert set(state["model"]) == names
     assert set(state["optimizer"]["state"]) == names
+
+
+@pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
+def test_a_compiled_step_is_the_plain_one() -> None:
+    plain, compiled = (strategy_of(train(compile=wanted), task(), Place()) for wanted in (False, True))
+    sums = [strategy.step(rows(), 0, 0.1, NO_VOTES) for strategy in (plain, compiled)]
+    torch.testing.assert_close(*sums)
+    assert_same(dict(compiled.model.state_dict()), dict(plain.model.state_dict()), tolerance=1e-5)
 
 
 def test_a_state_moves_to_another_strategy() -> None:

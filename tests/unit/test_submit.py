@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -63,3 +64,14 @@ def test_the_commit_of_the_code_goes_along(tmp_path: Path, monkeypatch: pytest.M
     for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=first"]):
         subprocess.run([*git, *command], check=True)
     assert re.fullmatch(r"[0-9a-f]{40}", submit.git_commit(str(tmp_path)))
+
+
+def test_an_upload_is_code_alone(tmp_path: Path) -> None:
+    from ray._private.runtime_env.packaging import create_package
+
+    create_package(str(ROOT), tmp_path / "upload.zip", include_gitignore=True)
+    with ZipFile(tmp_path / "upload.zip") as upload:
+        names = upload.namelist()
+    assert {name.split("/")[0] for name in names if "/" in name} >= {"pipelines", "jobs", "conf"}
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", "cluster/", ".venv/", "data/"))]
+    assert (tmp_path / "upload.zip").stat().st_size < 1_000_000

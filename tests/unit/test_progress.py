@@ -1,0 +1,45 @@
+"""What a person sees meanwhile: a bar on a terminal, a line every few seconds elsewhere."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from pipelines.train import progress
+from pipelines.train.progress import Progress
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def point(step: int, **metrics: float) -> dict[str, Any]:
+    shown = {"train/loss": 0.5, "train/step_seconds": 0.5, "train/rows_per_second": 1234.5}
+    return {"step": step, "steps": 400, "epochs": 2, "metrics": {**shown, **metrics}}
+
+
+def test_a_terminal_has_a_bar_with_rate_and_time_left() -> None:
+    seen = Terminal()
+    shown = Progress(seen)
+    shown.show(None)
+    shown.show(point(0))
+    assert seen.getvalue() == ""
+    shown.show(point(100))
+    assert seen.getvalue() == f"\r\x1b[K{'█' * 6}{'░' * 18}  step 100 of 400  loss 0.5  1,234 rows/s  2:30 left"
+    shown.show(point(200, **{"validation/epoch": 1.0, "validation/auc": 0.9}))
+    assert "\r\x1b[Kepoch 1 of 2: validation auc 0.9\n" in seen.getvalue()
+
+
+def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    seen = StringIO()
+    shown = Progress(seen)
+    for seconds in (0.0, 1.0, 4.9, 5.0):
+        now[0] = 100.0 + seconds
+        shown.show(point(int(100 + seconds)))
+    assert seen.getvalue().splitlines() == [
+        f"step {step} of 400  loss 0.5  1,234 rows/s  {left} left" for step, left in ((100, "2:30"), (105, "2:28"))
+    ]
+    assert "\x1b" not in seen.getvalue()
