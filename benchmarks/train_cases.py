@@ -47,13 +47,13 @@ CASES = {
         1,
         (1, 28, 28),
         "uint8",
-        104_000,
+        330_000,
         128,
-        300,
         500,
+        1_500,
     ),
     "MLP 4 x 1,024 on 100 columns": Case(
-        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 104_000, 512, 60, 140
+        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 420_000, 512, 200, 600
     ),
 }
 

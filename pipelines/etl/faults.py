@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import errors
 from pipelines.config.source import Source
-from pipelines.errors import DatasetError, SourceError
+from pipelines.errors import DatasetError, MismatchError, SourceError
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -97,6 +97,11 @@ def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
         raise _of_table(name, error) from error
     except (PySparkException, Py4JJavaError) as error:
         messages = _messages(error)
+        if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
+            raise MismatchError(
+                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; unpack their "
+                "archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
+            ) from error
         raise _of_table(name, _ours(messages) or SourceError(f"{path} cannot be read: {_told(messages)}")) from error
 
 

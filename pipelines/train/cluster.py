@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
@@ -46,6 +47,7 @@ def cluster(settings: Train) -> Iterator[None]:
                 raise
             raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
     else:
+        ray_constants.ENABLE_RAY_CLUSTER = False  # it listens on loopback then, and else to the whole network
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
         ray.init(
             "local",

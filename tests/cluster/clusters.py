@@ -72,8 +72,8 @@ def cluster(home: Path, hosts: Mapping[str, Any] | None = None) -> Iterator[dict
     assert not sockets.exists()
 
 
-def run(command: list[str], environment: Mapping[str, str], code: int = 0) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def run(command: list[str], environment: Mapping[str, str], code: int = 0, folder: Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
     return done.stdout
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import cluster, run
+from clusters import ROOT, cluster, run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -18,10 +18,13 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
 def test_executors_run_in_the_environment_that_is_sent_along(environment: dict[str, str], home: Path) -> None:
     archive = home / "environment.tar.gz"
     run(["cluster/pack.sh", str(archive), "scikit-learn"], {name: value for name, value in environment.items() if name != "PYTHONPATH"})
-    python = {"PYSPARK_DRIVER_PYTHON": "python", "PYSPARK_PYTHON": "./environment/bin/python"}
-    said = run(["spark-submit", "--archives", f"{archive}#environment", "jobs/etl.py", "conf/digits.yaml"], {**environment, **python})
-    assert "train 1,246, validation 269, test 282" in said
+    submit = ["spark-submit", "--archives", f"{archive}#environment", str(ROOT / "jobs/etl.py"), str(ROOT / "conf/digits.yaml")]
+    python = {**environment, "PYSPARK_DRIVER_PYTHON": "python", "PYSPARK_PYTHON": "./environment/bin/python"}
+    assert "./environment/bin/python is the executors' Python, and not on this machine" in run(submit, python, 7, home)
+    (home / "environment").mkdir()
+    run(["tar", "-xf", str(archive), "-C", str(home / "environment")], environment)
+    assert "train 1,246, validation 269, test 282" in run(submit, python, folder=home)
     unpacked = [folder for number in (1, 2) for folder in (home / f".cluster/spark/worker-{number}").glob("app-*/*/environment")]
-    assert len(unpacked) == 2
+    assert len(unpacked) == 4, "two executors of two jobs"
     for folder in unpacked:  # with the package itself, which on one machine executors find at the driver's place as well
         assert str(folder) in run([str(folder / "bin/python"), "-I", "-c", "import pipelines; print(pipelines.__file__)"], environment)

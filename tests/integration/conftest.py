@@ -41,7 +41,7 @@ def ray_cluster() -> Iterator[None]:
     ray.init(
         "local",
         num_cpus=4,
-        include_dashboard=True,  # as in pipelines.train.cluster
+        include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
         _temp_dir=str(folder),
         _system_config={"worker_niceness": 0},

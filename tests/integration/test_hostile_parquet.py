@@ -16,6 +16,9 @@ from pipelines.errors import SourceError
 from pipelines.etl.faults import source_errors
 from pipelines.etl.sources import read_tables
 
+ZERO_BITS = "ARROW-GH-43605.parquet"
+"""Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it."""
+
 
 def read_parquet(spark: SparkSession, name: str, path: Path, **options: Any) -> pa.Table:
     table = {"format": "parquet", "path": str(path), "options": options}
@@ -30,14 +33,18 @@ def test_corrupt_parquet_is_refused_by_name(spark: SparkSession) -> None:
     damaged = ["datapage_v1-corrupt-checksum", "rle-dict-uncompressed-corrupt-checksum", "nation.dict-malformed", "large_string_map.brotli"]
     paths = [*sorted((folder / "bad_data").iterdir()), *[folder / "data" / f"{name}.parquet" for name in damaged]]
     for path in paths:
-        # Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it.
-        if path.name == "ARROW-GH-43605.parquet":
+        if path.name == ZERO_BITS:
             continue
         with pytest.raises(SourceError, match=f"^source.tables.t: .*{path.name}") as caught:
             read_parquet(spark, "t", path)
         assert len(str(caught.value)) < 600
         assert "\n" not in str(caught.value)
     assert len(paths) == 12
+
+
+def test_a_dictionary_of_one_entry_is_read_as_arrow_reads_it(spark: SparkSession) -> None:
+    path = raw("hostile", "parquet-testing", "bad_data", ZERO_BITS)
+    assert read_parquet(spark, "t", path)["min_fl"].to_pylist() == pq.ParquetFile(path).read()["min_fl"].to_pylist()
 
 
 def test_a_small_file_cannot_take_gigabytes(spark: SparkSession) -> None:
