@@ -2,6 +2,7 @@
 # An environment to send along with a Spark job, for executors whose machines have none.   pack.sh [FILE.tar.gz [PACKAGE …]]
 #
 #   cluster/pack.sh environment.tar.gz
+#   mkdir environment && tar -xf environment.tar.gz -C environment
 #   PYSPARK_DRIVER_PYTHON=python PYSPARK_PYTHON=./environment/bin/python \
 #     spark-submit --archives 'environment.tar.gz#environment' jobs/etl.py conf/adult.yaml
 #

@@ -47,7 +47,10 @@ def write_conf(places: Places) -> None:
         "spark.master.rest.enabled": "false",
         "spark.ui.killEnabled": "false",
         "spark.worker.cleanup.enabled": "true",
-        "spark.worker.timeout": "5",  # looked at as often: a host that is gone is noticed within 10 s
+        # Seconds, looked at as often: a host that is gone is given up within 10 s, by default within two minutes. It may come
+        # back for a quarter of an hour, as by default: after so many timeouts the master does not know it any more.
+        "spark.worker.timeout": "5",
+        "spark.dead.worker.persistence": "191",
     }
     for name in ("spark", "spark-servers"):
         lines = [f"{key} {value}\n" for key, value in settings.items()]

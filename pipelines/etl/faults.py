@@ -51,7 +51,8 @@ def source_errors(source: Source) -> Iterator[None]:
             raise ours from error
         if any("No space left on device" in message for message in messages):
             raise DatasetError(
-                f"no space left on {_shuffle_folder()}, where Spark shuffles; point spark.local.dir to a larger disk"
+                f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
+                "a cluster that of its workers"
             ) from error
         if any(death in message for message in messages for death in _DEATHS):
             raise DatasetError(
@@ -68,6 +69,8 @@ def source_errors(source: Source) -> Iterator[None]:
 
 def _shuffle_folder() -> str:
     spark = SparkSession.getActiveSession()
+    if spark and not str(spark.sparkContext.master).startswith("local"):
+        return "an executor's disk"  # which its worker chose
     return os.environ.get("SPARK_LOCAL_DIRS") or (spark.sparkContext.getConf().get("spark.local.dir") if spark else None) or "/tmp"
 
 
@@ -99,8 +102,8 @@ def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
         messages = _messages(error)
         if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
             raise MismatchError(
-                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; unpack their "
-                "archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
+                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; correct "
+                "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
         raise _of_table(name, _ours(messages) or SourceError(f"{path} cannot be read: {_told(messages)}")) from error
 

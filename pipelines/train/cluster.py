@@ -47,21 +47,32 @@ def cluster(settings: Train) -> Iterator[None]:
                 raise
             raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
     else:
-        ray_constants.ENABLE_RAY_CLUSTER = False  # it listens on loopback then, and else to the whole network
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
-        ray.init(
-            "local",
-            num_cpus=cpus,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_config=quiet,
-            runtime_env={"env_vars": WORKERS_ENVIRONMENT},
-            _system_config={"worker_niceness": WORKER_NICENESS},
-        )
+        with _on_loopback():
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                logging_config=quiet,
+                runtime_env={"env_vars": WORKERS_ENVIRONMENT},
+                _system_config={"worker_niceness": WORKER_NICENESS},
+            )
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Has Ray listen to this machine alone instead of its whole network: what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does when
+    Ray is imported, which it is already."""
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def job_tags() -> dict[str, str]:

@@ -25,8 +25,8 @@ _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class _Trainer(TorchTrainer):
-    """Without two actors that Ray Train has beside every group: one deals out Ray Data's datasets, the other frees the
-    machines of a trainer whose driver lives on. Idle, they take a fiftieth of a core, and ask the dashboard who is alive."""
+    """Without two actors that idle at a fiftieth of a core: one deals out Ray Data's datasets; the other frees the machines
+    of a controller that died before its driver, and asks the dashboard for that, which our own Ray does not have."""
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it

@@ -118,14 +118,15 @@ def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
     with started([*etl, str(home / "cut")], environment, home / "etl.log") as (job, printed):
         wait_for("spark  ", printed)
         time.sleep(5)
+        assert job.poll() is None, "the ETL was over before its host was cut off; raise ROWS"
         with network["two"].cut_off():
             time.sleep(CUT_SECONDS)
-            assert job.poll() is None, "the ETL was over before its host was back"
     cut = version_made_by((home / "etl.log").read_text())
     assert cut["digest"] == whole["digest"]
     application = client.get_run(cut["run_id"]).data.tags["spark.application_id"]
     assert f"executor {application}/" in (home / ".cluster/logs/spark-worker-2.log").read_text()
-    assert "because we got no heartbeat" in (home / ".cluster/logs/spark-master.log").read_text()
+    gone = rf"Removing worker-\S+-{re.escape(network['two'].address)}-\d+ because we got no heartbeat"
+    assert re.search(gone, (home / ".cluster/logs/spark-master.log").read_text())
 
 
 def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
@@ -140,8 +141,9 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
             while "ray-node" in alive(environment):
                 assert time.monotonic() < back, "Ray has not noticed that a host was gone"
                 time.sleep(0.2)
-            print(f"Ray gave the node up after {CUT_SECONDS - (back - time.monotonic()):.1f} s")
-            time.sleep(back - time.monotonic())
+            gone_seconds = CUT_SECONDS - (back - time.monotonic())
+            assert gone_seconds < 20, f"Ray gave the node up after {gone_seconds:.1f} s; docs/cluster.md says 10"
+            time.sleep(max(0.0, back - time.monotonic()))
             assert job.poll() is None, "the training was over before its host was back"
     cut = run_of(client, (home / "cut.log").read_text())
     assert "is started again" in (home / ".cluster/logs/ray-node.log").read_text()

@@ -62,6 +62,8 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
             assert (ROOT / "cluster/submit.py").exists()
         case [".", ".cluster/cluster.env"]:
             assert ".cluster" in (ROOT / "cluster/local/control.py").read_text()
+        case ["mkdir", "environment", "&&", "tar", "-xf", "environment.tar.gz", "-C", "environment"]:
+            assert "mkdir environment && tar -xf environment.tar.gz -C environment" in (ROOT / "cluster/pack.sh").read_text()
         case ["cluster/pack.sh", _]:
             assert os.access(ROOT / "cluster/pack.sh", os.X_OK)
         case ["spark-submit" | "python", *job] | ["ray", "job", "submit", "--working-dir", ".", "--", "python", *job]:
