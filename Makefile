@@ -39,7 +39,7 @@ cluster-status: $(server) ## which of them answer, and where
 cluster-down: $(server) ## stop jobs, then the servers; data and logs stay
 	@python cluster/local/control.py down
 
-test-cluster: java $(server) ## what a user does on such a cluster, on one host, on five, and on Slurm: 20 minutes
+test-cluster: java $(server) ## what a user does on such a cluster, on one host, on five, and on Slurm: half an hour
 	@cluster/local/postgres.sh
 	@python -m pytest $(or $(ARGS),tests/cluster)
 
