@@ -52,10 +52,8 @@ def main() -> None:
                 with cluster(home, described) as environment, mlflow_client(environment) as client:
                     if not number and hosts_used == "one":
                         run([*enter, "spark-submit", "--master", "local[2]", "jobs/etl.py", CONF], environment)
-                    seed = [
-                        "--train.seed",
-                        str(2 * number + (hosts_used == "two")),
-                    ]  # another run, where the same command would find one that is done
+                    # Another run each time: the same command would find one that is done.
+                    seed = ["--train.seed", str(2 * number + (hosts_used == "two"))]
                     rates[hosts_used].append(rate(client, run([*enter, sys.executable, SUBMIT, "--", *training, *seed], environment)))
                     print(f"{hosts_used}: {rates[hosts_used][-1]:,.0f} rows/s", flush=True)
     medians = {name: statistics.median(taken) for name, taken in rates.items()}

@@ -1,8 +1,10 @@
 """The layer rule: a room imports only from rooms below it, and knows only its own third parties."""
 
 import ast
+import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,14 @@ def test_a_config_loads_no_heavy_library() -> None:
     code = f"import sys, pipelines.config; print(*sorted({heavy!r} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == []
+
+
+def test_a_packed_environment_has_what_executors_import() -> None:
+    """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself."""
+    (packed,) = re.findall(r'^packages=\((.*) "', (ROOT / "cluster/pack.sh").read_text(), re.MULTILINE)
+    modules = set().union(*(THIRD_PARTIES[room] for room in ("config", "dataset", "etl", "features"))) - {"pyspark", "py4j"}
+    distributions = packages_distributions()
+    assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in packed.split()}
 
 
 @pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)
