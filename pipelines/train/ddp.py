@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,51 +25,42 @@ class DataParallel:
     """
 
     def __init__(self, settings: Train, task: Task, model: nn.Module, place: Place) -> None:
-        self._settings, self._place = settings, place
+        self._settings, self._task, self._place = settings, task, place
         self._precision = precision_of(settings.precision, place.device)
-        synced = settings.sync_batch_norm and place.world_size > 1
-        self.model = (synchronised(model, place.device) if synced else model).to(place.device)
+        self._synced = settings.sync_batch_norm and place.world_size > 1
+        self.model = (synchronised(model, place.device) if self._synced else model).to(place.device)
         if settings.compile:
             self.model.compile()
-        loss: nn.Module = _Loss(task, self.model, self._precision, place.device.type, runs_empty=synced)
-        self._loss, self._together = loss, cast(DistributedDataParallel | None, None)
-        if place.world_size > 1:
-            # It divides by the number of workers, which `_forward` makes good.
-            self._loss = self._together = DistributedDataParallel(loss, gradient_as_bucket_view=True)
-            self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
         self._update = Update(settings, self.model, place, self._precision)
+        self._loss: _Loss | None = None
+        """Made at the first step, whose votes it has to have room for."""
+        self._together: DistributedDataParallel | None = None
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
+        wrapped = self._loss or self._begun(len(votes))
         seed(self._place, self._settings.seed, number, self._place.rank)
         if not self.model.training:
             self.model.train()
+        counts = torch.tensor([float(_rows(batch)), *votes]).to(self._place.device, non_blocking=True)
+        own_loss = torch.zeros((), device=self._place.device)
         *earlier, last = _split(batch, self._settings.accumulate)
-        counts = torch.tensor([float(_rows(batch)), *votes], dtype=torch.float64).to(self._place.device, non_blocking=True)
-        own = torch.zeros(2, dtype=torch.float64, device=self._place.device)
         for part in earlier:
             with self._together.no_sync() if self._together else nullcontext():
-                loss, sums = self._forward(part)
-                self._update.backward(loss)
-            own += sums
-        loss, sums = self._forward(last)
-        # Sums meet while the backward runs; dividing the gradients afterwards costs one pass over them, if any.
-        met = torch.cat([own + sums, counts])
-        meeting = dist.all_reduce(met, async_op=True) if self._together else None
-        self._update.backward(loss)
-        if meeting is not None:
-            meeting.wait()
+                own_loss += self._pass(wrapped, part, torch.zeros_like(counts))
+        own_loss += self._pass(wrapped, last, counts)
+        met = wrapped.met()
         norm = self._update.apply(rate, met[1], measured)
-        return torch.cat([torch.stack([norm, own[0] + sums[0]]), met])
+        return torch.cat([torch.stack([norm, own_loss.double()]), met])
 
     def predict(self, batch: Batch) -> Tensor:
         return self._update.predict(batch)
 
     def settle(self) -> None:
         """Average the workers' batch norm statistics: each saw its own rows."""
-        if self._together:
+        if self._place.world_size > 1:
             for buffer in self.model.buffers():
                 mean = buffer.is_floating_point()
                 dist.all_reduce(buffer, dist.ReduceOp.SUM if mean else dist.ReduceOp.MAX)
@@ -82,27 +73,55 @@ class DataParallel:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
 
-    def _forward(self, part: Batch) -> tuple[Tensor, Tensor]:
-        """The part's loss, scaled so that fp16 holds it; its sum and weight, float64 of shape (2,)."""
-        loss, weight = self._loss(part)
-        return loss * (self._place.world_size / self._settings.global_batch), torch.stack([loss.detach(), weight.detach()]).double()
+    def _begun(self, votes: int) -> "_Loss":
+        self._loss = _Loss(self._task, self.model, self._precision, self._place, votes, runs_empty=self._synced)
+        if self._place.world_size > 1:
+            self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
+            self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
+        return self._loss
+
+    def _pass(self, wrapped: nn.Module, part: Batch, counts: Tensor) -> Tensor:
+        """Backward over some rows. Returns the sum of their losses."""
+        loss, beside = (self._together or wrapped)(part, counts)
+        # DistributedDataParallel divides by the number of workers. fp16 scales the loss alone.
+        self._update.backward(loss * (self._place.world_size / self._settings.global_batch), beside * self._place.world_size)
+        return loss.detach()
 
 
 class _Loss(nn.Module):
-    """The task's loss as a module, which is what DistributedDataParallel can wrap. Without rows, zero with zero gradients."""
+    """The task's loss as a module, which is what DistributedDataParallel can wrap. Without rows, zero with zero gradients.
 
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, device_type: str, runs_empty: bool) -> None:
+    What workers sum up beside it is the gradient of a parameter that is always zero: so it rides in the model's first bucket,
+    and costs no message of its own, which would take a fiftieth of a small network's step.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, place: Place, votes: int, runs_empty: bool) -> None:
         super().__init__()
         self.model = model
-        self._task, self._precision, self._device_type = task, precision, device_type
+        self._beside = nn.Parameter(torch.zeros(3 + votes, device=place.device))
+        self._task, self._precision, self._device_type = task, precision, place.device.type
         self._runs_empty = runs_empty
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
+        loss, weight = self._sums(batch)
+        sums = torch.cat([torch.stack([loss.detach(), weight.detach()]).float(), counts])
+        return loss, (self._beside * sums).sum()
+
+    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if not _rows(batch) and not self._runs_empty:
             zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):
             return self._task.loss(self.model, batch)
+
+    @torch.no_grad()
+    def met(self) -> Tensor:
+        """The workers' sums, taken: loss, weight, and every count; float64 of shape (3 + votes,)."""
+        assert self._beside.grad is not None, "there was a backward"
+        met = self._beside.grad.double()
+        met[2:].round_()  # a division by the number of workers may leave the last bit off
+        self._beside.grad = None
+        return met
 
 
 def _rows(batch: Batch) -> int:

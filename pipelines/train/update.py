@@ -23,9 +23,9 @@ class Update:
         self._optimizer = optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=precision.scaled)
 
-    def backward(self, loss: Tensor) -> None:
-        """Backward from the loss, scaled up where fp16 needs it."""
-        self._scaler.scale(loss).backward()
+    def backward(self, loss: Tensor, *beside: Tensor) -> None:
+        """Backward from the loss, scaled up where fp16 needs it, and from what is given beside it."""
+        torch.autograd.backward((self._scaler.scale(loss), *beside))
 
     @torch.no_grad()
     def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:

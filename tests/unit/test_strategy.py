@@ -120,7 +120,9 @@ def model_of_seed() -> nn.Module:
 
 def test_accumulation_only_splits_the_pass(group: list[dict[str, Any]]) -> None:
     wanted, _ = reference(train())
-    assert_same(group[0]["accumulated"][0], wanted)
+    weights, sums = group[0]["accumulated"]
+    assert_same(weights, wanted)
+    assert sums == pytest.approx(group[0]["unequal"][1], rel=1e-5), "what meets beside the gradients is counted once"
 
 
 def test_clipping_is_by_the_norm_of_the_mean_gradient(group: list[dict[str, Any]]) -> None:
@@ -134,8 +136,9 @@ def test_clipping_is_by_the_norm_of_the_mean_gradient(group: list[dict[str, Any]
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("fp16", 0.01)])
 def test_half_precision_is_close(group: list[dict[str, Any]], precision: str, tolerance: float) -> None:
     wanted, _ = reference(train())
-    weights, _ = group[0][precision]
+    weights, sums = group[0][precision]
     assert_same(weights, wanted, tolerance)
+    assert sums[1:] == pytest.approx(group[0]["unequal"][1][1:], rel=tolerance), "fp16 scales nothing but the loss"
     assert any(not torch.equal(weights[name], wanted[name]) for name in wanted)
 
 
