@@ -1,12 +1,10 @@
-"""Measurements that run on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model.
+"""What runs on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model, which prints its rows/s.
 
 python benchmarks/train_on_ray.py ours|ray CASE THREADS FOLDER [small]
 """
 
-import json
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ import ray.data
 import ray.train
 import ray.train.torch
 import torch
-from mlflow import MlflowClient
 from ray.train.torch import TorchTrainer
 from torch.nn import functional
 from torch.optim import Adam
@@ -32,21 +29,15 @@ SHUFFLED_BATCHES = 16
 """Of Ray Data's local shuffle."""
 
 
-def ours(case: Case, threads: int, folder: Path) -> float:
-    """Rows/s of the worker loop in a whole run as jobs/train.py makes it, from the curve that it logs."""
+def ours(case: Case, threads: int, folder: Path) -> None:
+    """A whole run, as jobs/train.py makes it; its curves have the time of every point."""
     config = config_of(case, folder)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"cpus_per_worker": threads})})
     write_version(case, config)
-    result = train(config)
-    points = MlflowClient(config.tracking.uri).get_metric_history(result.run_id, "train/step_seconds")
-    points = sorted((point for point in points if point.step >= case.warm_up), key=lambda point: point.step)
-    # A point is the mean over the steps since the one before.
-    counted = [(after.step - before.step, after.value) for before, after in pairwise(points)]
-    return case.global_batch * sum(steps for steps, _ in counted) / sum(steps * seconds for steps, seconds in counted)
+    train(config.model_copy(update={"train": config.train.model_copy(update={"cpus_per_worker": threads})}))
 
 
-def rays_own(case: Case, threads: int, folder: Path) -> float:
-    """Rows/s of the loop that Ray's documentation shows."""
+def rays_own(case: Case, threads: int, folder: Path) -> None:
+    """The loop that Ray's documentation shows."""
     config = config_of(case, folder)
     part = write_version(case, config)
     version = open_version(config.dataset.path)
@@ -61,7 +52,7 @@ def rays_own(case: Case, threads: int, folder: Path) -> float:
         run_config=ray.train.RunConfig(storage_path=str(folder / "ray")),
         datasets={"train": dataset},
     )
-    return float(trainer.fit().return_value)
+    print("rows/s", trainer.fit().return_value)
 
 
 def _decoded(table: pa.Table, version: Version) -> dict[str, np.ndarray]:
@@ -75,13 +66,13 @@ def _rays_loop(settings: dict[str, Any]) -> float:
     model = ray.train.torch.prepare_model(task.model())
     optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
     shard, local = ray.train.get_dataset_shard("train"), case.global_batch // WORKERS
-    step, started = 0, 0.0
+    step, started, steps = 0, 0.0, case.steps // 10
     while True:
         for batch in shard.iter_torch_batches(batch_size=local, local_shuffle_buffer_size=SHUFFLED_BATCHES * local, drop_last=True):
             if step == case.warm_up:
                 started = time.perf_counter()
-            if step == case.warm_up + case.steps:
-                return case.steps * case.global_batch / (time.perf_counter() - started)
+            if step == case.warm_up + steps:
+                return steps * case.global_batch / (time.perf_counter() - started)
             loss = functional.cross_entropy(model(batch), batch["label"])
             optimizer.zero_grad()
             loss.backward()
@@ -91,5 +82,4 @@ def _rays_loop(settings: dict[str, Any]) -> float:
 
 if __name__ == "__main__":
     who, case, threads, folder = sys.argv[1:5]
-    rate = {"ours": ours, "ray": rays_own}[who](case_of(case, small="small" in sys.argv), int(threads), Path(folder))
-    print(json.dumps({"rows_per_second": rate}))
+    {"ours": ours, "ray": rays_own}[who](case_of(case, small="small" in sys.argv), int(threads), Path(folder))

@@ -47,6 +47,15 @@ def test_shuffle_quality_tells_a_shuffle_from_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
+def test_training_is_measured_beside_a_bare_script_and_ray_s_own_way(tmp_path: Path) -> None:
+    (rows,) = results(tmp_path, "train", "--cases", "MLP 4 x 1,024 on 100 columns")["tables"].values()
+    assert [row["loop"] for row in rows] == ["ours", "bare DDP, in memory", "Ray Data, prepare_model"]
+    assert all(row["rows/s"] > 0 for row in rows)
+    assert rows[1]["turns"] > 1
+    assert rows[1]["ours / it"] > 0
+
+
+@pytest.mark.timeout(900)
 def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(tmp_path: Path) -> None:
     meeting, training, tracking = results(tmp_path, "gpu", name="gpu-small")["tables"].values()
     assert meeting[0]["GB/s"] > 0

@@ -1,0 +1,60 @@
+"""Programs that are measured in turns: one runs at a time, with all that it started, and what runs on its way is not counted."""
+
+import os
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from benchmarks import turns
+
+COUNTS = """
+import itertools, time
+for step in itertools.count():
+    print(time.time(), step, flush=True)
+    time.sleep(0.01)
+"""
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COUNTS!r}])"
+
+
+def points(log: Path) -> turns.Points:
+    lines = [line.split() for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [(float(when), int(steps)) for when, steps in lines]
+
+
+def test_one_runs_at_a_time_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LAST_SECONDS", 0.1)
+    one, other = tmp_path / "one", tmp_path / "other"
+    command, variables = [sys.executable, "-c", PARENT], dict(os.environ)
+    with (
+        turns.started(command, variables, one, lambda: points(one), 5) as first,
+        turns.started(command, variables, other, lambda: points(other), 5) as second,
+    ):
+        before = points(one)
+        time.sleep(0.2)
+        assert points(one) == before, "it goes on while another starts"
+        begun = time.time()
+        taken = turns.rates([first, second], 4, 0.3)
+        assert all(len(turn) == 2 and min(turn) > 0 for turn in taken)
+        assert len(taken) > 0
+    who = [name for _, name in sorted((when, log.name) for log in (one, other) for when, _ in points(log) if when > begun)]
+    assert sum(before != after for before, after in pairwise(who)) <= 2 * 4 + 2, "they ran at once"
+    left = points(one), points(other)
+    time.sleep(0.2)
+    assert (points(one), points(other)) == left, "one outlives its measurement"
+
+
+def test_a_program_that_ends_before_it_is_warm_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        pytest.raises(SystemExit, match="exit 3\nno data"),
+        turns.started([sys.executable, "-c", "print('no data', flush=True); raise SystemExit(3)"], dict(os.environ), log, list, 1),
+    ):
+        raise AssertionError("it was never warm")
+
+
+@pytest.mark.parametrize(("start", "end", "found"), [(0, 10, 2.0), (1.5, 3.5, 4.0), (1.5, 2.5, None), (8, 9, None)])
+def test_a_rate_is_of_the_points_inside_a_turn(start: float, end: float, found: float | None) -> None:
+    assert turns.rate([(1.0, 10), (2.0, 12), (3.0, 16), (5.0, 18)], start, end) == found
