@@ -1,7 +1,6 @@
 """Measuring programs that take turns of some seconds: all processes of one are stopped while another's run, so that a
 machine whose speed wanders is the same for all, and a ratio is of turns that follow one another."""
 
-import os
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
+
+import psutil
 
 Points = list[tuple[float, int]]
 """When, in seconds since 1970, how many steps were done."""
@@ -21,9 +22,9 @@ LAST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Program:
-    """A program that runs, with all that it started, in a session of its own."""
+    """A program that runs, with all that it started."""
 
-    session: int
+    root: psutil.Process
     points: Callable[[], Points]
 
 
@@ -33,47 +34,48 @@ def started(
 ) -> Iterator[Program]:
     """The command once it has done `warm_up` steps, and stopped there; it is ended on leaving. Exits if it ends before."""
     with log.open("w") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = psutil.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         while not any(steps >= warm_up for _, steps in points()):
             if process.poll() is not None:
                 sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{log.read_text()[-4_000:]}")
             time.sleep(0.5)
-        tell(process.pid, SIGSTOP)
-        yield Program(process.pid, points)
+        tell(process, SIGSTOP)
+        yield Program(process, points)
     finally:
-        tell(process.pid, SIGKILL)
+        tell(process, SIGKILL)
         process.wait()
 
 
-def tell(session: int, signal: int) -> None:
-    """Send a signal to every process of a session."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(ProcessLookupError):
-            if os.getsid(int(folder.name)) == session:
-                os.kill(int(folder.name), signal)
+def tell(root: psutil.Process, signal: int) -> None:
+    """Send a signal to a process and to all that it started, in whatever session: torchrun's workers have their own."""
+    if not root.is_running():
+        return
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal)
 
 
 def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[float]]:
     """Steps/s of every program, for each turn in which all have two points; who goes first changes from turn to turn."""
-    spans: list[dict[int, tuple[float, float]]] = []
+    spans: list[dict[psutil.Process, tuple[float, float]]] = []
     for number in range(turns):
         order = programs if number % 2 else programs[::-1]
-        spans.append({program.session: _turn(program, seconds) for program in order})
+        spans.append({program.root: _turn(program, seconds) for program in order})
     for program in programs:
         _turn(program, LAST_SECONDS)
-    found = {program.session: program.points() for program in programs}
-    taken = [[rate(found[program.session], *span[program.session]) for program in programs] for span in spans]
+    found = {program.root: program.points() for program in programs}
+    taken = [[rate(found[program.root], *span[program.root]) for program in programs] for span in spans]
     return [[each for each in turn if each is not None] for turn in taken if None not in turn]
 
 
 def _turn(program: Program, seconds: float) -> tuple[float, float]:
     """Let a program run for so long. Returns the start and the end of what counts."""
-    tell(program.session, SIGCONT)
+    tell(program.root, SIGCONT)
     start = time.time() + SETTLE_SECONDS
     time.sleep(SETTLE_SECONDS + seconds)
     end = time.time()
-    tell(program.session, SIGSTOP)
+    tell(program.root, SIGSTOP)
     return start, end
 
 

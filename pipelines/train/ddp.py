@@ -17,6 +17,9 @@ from pipelines.train.place import Place, seed
 from pipelines.train.precision import Precision, precision_of
 from pipelines.train.update import Update
 
+_GLOO_BUCKET_MB = 25
+"""Of every bucket. By default all but the first are of this size, and that one of 1 MB, so that NCCL can begin early."""
+
 
 class DataParallel:
     """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
@@ -76,7 +79,9 @@ class DataParallel:
     def _begun(self, votes: int) -> "_Loss":
         self._loss = _Loss(self._task, self.model, self._precision, self._place, votes, runs_empty=self._synced)
         if self._place.world_size > 1:
-            self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
+            # A first bucket of its own would be one more message, for which Gloo takes CPU from the model.
+            megabytes = _GLOO_BUCKET_MB if self._place.device.type == "cpu" else None
+            self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
             self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
         return self._loss
 

@@ -16,7 +16,7 @@ for step in itertools.count():
     print(time.time(), step, flush=True)
     time.sleep(0.01)
 """
-PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COUNTS!r}])"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COUNTS!r}], start_new_session=True)"
 
 
 def points(log: Path) -> turns.Points:
