@@ -1,10 +1,10 @@
 """Our worker loop beside a bare DDP script and beside Ray's own way: the same models, rows, workers and threads.
 
-    python benchmarks/train.py [--turns 30] [--small] [--cases CASE ...] [--results FOLDER]
+    python benchmarks/train.py [--turns 24] [--small] [--cases CASE ...] [--results FOLDER]
 
-Ours reads Parquet, in a whole run under Ray Train that logs to MLflow. The bare script runs under torchrun, on shuffled
-tensors that are in memory already. The two take turns, and a ratio is of two turns that follow one another. Ray's own way
-reads the same Parquet through Ray Data, with its local shuffle, and runs before them.
+Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
+The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
+turns that follow one another. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
 """
 
 import argparse
@@ -13,32 +13,39 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from signal import SIGTERM, signal
 from sqlite3 import OperationalError, connect
 
 from report import RESULTS, Row, save, show, versions_of
 from train_cases import CASES, WORKERS, case_of
 from turns import Points, rates, started
 
+from pipelines.train.cluster import WORKERS_ENVIRONMENT
+
 HERE = Path(__file__).parent
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))
 LIMIT_SECONDS = 600
-TURN_SECONDS = 4.0
+TURN_SECONDS = 6.0
 
 
-def beside_bare(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
-    """Rows/s of ours and of the bare script in every turn, all workers together."""
-    case, arguments = case_of(name, small), ["small"] if small else []
+def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
+    """Rows/s in every turn, all workers together: of ours, of the bare script, and of ours without Ray."""
+    case, told = case_of(name, small), [name, str(threads)]
+    more, variables = ["small"] if small else [], environment(threads)
     with tempfile.TemporaryDirectory(prefix="train-", dir="/tmp") as text:
-        folder, printed = Path(text), Path(text) / "bare.log"
-        ours = [sys.executable, str(HERE / "train_on_ray.py"), "ours", name, str(threads), text, *arguments]
-        bare = [*TORCHRUN, str(HERE / "train_bare.py"), name, str(threads), *arguments]
+        folder, bare_log, plain_log = Path(text), Path(text) / "bare.log", Path(text) / "plain.log"
+        ours = [sys.executable, str(HERE / "train_on_ray.py"), "ours", *told, text, *more]
+        bare = [*TORCHRUN, str(HERE / "train_bare.py"), *told, *more]
+        plain = [*TORCHRUN, str(HERE / "train_without_ray.py"), *told, f"{text}/plain", *more]
         with (
-            started(ours, environment(threads), folder / "ours.log", lambda: logged(folder), case.warm_up) as first,
-            started(bare, environment(threads), printed, lambda: told(printed), case.warm_up) as second,
+            started(ours, variables, folder / "ours.log", lambda: logged(folder), case.warm_up) as first,
+            started(bare, variables, bare_log, lambda: printed(bare_log), case.warm_up) as second,
+            started(plain, {**variables, **WORKERS_ENVIRONMENT}, plain_log, lambda: printed(plain_log), case.warm_up) as third,
         ):
-            taken = rates([first, second], turns, TURN_SECONDS)
+            taken = rates([first, second, third], turns, TURN_SECONDS)
     return [[steps * case.global_batch for steps in turn] for turn in taken]
 
 
@@ -48,13 +55,15 @@ def logged(folder: Path) -> Points:
     try:
         with closing(connect(f"file:{folder}/mlflow.db?mode=ro", uri=True)) as database:
             return list(database.execute(query))
-    except OperationalError:  # there is none yet
-        return []
+    except OperationalError as error:
+        if "unable to open" in str(error) or "no such table" in str(error):  # not yet
+            return []
+        raise
 
 
-def told(printed: Path) -> Points:
-    """The points that the bare script printed."""
-    lines = [line.split() for line in printed.read_text().splitlines(keepends=True) if line.endswith("\n")]
+def printed(output: Path) -> Points:
+    """The points that a script printed."""
+    lines = [line.split() for line in output.read_text().splitlines(keepends=True) if line.endswith("\n")]
     return [(float(line[1]), int(line[2])) for line in lines if line[:1] == ["point"]]
 
 
@@ -73,35 +82,33 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def compared(name: str, threads: int, turns: int, small: bool) -> list[Row]:
-    """Medians over the turns; ours in relation to each, with the standard error where it is of turns."""
+    """Medians over the turns; the mean of what each is of the bare script, and its standard error, where it took turns."""
     rays = rays_own(name, threads, small)
-    taken = beside_bare(name, threads, turns, small)
-    ours, bare = (statistics.median(rates) for rates in zip(*taken, strict=True))
-    ratios = [one / other for one, other in taken]
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    ours, bare, plain = zip(*in_turns(name, threads, turns, small), strict=True)
     return [
-        {"model": name, "loop": "ours", "rows/s": round(ours)},
-        {
-            "model": name,
-            "loop": "bare DDP, in memory",
-            "rows/s": round(bare),
-            "ours / it": statistics.median(ratios),
-            "±": error,
-            "turns": len(ratios),
-        },
-        {"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rays), "ours / it": ours / rays},
+        {"model": name, "loop": "ours", **_beside(bare, ours)},
+        {"model": name, "loop": "ours, without Ray", **_beside(bare, plain)},
+        {"model": name, "loop": "bare DDP, in memory", "rows/s": round(statistics.median(bare)), "of bare": 1.0},
+        {"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rays), "of bare": rays / statistics.median(bare)},
     ]
+
+
+def _beside(bare: Sequence[float], taken: Sequence[float]) -> Row:
+    ratios = [one / other for one, other in zip(taken, bare, strict=True)]
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    return {"rows/s": round(statistics.median(taken)), "of bare": statistics.mean(ratios), "±": error, "turns": len(ratios)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--turns", type=int, default=24)
     parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # what it started is ended
     threads, turns = max(1, len(os.sched_getaffinity(0)) // WORKERS), 3 if arguments.small else arguments.turns
-    title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, medians over turns of {TURN_SECONDS:.0f} s"
+    title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"
     rows = [row for name in arguments.cases for row in compared(name, threads, turns, arguments.small)]
     show(title, rows)
     print(save("train", {title: rows}, versions_of("torch", "ray", "mlflow", "pyarrow"), arguments.results))

@@ -47,13 +47,13 @@ CASES = {
         1,
         (1, 28, 28),
         "uint8",
-        850_000,
+        1_100_000,
         128,
         500,
-        6_000,
+        8_000,
     ),
     "MLP 4 x 1,024 on 100 columns": Case(
-        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 1_150_000, 512, 100, 2_000
+        {"kind": "tabular", "hidden": [1_024] * 4}, {"encoder": "identity"}, 100, (), "float32", 1_300_000, 512, 100, 2_400
     ),
 }
 

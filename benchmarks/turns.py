@@ -14,18 +14,21 @@ import psutil
 
 Points = list[tuple[float, int]]
 """When, in seconds since 1970, how many steps were done."""
-SETTLE_SECONDS = 0.3
+SETTLE_SECONDS = 1.0
 """At the start of a turn, not counted."""
 LAST_SECONDS = 10.0
 """After the last turn, for points that are not written yet."""
+WARM_SECONDS = 600.0
+"""At most, from a program's start until it is warm."""
 
 
 @dataclass(frozen=True)
 class Program:
     """A program that runs, with all that it started."""
 
-    root: psutil.Process
+    root: psutil.Popen
     points: Callable[[], Points]
+    log: Path
 
 
 @contextmanager
@@ -35,48 +38,63 @@ def started(
     """The command once it has done `warm_up` steps, and stopped there; it is ended on leaving. Exits if it ends before."""
     with log.open("w") as file:
         process = psutil.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    program, limit = Program(process, points, log), time.monotonic() + WARM_SECONDS
     try:
         while not any(steps >= warm_up for _, steps in points()):
-            if process.poll() is not None:
-                sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{log.read_text()[-4_000:]}")
-            time.sleep(0.5)
-        tell(process, SIGSTOP)
-        yield Program(process, points)
+            if time.monotonic() > limit:
+                sys.exit(f"{' '.join(command)}: not warm after {WARM_SECONDS:.0f} s\n{log.read_text()[-4_000:]}")
+            _let_run(program, 0.5)
+        _tell(program, SIGSTOP)
+        yield program
     finally:
-        tell(process, SIGKILL)
+        _tell(program, SIGKILL)
         process.wait()
 
 
-def tell(root: psutil.Process, signal: int) -> None:
-    """Send a signal to a process and to all that it started, in whatever session: torchrun's workers have their own."""
-    if not root.is_running():
+def _tell(program: Program, signal: int) -> None:
+    """Send a signal to all processes of a program, in whatever session: torchrun's workers have their own."""
+    if not program.root.is_running():
         return
-    for process in [root, *root.children(recursive=True)]:
+    for process in [program.root, *program.root.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal)
 
 
+def _let_run(program: Program, seconds: float) -> None:
+    """Exits if the program ends meanwhile."""
+    time.sleep(seconds)
+    if program.root.poll() is not None:
+        sys.exit(f"{' '.join(program.root.args)}: exit {program.root.returncode}\n{program.log.read_text()[-4_000:]}")
+
+
 def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[float]]:
     """Steps/s of every program, for each turn in which all have two points; who goes first changes from turn to turn."""
-    spans: list[dict[psutil.Process, tuple[float, float]]] = []
+    spans: list[dict[int, tuple[float, float]]] = []
     for number in range(turns):
         order = programs if number % 2 else programs[::-1]
-        spans.append({program.root: _turn(program, seconds) for program in order})
-    for program in programs:
-        _turn(program, LAST_SECONDS)
-    found = {program.root: program.points() for program in programs}
-    taken = [[rate(found[program.root], *span[program.root]) for program in programs] for span in spans]
+        spans.append({program.root.pid: _turn(program, seconds) for program in order})
+    points = [_last(program) for program in programs]
+    taken = [[rate(each, *span[program.root.pid]) for program, each in zip(programs, points, strict=True)] for span in spans]
     return [[each for each in turn if each is not None] for turn in taken if None not in turn]
 
 
 def _turn(program: Program, seconds: float) -> tuple[float, float]:
     """Let a program run for so long. Returns the start and the end of what counts."""
-    tell(program.root, SIGCONT)
+    _tell(program, SIGCONT)
     start = time.time() + SETTLE_SECONDS
-    time.sleep(SETTLE_SECONDS + seconds)
+    _let_run(program, SETTLE_SECONDS + seconds)
     end = time.time()
-    tell(program.root, SIGSTOP)
+    _tell(program, SIGSTOP)
     return start, end
+
+
+def _last(program: Program) -> Points:
+    """All of a program's points. They are read while it runs: stopped, it may hold a lock of its database."""
+    _tell(program, SIGCONT)
+    _let_run(program, LAST_SECONDS)
+    points = program.points()
+    _tell(program, SIGSTOP)
+    return points
 
 
 def rate(points: Points, start: float, end: float) -> float | None:

@@ -45,8 +45,8 @@ class Train(Section):
     seed: Seed = 0
     shards: PositiveInt = 8
     """Logical workers: fixed for a run, while `workers` may be anything up to it."""
-    global_batch: Annotated[PositiveInt, Field(le=2**24)] = 512
-    """Rows of one optimizer step, over all workers and accumulated passes. Their count meets in float32, exact up to 2^24."""
+    global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
+    """Rows of one optimizer step, over all workers and accumulated passes. Workers count them together in float32."""
     window: PositiveInt = 4
     """Row groups that are shuffled together within a shard: more is a better shuffle and more memory."""
     shuffle: bool = True

@@ -32,7 +32,8 @@ class Strategy(Protocol):
         """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
 
         Returns float64 of shape (5 + votes,) on the device: the gradient's norm before clipping, this worker's own loss
-        sum; the global batch's loss sum, weight and rows; each vote's sum over the workers. The norm is -1 if neither
+        sum; the global batch's loss sum, weight and rows; each vote's sum over the workers. Votes are whole numbers, and
+        like the rows exact; the others are as exact as the strategy makes them. The norm is -1 if neither
         `measured` nor clipping nor fp16 asks for it: it takes a fiftieth of a step on a processor.
         """
 

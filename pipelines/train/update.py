@@ -37,7 +37,7 @@ class Update:
         if self._precision.scaled:
             self._scaler.unscale_(self._optimizer)
         clip = self._settings.clip_norm
-        # 1 unless rows weigh differently.
+        # 1 unless rows weigh differently, or their sum is off by its last bit.
         factor = torch.where(weight > 0, self._settings.global_batch / weight, 0.0)
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:

@@ -15,6 +15,7 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import TrainingError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
+from pipelines.train import ddp
 from pipelines.train.place import Place
 from pipelines.train.strategy import strategy_of
 
@@ -61,6 +62,14 @@ def one_step(place: Place, settings: Train, shares: tuple[int, ...], batch_norm:
     return {name: values.clone() for name, values in strategy.model.state_dict().items()}, sums.tolist()
 
 
+def two_steps(place: Place) -> tuple[dict[str, Tensor], list[list[float]]]:
+    """DistributedDataParallel has one bucket in its first step, and sorts them for the second."""
+    strategy = strategy_of(train(lr=0.1), task(), place)
+    shares = SHARES["unequal"] if place.world_size > 1 else (ROWS,)
+    sums = [strategy.step(part(rows(), shares, place.rank), number, 0.1, (1.0, 0.0, 2.0)).tolist() for number in range(2)]
+    return dict(strategy.model.state_dict()), sums
+
+
 def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
     """The same step written out: gradient of the weighted mean over all rows. Weights, and the gradient's norm."""
     torch.manual_seed(settings.seed)
@@ -82,6 +91,8 @@ def steps_in_a_group(place: Place) -> dict[str, Any]:
     for name, shares in SHARES.items():
         found[f"batch norm, {name}"] = one_step(place, train(sync_batch_norm=True), shares, batch_norm=True)
     found["own batch norm"] = one_step(place, train(), SHARES["equal"], batch_norm=True)
+    ddp._GLOO_BUCKET_MB = 1e-4
+    found["many buckets"] = two_steps(place)
     return found
 
 
@@ -149,6 +160,15 @@ def test_sums_and_votes_are_of_all_workers(group: list[dict[str, Any]]) -> None:
         _, (_, own_loss, loss, loss_weight, count, *votes) = answer["unequal"]
         assert (own_loss, loss, loss_weight) == pytest.approx((float(own.detach()), float(total.detach()), float(weight)), rel=1e-5)
         assert (count, votes) == (ROWS, [0.0 + 1.0 + 2.0, 0.0, 3.0])
+
+
+def test_sums_ride_with_gradients_of_several_buckets(group: list[dict[str, Any]]) -> None:
+    wanted, alone = two_steps(Place())
+    for weights, sums in (answer["many buckets"] for answer in group):
+        assert_same(weights, wanted)
+        for own, whole in zip(sums, alone, strict=True):
+            assert own[2:5] == pytest.approx(whole[2:5], rel=1e-5)
+            assert own[5:] == [3.0, 0.0, 6.0]
 
 
 @pytest.mark.parametrize("shares", SHARES)

@@ -26,6 +26,7 @@ def points(log: Path) -> turns.Points:
 
 def test_one_runs_at_a_time_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(turns, "SETTLE_SECONDS", 0.1)
     one, other = tmp_path / "one", tmp_path / "other"
     command, variables = [sys.executable, "-c", PARENT], dict(os.environ)
     with (

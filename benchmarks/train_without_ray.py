@@ -1,0 +1,47 @@
+"""Our worker loop under a plain torchrun, without MLflow: how much slower a whole run is, is what Ray and tracking take.
+
+    torchrun --nproc-per-node 2 benchmarks/train_without_ray.py CASE THREADS FOLDER [small]
+
+It prints points, as the bare script does.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from train_cases import WORKERS, case_of, config_of, write_version
+
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.place import Place
+from pipelines.train.strategy import strategy_of
+
+
+class Printed(Silent):
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        print("point", time.time(), step, flush=True)
+
+
+def main() -> None:
+    case, threads, folder = case_of(sys.argv[1], small="small" in sys.argv), int(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(threads)
+    dist.init_process_group("gloo")
+    place, config = Place(dist.get_rank(), WORKERS), config_of(case, folder)
+    if place.rank == 0:
+        write_version(case, config)
+    dist.barrier()
+    version = open_version(config.dataset.path)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, place, None)
+    checkpoints = Checkpoints(Folder(config.train.storage), place, config.train.checkpoint.keep)
+    Loop(config, version, task, strategy, place, checkpoints, Printed()).run()
+
+
+if __name__ == "__main__":
+    main()
