@@ -56,9 +56,9 @@ def logged(folder: Path) -> Points:
         with closing(connect(f"file:{folder}/mlflow.db?mode=ro", uri=True)) as database:
             return list(database.execute(query))
     except OperationalError as error:
-        if "unable to open" in str(error) or "no such table" in str(error):  # not yet
-            return []
-        raise
+        if "locked" in str(error):
+            raise
+        return []  # MLflow is still making it
 
 
 def printed(output: Path) -> Points:

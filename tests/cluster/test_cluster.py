@@ -119,6 +119,7 @@ def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_th
 ) -> None:
     for name, said in (("first", "begins"), ("second", "goes on")):
         command = [sys.executable, SUBMIT, "--name", name, *TRAIN, "--train.epochs", "999", "--train.checkpoint.every_steps", "50"]
+        command = ["env", "--default-signal=HUP", *command]  # tests that run under nohup hand on that it is ignored
         log = home / f"{name}.log"
         with submitted(command, environment, log) as job:
             job.send_signal(signal.SIGHUP)
