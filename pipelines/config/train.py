@@ -46,7 +46,7 @@ class Train(Section):
     shards: PositiveInt = 8
     """Logical workers: fixed for a run, while `workers` may be anything up to it."""
     global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
-    """Rows of one optimizer step, over all workers and accumulated passes. Workers count them together in float32."""
+    """Rows of one optimizer step, over all workers and accumulated passes. `ddp` counts them in float32, hence the bound."""
     window: PositiveInt = 4
     """Row groups that are shuffled together within a shard: more is a better shuffle and more memory."""
     shuffle: bool = True

@@ -124,6 +124,7 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
         ("train.lr", float("inf"), "train.lr: Input should be a finite number (got inf)"),
         ("train.seed", -1, "train.seed: Input should be greater than or equal to 0 (got -1)"),
+        ("train.global_batch", 2**20 + 1, "train.global_batch: Input should be less than or equal to 1048576 (got 1048577)"),
         ("task.hidden", 256, "task.hidden: must be a list, such as [first, second] (got 256)"),
         ("dataset.path", "", "dataset.path: String should have at least 1 character (got )"),
         ("dataset.split", "random", "dataset.split: must be a mapping, such as {name: value} (got random)"),
