@@ -1,10 +1,11 @@
 """Our worker loop beside a bare DDP script and beside Ray's own way: the same models, rows, workers and threads.
 
-    python benchmarks/train.py [--turns 24] [--small] [--cases CASE ...] [--results FOLDER]
+    python benchmarks/train.py [--launches 4] [--turns 8] [--small] [--cases CASE ...] [--results FOLDER]
 
 Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
 The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
-turns that follow one another. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
+turns that follow one another. All are launched several times: where a process lies in memory stays with it, and has been
+worth some hundredths. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
 """
 
 import argparse
@@ -81,35 +82,40 @@ def environment(threads: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}", "OMP_NUM_THREADS": str(threads)}
 
 
-def compared(name: str, threads: int, turns: int, small: bool) -> list[Row]:
-    """Medians over the turns; the mean of what each is of the bare script, and its standard error, where it took turns."""
+def compared(name: str, threads: int, launches: int, turns: int, small: bool) -> list[Row]:
+    """Medians over all turns, and what each is of the bare script."""
     rays = rays_own(name, threads, small)
-    ours, bare, plain = zip(*in_turns(name, threads, turns, small), strict=True)
+    launched = [list(zip(*in_turns(name, threads, turns, small), strict=True)) for _ in range(launches)]
+    median_of_bare = statistics.median(rate for _, bare, _ in launched for rate in bare)
     return [
-        {"model": name, "loop": "ours", **_beside(bare, ours)},
-        {"model": name, "loop": "ours, without Ray", **_beside(bare, plain)},
-        {"model": name, "loop": "bare DDP, in memory", "rows/s": round(statistics.median(bare)), "of bare": 1.0},
-        {"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rays), "of bare": rays / statistics.median(bare)},
+        {"model": name, "loop": "ours", **_beside([(bare, ours) for ours, bare, _ in launched])},
+        {"model": name, "loop": "ours, without Ray", **_beside([(bare, plain) for _, bare, plain in launched])},
+        {"model": name, "loop": "bare DDP, in memory", "rows/s": round(median_of_bare), "of bare": 1.0},
+        {"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rays), "of bare": rays / median_of_bare},
     ]
 
 
-def _beside(bare: Sequence[float], taken: Sequence[float]) -> Row:
-    ratios = [one / other for one, other in zip(taken, bare, strict=True)]
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5
-    return {"rows/s": round(statistics.median(taken)), "of bare": statistics.mean(ratios), "±": error, "turns": len(ratios)}
+def _beside(launched: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Row:
+    """What was taken beside the bare script, in every launch; the mean of their ratios, with the standard error of that."""
+    ratios = [statistics.mean(one / other for one, other in zip(taken, bare, strict=True)) for bare, taken in launched]
+    rate = statistics.median(rate for _, taken in launched for rate in taken)
+    error = {"±": statistics.stdev(ratios) / len(ratios) ** 0.5} if len(ratios) > 1 else {}
+    return {"rows/s": round(rate), "of bare": statistics.mean(ratios), **error, "launches": " ".join(f"{ratio:.3f}" for ratio in ratios)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=24)
+    parser.add_argument("--launches", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=8, help="of each launch")
     parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # what it started is ended
-    threads, turns = max(1, len(os.sched_getaffinity(0)) // WORKERS), 3 if arguments.small else arguments.turns
+    threads = max(1, len(os.sched_getaffinity(0)) // WORKERS)
+    launches, turns = (1, 3) if arguments.small else (arguments.launches, arguments.turns)
     title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"
-    rows = [row for name in arguments.cases for row in compared(name, threads, turns, arguments.small)]
+    rows = [row for name in arguments.cases for row in compared(name, threads, launches, turns, arguments.small)]
     show(title, rows)
     print(save("train", {title: rows}, versions_of("torch", "ray", "mlflow", "pyarrow"), arguments.results))
 

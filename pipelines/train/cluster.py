@@ -65,6 +65,11 @@ def cluster(settings: Train) -> Iterator[None]:
         ray.shutdown()
 
 
+def may_grow() -> bool:
+    """Whether machines may join the Ray that a training runs on; none does where it is of our own."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
 @contextmanager
 def _on_loopback() -> Iterator[None]:
     """Has Ray listen to this machine alone instead of its whole network: what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does when

@@ -7,11 +7,13 @@ from typing import Any
 
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, ScalingPolicy
 
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
+from pipelines.train.cluster import may_grow
 from pipelines.train.deterministic import CUBLAS
 from pipelines.train.folder import INITIAL, Folder
 from pipelines.train.pulse import COLLECTIVE_SHARE
@@ -25,12 +27,31 @@ _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class _Trainer(TorchTrainer):
-    """Without two actors that idle at a fiftieth of a core: one deals out Ray Data's datasets; the other frees the machines
-    of a controller that died before its driver, and asks the dashboard for that, which our own Ray does not have."""
+    """Without actors that idle at a hundredth of a core each: one deals out Ray Data's datasets; one frees the machines of a
+    controller that died before its driver, and asks the dashboard for that, which our own Ray does not have; and on our own
+    Ray, one asks for machines."""
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
         return [callback for callback in found if type(callback).__name__ not in _NOT_NEEDED]
+
+    def _initialize_and_run_controller(self, **parts: Any) -> Any:
+        if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
+            parts["scaling_policy"] = _settled(self.scaling_config)
+        return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
+
+
+def _settled(scaling: Any) -> ScalingPolicy:
+    """A fixed number of workers, on the machines there are."""
+
+    class Settled(FixedScalingPolicy):  # in here, it goes to Ray's controller by value; by name, all of ours would be imported there
+        def after_controller_start(self, train_run_context: Any) -> None:
+            pass
+
+        def _maybe_send_resource_request(self) -> None:
+            pass
+
+    return Settled(scaling)
 
 
 def trainer_of(

@@ -4,9 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
+from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from pipelines.train import watch
 from pipelines.train.folder import Folder
@@ -22,6 +26,28 @@ def test_only_the_two_actors_that_we_know_are_left_out() -> None:
     trainers: list[Any] = [TorchTrainer(lambda: None), _Trainer(lambda: None)]
     kinds = [{type(callback).__name__ for callback in one._create_default_callbacks()} for one in trainers]
     assert kinds[0] - kinds[1] == set(_NOT_NEEDED)
+
+
+@pytest.mark.parametrize("address", ["", "there:6379"])
+@pytest.mark.parametrize("workers", [2, (1, 2)])
+def test_nobody_is_asked_for_machines_where_none_can_come(
+    address: str, workers: int | tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "send_resource_request", lambda *_: asked.append("for machines"))
+    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: asked.append("for none"))
+    monkeypatch.setattr(DataParallelTrainer, "_initialize_and_run_controller", lambda _, **parts: parts["scaling_policy"])
+    scaling: Any = ScalingConfig(num_workers=workers)  # type: ignore[arg-type]  # typed as Train v1 has it
+    one: Any = _Trainer(lambda: None, scaling_config=scaling)
+    policy = cloudpickle.loads(
+        cloudpickle.dumps(one._initialize_and_run_controller(scaling_policy=create_scaling_policy(one.scaling_config)))
+    )
+    policy.after_controller_start(SimpleNamespace(run_id="run"))
+    assert bool(asked) == (address != "" or workers != 2)
+    if workers == 2:
+        assert policy.make_decision_for_non_running_worker_group().num_workers == 2
+        policy.before_controller_abort()
 
 
 def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
