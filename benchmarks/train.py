@@ -4,8 +4,8 @@
 
 Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
 The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
-turns that follow one another. All are launched several times: where a process lies in memory stays with it, and has been
-worth some hundredths. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
+turns that follow one another. All are launched several times, since one launch's ratio repeats, and differs by some
+hundredths from another's. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
 """
 
 import argparse

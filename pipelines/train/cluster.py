@@ -66,7 +66,7 @@ def cluster(settings: Train) -> Iterator[None]:
 
 
 def may_grow() -> bool:
-    """Whether machines may join the Ray that a training runs on; none does where it is of our own."""
+    """Whether machines may join the Ray that a training runs on: one that RAY_ADDRESS names. None joins one of our own."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
