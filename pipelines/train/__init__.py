@@ -9,8 +9,9 @@
    `state`       is where it is; `hooks` are whom it tells; `ledger` is what its steps summed up to, `finite` whether that
                  is a number; `evaluate` gives a split's metrics.
 4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`; what follows is `update`.
-   `exact`       takes a pass per shard; `buckets` bring gradients, as passes give them, into the `tree`, whose sums over the
-                 workers are `meeting`s; `deterministic` refuses what cannot be exact.
+   `exact`       takes a pass per shard; `buckets` bring gradients, as passes give them, into the `tree`; `deterministic`
+                 refuses what cannot be exact.
+   `meeting`     sums over the workers, by an `exchange` that is sent, or in memory that one machine's workers share.
    `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
 5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.
    `record`      is what a checkpoint holds beside tensors; `weights` are a model's, as safetensors, and their digests.

@@ -31,6 +31,10 @@ class Bucket:
         """Of the leaf under way."""
         self.missing: set[int] = set()
 
+    @property
+    def nbytes(self) -> int:
+        return sum(self._sizes) * self._like.element_size()
+
     def begin(self) -> None:
         """A new leaf, all of whose pieces are missing."""
         self.nodes.append(self._free.pop() if self._free else self._like.new_zeros(sum(self._sizes)))
@@ -63,14 +67,14 @@ class Gradients:
         """`beside` is the length of the float64 vector."""
         self._parameters, self._block = parameters, plays[rank]
         device = parameters[0].device
-        self._meeting, self._beside = Meeting(plays, shards, rank), Beside(device)
-        self._additions = additions(plays[rank], shards)
+        self._additions, self._beside = additions(plays[rank], shards), Beside(device)
         self._groups = _groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)
         self._buckets = [
-            *(Bucket([parameters[number] for number in group], self._meeting.workers) for group in self._groups),
-            Bucket([small], self._meeting.workers),
+            *(Bucket([parameters[number] for number in group], len(plays)) for group in self._groups),
+            Bucket([small], len(plays)),
         ]
+        self._meeting = Meeting(plays, shards, rank, device, max(bucket.nbytes for bucket in self._buckets))
         self._shard, self._sent, self._is_last_pass = 0, 0, False
         self._used_here: set[int] = set()
         for bucket, group in enumerate(self._groups):

@@ -13,13 +13,14 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import synchronised
+from pipelines.train.meeting import Meeting
 from pipelines.train.place import Place, seed
 from pipelines.train.precision import Precision, precision_of
 from pipelines.train.update import Update
 
-_GLOO_BUCKET_MB = 25
-"""Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. To Gloo it is one more message, which
-took some 3 % of a step's CPU with 0.4 and with 3 M parameters, on two cores of one machine."""
+_CPU_BUCKET_MB = 25
+"""Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. On processors it is one more message,
+which took some 3 % of a step's CPU with 0.4 and with 3 M parameters, on two cores of one machine."""
 
 
 class DataParallel:
@@ -39,6 +40,8 @@ class DataParallel:
         self._loss: _Loss | None = None
         """Made at the first step, whose votes it has to have room for."""
         self._together: DistributedDataParallel | None = None
+        self._divided_by = place.world_size
+        """When gradients meet."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
@@ -80,16 +83,27 @@ class DataParallel:
     def _begun(self, votes: int) -> "_Loss":
         self._loss = _Loss(self._task, self.model, self._precision, self._place, votes, runs_empty=self._synced)
         if self._place.world_size > 1:
-            megabytes = _GLOO_BUCKET_MB if self._place.device.type == "cpu" else None
+            megabytes = _CPU_BUCKET_MB if self._place.device.type == "cpu" else None
             self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
             self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
+            if self._place.device.type == "cpu":
+                self._meet_in_memory(self._together)
         return self._loss
+
+    def _meet_in_memory(self, together: DistributedDataParallel) -> None:
+        """Where all workers see the same memory, gradients meet there, and are not sent."""
+        workers, parameters = self._place.world_size, together.parameters()
+        alone = [range(rank, rank + 1) for rank in range(workers)]
+        meeting = Meeting(alone, workers, self._place.rank, self._place.device, sum(parameter.nbytes for parameter in parameters))
+        if meeting.is_in_memory:
+            together.register_comm_hook(meeting, _met)
+            self._divided_by = 1
 
     def _pass(self, module: nn.Module, part: Batch, counts: Tensor) -> Tensor:
         """Backward over some rows. Returns the sum of their losses."""
         loss, beside = (self._together or module)(part, counts)
-        # DistributedDataParallel divides by the number of workers. fp16 scales the loss alone.
-        self._update.backward(loss * (self._place.world_size / self._settings.global_batch), beside * self._place.world_size)
+        # fp16 scales the loss alone.
+        self._update.backward(loss * (self._divided_by / self._settings.global_batch), beside * self._divided_by)
         return loss.detach()
 
 
@@ -127,6 +141,15 @@ class _Loss(nn.Module):
         sums[2:].round_()  # a division by the number of workers may leave the last bit off
         self._beside.grad = None
         return sums
+
+
+def _met(meeting: Meeting, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """A communication hook of DistributedDataParallel: the workers' sum, which is not divided."""
+    gradient = bucket.buffer()
+    meeting.finish([gradient])
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(gradient)
+    return done
 
 
 def _rows(batch: Batch) -> int:

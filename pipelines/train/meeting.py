@@ -1,6 +1,6 @@
 """Where the workers' nodes of the tree become one sum, and how that goes on beside the backward pass."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -8,78 +8,61 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipelines.train.exchange import Sent, Shared, shared
 from pipelines.train.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
-"""Sent at a time: what has just arrived is still in the processor's cache when it is added and sent on."""
+"""Summed at a time on a processor: what has just arrived is still in its cache when it is added and told."""
 
 
 class Meeting:
     """Every worker's nodes, finished into the sum over all shards, the same on every worker.
 
-    Each worker sums one n/N of the entries, of which all others send it theirs, and then they tell each other: for a
-    single node a worker, the bytes of a ring all-reduce. Nothing is copied on the way; torch's all-to-all and all-gather
-    copy a worker's own part as well.
+    Each worker sums one n/N of the entries, of which all others give it theirs, and then they tell each other: for a
+    single node a worker, the bytes of a ring all-reduce.
     """
 
-    def __init__(self, plays: Sequence[range], shards: int, rank: int) -> None:
+    def __init__(self, plays: Sequence[range], shards: int, rank: int, device: torch.device, largest_bytes: int) -> None:
+        """`largest_bytes`: of what is summed at a time, at most. Collective, if there are several workers."""
         self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in plays], (0, shards), rank
-        self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        """What others sent, by dtype and device; for the next meeting too, since fresh pages cost as much as the sum."""
+        self._over_nccl = device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config())
+        counts = [len(nodes) for nodes in self._nodes]
+        memory = None if self._over_nccl or len(plays) == 1 else shared(counts, rank, min(largest_bytes, SLICE_BYTES))
+        self.is_in_memory = isinstance(memory, Shared)
+        self._exchange = memory or Sent(counts, rank)
 
     @property
     def workers(self) -> int:
-        """Sizes of what is summed are multiples of it."""
         return len(self._nodes)
 
     def finish(self, own: Sequence[Tensor]) -> None:
-        """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,) with n a multiple of `workers`."""
+        """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,), with n a multiple of `workers` unless
+        they meet in memory."""
         if self.workers == 1:
             return
         if own[0].device.type == "cpu":
-            entries = SLICE_BYTES // own[0].element_size() // self.workers * self.workers
-            for slices in zip(*(node.split(entries) for node in own), strict=True):
-                self._finish(slices)
-        elif "cuda:nccl" in str(dist.get_backend_config()):
+            self._finish_slices(own)
+        elif self._over_nccl:
             self._finish(own)
-        else:  # Gloo: workers that share a GPU, which NCCL refuses
+        else:  # workers that share a GPU, which NCCL refuses
             staged = [node.cpu() for node in own]
-            self._finish(staged)
+            self._finish_slices(staged)
             own[0].copy_(staged[0])
 
+    def _finish_slices(self, own: Sequence[Tensor]) -> None:
+        entries = SLICE_BYTES // own[0].element_size() // self.workers * self.workers
+        for slices in zip(*(node.split(entries) for node in own), strict=True):
+            self._finish(slices)
+
     def _finish(self, own: Sequence[Tensor]) -> None:
-        share = len(own[0]) // self.workers
-        parts = [node.split(share) for node in own]
+        parts = [node.tensor_split(self.workers) for node in own]
         nodes = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
-        room = iter(self._room(own[0], sum(len(self._nodes[peer]) for peer in self._others()) * share).split(share))
-        sent, awaited = [], []
-        for peer in self._others():
-            arriving = dict(zip(self._nodes[peer], room, strict=False))
-            nodes |= arriving
-            awaited += [dist.P2POp(dist.irecv, part, peer) for part in arriving.values()]
-            sent += [dist.P2POp(dist.isend, of_workers[peer], peer) for of_workers in parts]
-        _exchange(awaited + sent)
+        for peer, given in self._exchange.give(parts).items():
+            nodes.update(zip(self._nodes[peer], given, strict=True))
         mine, total = parts[0][self._rank], tree_sum(self._whole, nodes.get)
         if total is not mine:
             mine.copy_(total)
-        awaited = [dist.P2POp(dist.irecv, parts[0][peer], peer) for peer in self._others()]
-        sent = [dist.P2POp(dist.isend, mine, peer) for peer in self._others()]
-        _exchange(awaited + sent)
-
-    def _others(self) -> Iterator[int]:
-        """In an order of their own for every worker, lest all send to the same one first."""
-        return ((self._rank + step) % self.workers for step in range(1, self.workers))
-
-    def _room(self, like: Tensor, size: int) -> Tensor:
-        key = (like.dtype, like.device)
-        if key not in self._arrived or len(self._arrived[key]) < size:
-            self._arrived[key] = like.new_empty(size)
-        return self._arrived[key][:size]
-
-
-def _exchange(operations: list[dist.P2POp]) -> None:
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
+        self._exchange.tell(parts[0])
 
 
 class Beside:

@@ -1,0 +1,142 @@
+"""How workers come to each other's numbers: sent, or, on one machine, left in memory that all of them see."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Protocol
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_LINE_BYTES = 64
+"""Of the processor's cache."""
+
+Parts = Sequence[Tensor]
+"""One tensor cut into as many parts as there are workers; each worker sums its own part of all."""
+
+
+class Exchange(Protocol):
+    """The two turns of a reduce-scatter that is followed by an all-gather. Both are collective."""
+
+    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        """Give every other worker its part of this worker's tensors. Returns, by worker, this worker's part of theirs,
+        which may be written to until `tell`."""
+
+    def tell(self, parts: Parts) -> None:
+        """Tell the others this worker's part, and fill in theirs."""
+
+
+class Sent:
+    """Through torch.distributed, from device to device. All parts are of one size.
+
+    Nothing is copied on the way; torch's all-to-all and all-gather copy a worker's own part as well.
+    """
+
+    def __init__(self, counts: Sequence[int], rank: int) -> None:
+        """`counts`: of every worker, how many tensors it gives at most."""
+        self._counts, self._rank = counts, rank
+        self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        """What others sent, by dtype and device; for the next time too, since fresh pages cost as much as the sum."""
+
+    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        share = len(own[0][0])
+        room = iter(self._room(own[0][0], sum(self._counts[peer] for peer in self._others()) * share).split(share))
+        arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
+        awaited = [dist.P2POp(dist.irecv, part, peer) for peer, parts in arriving.items() for part in parts]
+        _exchange(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
+        return arriving
+
+    def tell(self, parts: Parts) -> None:
+        awaited = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._others()]
+        _exchange(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
+
+    def _others(self) -> Iterator[int]:
+        """In an order of their own for every worker, lest all send to the same one first."""
+        return ((self._rank + step) % len(self._counts) for step in range(1, len(self._counts)))
+
+    def _room(self, like: Tensor, size: int) -> Tensor:
+        key = (like.dtype, like.device)
+        if key not in self._arrived or len(self._arrived[key]) < size:
+            self._arrived[key] = like.new_empty(size)
+        return self._arrived[key][:size]
+
+
+def _exchange(operations: list[dist.P2POp]) -> None:
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+
+
+class Shared:
+    """In memory that the workers of one machine share: two copies each, where a socket takes four and the kernel's work.
+
+    Who gives what is met over Gloo, a number at a time, so that a worker that died or hangs ends it as it ends any other
+    collective. One room is enough for all turns: what a worker writes in one, others read before they meet for the next,
+    save the part that it tells, which it writes again only after they met once more.
+    """
+
+    def __init__(self, memory: Tensor, counts: Sequence[int], rank: int) -> None:
+        """`memory`: uint8 of shape (workers, tensors of each, parts, bytes), the same for all."""
+        self._memory, self._counts, self._rank = memory, counts, rank
+        self._nothing = torch.zeros(1)
+
+    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        for number, parts in enumerate(own):
+            for peer in self._others():
+                self._part(self._rank, number, peer, parts[peer]).copy_(parts[peer])
+        self._meet()
+        mine = own[0][self._rank]
+        return {peer: [self._part(peer, number, self._rank, mine) for number in range(self._counts[peer])] for peer in self._others()}
+
+    def tell(self, parts: Parts) -> None:
+        self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
+        self._meet()
+        for peer in self._others():
+            parts[peer].copy_(self._part(peer, 0, peer, parts[peer]))
+
+    def _others(self) -> Iterator[int]:
+        return (peer for peer in range(len(self._counts)) if peer != self._rank)
+
+    def _part(self, worker: int, number: int, part: int, like: Tensor) -> Tensor:
+        return self._memory[worker, number, part, : like.nbytes].view(like.dtype)
+
+    def _meet(self) -> None:
+        dist.all_reduce(self._nothing)
+
+
+def shared(counts: Sequence[int], rank: int, largest_bytes: int) -> Shared | None:
+    """An exchange in shared memory of tensors of so many bytes; None unless all workers see the same memory. Collective."""
+    workers = len(counts)
+    part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have an entry more than others
+    memory = _shared_memory(workers * max(counts) * workers * part_bytes, rank)
+    return None if memory is None else Shared(memory.view(workers, max(counts), workers, part_bytes), counts, rank)
+
+
+def _shared_memory(size: int, rank: int) -> Tensor | None:
+    """Bytes that all workers see, None if some cannot. They are in no folder, and gone with the last worker. Collective."""
+    offered: list[tuple[str, str] | None] = [None]
+    descriptor = -1
+    if rank == 0:
+        with suppress(AttributeError, OSError):  # not on Linux; no memory left
+            name = f"lockstep-{uuid4().hex}"
+            descriptor = os.memfd_create(name)
+            os.posix_fallocate(descriptor, 0, size)
+            offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name)]
+    dist.broadcast_object_list(offered, 0)
+    memory = _mapped(*offered[0], size) if offered[0] else None
+    seen = torch.tensor(memory is not None, dtype=torch.uint8)
+    dist.all_reduce(seen, dist.ReduceOp.MIN)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return memory if seen else None
+
+
+def _mapped(path: str, name: str, size: int) -> Tensor | None:
+    """None if the path is another file here: on another machine, or in a container with processes of its own."""
+    try:
+        if name not in os.readlink(path):
+            return None
+        return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+    except (OSError, RuntimeError):
+        return None

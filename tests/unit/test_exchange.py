@@ -1,0 +1,107 @@
+"""Exchanges: in shared memory or sent, workers come to the same sums, bit for bit."""
+
+import os
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor
+
+from pipelines.loader import shards_of
+from pipelines.train import exchange, meeting
+from pipelines.train.meeting import Meeting
+from pipelines.train.place import Place
+from pipelines.train.tree import Span, largest_nodes, tree_sum
+
+WORKERS, SHARDS = 3, 7
+DTYPES = (torch.float32, torch.float64)
+EVEN, UNEVEN = (3, 999, 30, 6, 12_000), (1, 2, 4, 1_000)
+"""Sizes of tensors that meet one after the other. What is sent has to be a multiple of the workers."""
+LARGEST_BYTES = 8 * max(EVEN)
+ROUNDS = 5
+
+
+def terms(size: int, dtype: torch.dtype) -> Tensor:
+    """Of all shards; sums depend on the order in which they are added."""
+    generator = torch.Generator().manual_seed(size)
+    scales = 10.0 ** torch.arange(SHARDS, dtype=dtype)[:, None]
+    return torch.randn(SHARDS, size, generator=generator, dtype=dtype) * scales
+
+
+def _node(span: Span, leaves: Tensor) -> Tensor:
+    return tree_sum(span, lambda node: leaves[node[0]].clone() if node[1] - node[0] == 1 else None)
+
+
+def met(place: Place, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]) -> tuple[bool, list[Tensor]]:
+    """Whether workers met in memory, and their sums of every size and dtype, without a pause between them."""
+    if not sees_memory[place.rank]:
+        exchange._mapped = lambda *_: None
+    meeting.SLICE_BYTES = slice_bytes
+    plays = [shards_of(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
+    together = Meeting(plays, SHARDS, place.rank, place.device, LARGEST_BYTES)
+    found = []
+    for _ in range(ROUNDS):
+        for size, dtype in product(sizes, DTYPES):
+            leaves = terms(size, dtype)
+            own = [_node(span, leaves) for span in largest_nodes(plays[place.rank], SHARDS)]
+            together.finish(own)
+            found.append(own[0])
+    return together.is_in_memory, found
+
+
+@pytest.mark.parametrize(
+    ("sees_memory", "slice_bytes", "sizes"),
+    [
+        ((True, True, True), 2**24, EVEN + UNEVEN),
+        ((True, True, True), 2**12, EVEN + UNEVEN),
+        ((True, True, False), 2**12, EVEN),  # as on another machine
+    ],
+    ids=["in memory", "in memory, sliced", "sent, sliced"],
+)
+def test_p5_sums_are_the_same_in_memory_and_sent(
+    tmp_path: Path, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]
+) -> None:
+    wanted = [_node((0, SHARDS), terms(size, dtype)) for size, dtype in product(sizes, DTYPES)] * ROUNDS
+    for in_memory, found in in_group(WORKERS, tmp_path, met, sees_memory, slice_bytes, sizes):
+        assert in_memory == all(sees_memory)
+        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def left(place: Place) -> dict[str, Any]:
+    memory = exchange._shared_memory(4_096, place.rank)
+    links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return {"seen": memory is not None, "open": [link for link in links if "lockstep" in link]}
+
+
+def test_shared_memory_is_in_no_folder_and_no_file_stays_open(tmp_path: Path) -> None:
+    """So nothing is left behind, whoever dies and however."""
+    before = set(os.listdir("/dev/shm"))
+    assert in_group(2, tmp_path, left) == [{"seen": True, "open": []}] * 2
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def refused(place: Place) -> bool:
+    """A machine that has no memory left."""
+
+    def posix_fallocate(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    os.posix_fallocate = posix_fallocate  # type: ignore[assignment]
+    return exchange.shared([1, 1], place.rank, 100) is None
+
+
+def test_without_room_for_shared_memory_workers_send(tmp_path: Path) -> None:
+    assert in_group(2, tmp_path, refused) == [True, True]
+
+
+def test_another_file_at_the_same_path_is_not_taken_for_the_memory(tmp_path: Path) -> None:
+    """In a container of its own, a process of that number is another one."""
+    other = tmp_path / "other"
+    other.write_bytes(bytes(64))
+    link = tmp_path / "link"
+    link.symlink_to(other)
+    assert exchange._mapped(str(link), "lockstep-1", 64) is None
+    assert exchange._mapped(str(tmp_path / "none"), "lockstep-1", 64) is None
