@@ -1,6 +1,6 @@
 """The promise of strategy `exact` on real data: one model for every number of workers, and through kills and resizes.
 
-Plain processes that meet over Gloo, or over NCCL where each has a GPU; more processes than GPUs share them.
+Plain processes that meet in shared memory, or over NCCL where each has a GPU; more processes than GPUs share them.
 """
 
 import json

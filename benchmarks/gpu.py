@@ -8,7 +8,7 @@
    that the model's arithmetic reaches (MFU).
 3. The same loop in a whole run under Ray Train with MLflow: what reports and tracking take of a step.
 
-`--small` is for tests, and for machines without a GPU: other models, two workers on processors over Gloo.
+`--small` is for tests, and for machines without a GPU: other models, two workers on processors.
 """
 
 import argparse

@@ -41,7 +41,7 @@ class DataParallel:
         """Made at the first step, whose votes it has to have room for."""
         self._together: DistributedDataParallel | None = None
         self._divided_by = place.world_size
-        """When gradients meet."""
+        """What gradients are, when they meet."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
@@ -86,18 +86,9 @@ class DataParallel:
             megabytes = _CPU_BUCKET_MB if self._place.device.type == "cpu" else None
             self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
             self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
-            if self._place.device.type == "cpu":
-                self._meet_in_memory(self._together)
+            if self._place.device.type == "cpu" and _meets_in_memory(self._together, self._place):
+                self._divided_by = 1
         return self._loss
-
-    def _meet_in_memory(self, together: DistributedDataParallel) -> None:
-        """Where all workers see the same memory, gradients meet there, and are not sent."""
-        workers, parameters = self._place.world_size, together.parameters()
-        alone = [range(rank, rank + 1) for rank in range(workers)]
-        meeting = Meeting(alone, workers, self._place.rank, self._place.device, sum(parameter.nbytes for parameter in parameters))
-        if meeting.is_in_memory:
-            together.register_comm_hook(meeting, _met)
-            self._divided_by = 1
 
     def _pass(self, module: nn.Module, part: Batch, counts: Tensor) -> Tensor:
         """Backward over some rows. Returns the sum of their losses."""
@@ -138,13 +129,23 @@ class _Loss(nn.Module):
         """The workers' sums of loss, weight and every count, once: float64 of shape (3 + votes,)."""
         assert self._beside.grad is not None, "there was a backward"
         sums = self._beside.grad.double()
-        sums[2:].round_()  # a division by the number of workers may leave the last bit off
+        sums[2:].round_()  # where gradients are divided by the workers, the last bit may be off
         self._beside.grad = None
         return sums
 
 
+def _meets_in_memory(together: DistributedDataParallel, place: Place) -> bool:
+    """Have gradients meet in memory, if all workers see the same; else DistributedDataParallel sends them. Collective."""
+    alone = [range(rank, rank + 1) for rank in range(place.world_size)]
+    meeting = Meeting(alone, place.world_size, place.rank, place.device, sum(each.nbytes for each in together.parameters()))
+    if meeting.is_in_memory:
+        together.register_comm_hook(meeting, _met)
+    return meeting.is_in_memory
+
+
 def _met(meeting: Meeting, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """A communication hook of DistributedDataParallel: the workers' sum, which is not divided."""
+    """A communication hook: the workers' sum, which is not divided. The pass waits for it, since the processors that
+    could go on with it are those that add."""
     gradient = bucket.buffer()
     meeting.finish([gradient])
     done: torch.futures.Future[Tensor] = torch.futures.Future()

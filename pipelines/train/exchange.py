@@ -1,4 +1,4 @@
-"""How workers come to each other's numbers: sent, or, on one machine, left in memory that all of them see."""
+"""How workers come to each other's nodes: sent, or, on one machine, left in memory that all of them see."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,20 +12,22 @@ from torch import Tensor
 
 _LINE_BYTES = 64
 """Of the processor's cache."""
+_HOST = "/proc/self/ns/net"
+"""Processes of one network are of one host; hosts that are network namespaces of one machine do not share memory either."""
 
 Parts = Sequence[Tensor]
-"""One tensor cut into as many parts as there are workers; each worker sums its own part of all."""
+"""A node cut into as many parts as there are workers; each worker sums its own part of all nodes."""
 
 
 class Exchange(Protocol):
-    """The two turns of a reduce-scatter that is followed by an all-gather. Both are collective."""
+    """The two halves of an all-reduce. Both are collective."""
 
-    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        """Give every other worker its part of this worker's tensors. Returns, by worker, this worker's part of theirs,
-        which may be written to until `tell`."""
+    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        """Give every other worker its part of this worker's nodes. Returns, by worker, this worker's part of theirs, which
+        may be written to until `gather`."""
 
-    def tell(self, parts: Parts) -> None:
-        """Tell the others this worker's part, and fill in theirs."""
+    def gather(self, parts: Parts) -> None:
+        """Give the others this worker's part, and fill in theirs."""
 
 
 class Sent:
@@ -35,22 +37,23 @@ class Sent:
     """
 
     def __init__(self, counts: Sequence[int], rank: int) -> None:
-        """`counts`: of every worker, how many tensors it gives at most."""
+        """`counts`: every worker's number of nodes."""
         self._counts, self._rank = counts, rank
         self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         """What others sent, by dtype and device; for the next time too, since fresh pages cost as much as the sum."""
 
-    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         share = len(own[0][0])
+        assert all(len(part) == share for part in own[0]), "sizes are multiples of the workers"
         room = iter(self._room(own[0][0], sum(self._counts[peer] for peer in self._others()) * share).split(share))
         arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
         awaited = [dist.P2POp(dist.irecv, part, peer) for peer, parts in arriving.items() for part in parts]
-        _exchange(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
+        _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
         return arriving
 
-    def tell(self, parts: Parts) -> None:
+    def gather(self, parts: Parts) -> None:
         awaited = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._others()]
-        _exchange(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
+        _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
 
     def _others(self) -> Iterator[int]:
         """In an order of their own for every worker, lest all send to the same one first."""
@@ -63,50 +66,52 @@ class Sent:
         return self._arrived[key][:size]
 
 
-def _exchange(operations: list[dist.P2POp]) -> None:
+def _send_and_receive(operations: list[dist.P2POp]) -> None:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
 
 
 class Shared:
-    """In memory that the workers of one machine share: two copies each, where a socket takes four and the kernel's work.
+    """In memory that the workers of one machine share, where a barrier follows each half.
 
-    Who gives what is met over Gloo, a number at a time, so that a worker that died or hangs ends it as it ends any other
-    collective. One room is enough for all turns: what a worker writes in one, others read before they meet for the next,
-    save the part that it tells, which it writes again only after they met once more.
+    The memory is used again without a third one. A worker's part of another's node is read, and written to, by that worker
+    alone, before the barrier of `gather`, and filled anew after it. The part that a worker gathers out is read by the
+    others after that barrier, and filled anew only after the next scatter's, which they reach when they have read it.
     """
 
     def __init__(self, memory: Tensor, counts: Sequence[int], rank: int) -> None:
-        """`memory`: uint8 of shape (workers, tensors of each, parts, bytes), the same for all."""
+        """`memory`: uint8 of shape (workers, nodes of each, parts, bytes), the same for all."""
         self._memory, self._counts, self._rank = memory, counts, rank
         self._nothing = torch.zeros(1)
 
-    def give(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        for number, parts in enumerate(own):
+    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        for node, parts in enumerate(own):
             for peer in self._others():
-                self._part(self._rank, number, peer, parts[peer]).copy_(parts[peer])
-        self._meet()
+                self._part(self._rank, node, peer, parts[peer]).copy_(parts[peer])
+        self._barrier()
         mine = own[0][self._rank]
-        return {peer: [self._part(peer, number, self._rank, mine) for number in range(self._counts[peer])] for peer in self._others()}
+        return {peer: [self._part(peer, node, self._rank, mine) for node in range(self._counts[peer])] for peer in self._others()}
 
-    def tell(self, parts: Parts) -> None:
+    def gather(self, parts: Parts) -> None:
         self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
-        self._meet()
+        self._barrier()
         for peer in self._others():
             parts[peer].copy_(self._part(peer, 0, peer, parts[peer]))
 
     def _others(self) -> Iterator[int]:
         return (peer for peer in range(len(self._counts)) if peer != self._rank)
 
-    def _part(self, worker: int, number: int, part: int, like: Tensor) -> Tensor:
-        return self._memory[worker, number, part, : like.nbytes].view(like.dtype)
+    def _part(self, worker: int, node: int, part: int, like: Tensor) -> Tensor:
+        return self._memory[worker, node, part, : like.nbytes].view(like.dtype)
 
-    def _meet(self) -> None:
+    def _barrier(self) -> None:
+        """Over Gloo, so that a worker that died or hangs ends it as any other collective; torch's own barrier would take
+        the GPU where there is one. Of the default group: until it is over, nothing else may meet there."""
         dist.all_reduce(self._nothing)
 
 
 def shared(counts: Sequence[int], rank: int, largest_bytes: int) -> Shared | None:
-    """An exchange in shared memory of tensors of so many bytes; None unless all workers see the same memory. Collective."""
+    """An exchange in memory of nodes of so many bytes; None unless all workers see the same memory. Collective."""
     workers = len(counts)
     part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have an entry more than others
     memory = _shared_memory(workers * max(counts) * workers * part_bytes, rank)
@@ -115,27 +120,29 @@ def shared(counts: Sequence[int], rank: int, largest_bytes: int) -> Shared | Non
 
 def _shared_memory(size: int, rank: int) -> Tensor | None:
     """Bytes that all workers see, None if some cannot. They are in no folder, and gone with the last worker. Collective."""
-    offered: list[tuple[str, str] | None] = [None]
+    offered: list[tuple[str, str, str] | None] = [None]
     descriptor = -1
-    if rank == 0:
-        with suppress(AttributeError, OSError):  # not on Linux; no memory left
-            name = f"lockstep-{uuid4().hex}"
-            descriptor = os.memfd_create(name)
-            os.posix_fallocate(descriptor, 0, size)
-            offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name)]
-    dist.broadcast_object_list(offered, 0)
-    memory = _mapped(*offered[0], size) if offered[0] else None
-    seen = torch.tensor(memory is not None, dtype=torch.uint8)
-    dist.all_reduce(seen, dist.ReduceOp.MIN)
-    if descriptor >= 0:
-        os.close(descriptor)
+    try:
+        if rank == 0:
+            with suppress(AttributeError, OSError):  # not on Linux; not allowed
+                name = f"lockstep-{uuid4().hex}"
+                descriptor = os.memfd_create(name)
+                os.posix_fallocate(descriptor, 0, size)
+                offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name, os.readlink(_HOST))]
+        dist.broadcast_object_list(offered, 0)
+        memory = _mapped(*offered[0], size) if offered[0] else None
+        seen = torch.tensor(memory is not None, dtype=torch.uint8)
+        dist.all_reduce(seen, dist.ReduceOp.MIN)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
     return memory if seen else None
 
 
-def _mapped(path: str, name: str, size: int) -> Tensor | None:
-    """None if the path is another file here: on another machine, or in a container with processes of its own."""
+def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
+    """None if the path is another file here, as on another machine, or in a container with processes of its own."""
     try:
-        if name not in os.readlink(path):
+        if os.readlink(_HOST) != host or name not in os.readlink(path) or os.stat(path).st_size != size:
             return None
         return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
     except (OSError, RuntimeError):

@@ -8,37 +8,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.train.exchange import Sent, Shared, shared
+from pipelines.train.exchange import Exchange, Sent, shared
 from pipelines.train.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
-"""Summed at a time on a processor: what has just arrived is still in its cache when it is added and told."""
+"""Summed at a time on a processor: what has just arrived is still in its cache when it is added and given on."""
 
 
 class Meeting:
     """Every worker's nodes, finished into the sum over all shards, the same on every worker.
 
-    Each worker sums one n/N of the entries, of which all others give it theirs, and then they tell each other: for a
-    single node a worker, the bytes of a ring all-reduce.
+    Each worker sums one n/N of the entries, of which all others give it theirs, and then they give each other the sums:
+    for a single node a worker, the bytes of a ring all-reduce.
     """
 
     def __init__(self, plays: Sequence[range], shards: int, rank: int, device: torch.device, largest_bytes: int) -> None:
-        """`largest_bytes`: of what is summed at a time, at most. Collective, if there are several workers."""
+        """`largest_bytes`: of a node, at most. Collective, if there are several workers."""
         self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in plays], (0, shards), rank
-        self._over_nccl = device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config())
-        counts = [len(nodes) for nodes in self._nodes]
-        memory = None if self._over_nccl or len(plays) == 1 else shared(counts, rank, min(largest_bytes, SLICE_BYTES))
-        self.is_in_memory = isinstance(memory, Shared)
-        self._exchange = memory or Sent(counts, rank)
-
-    @property
-    def workers(self) -> int:
-        return len(self._nodes)
+        self._workers, counts = len(plays), [len(nodes) for nodes in self._nodes]
+        self._over_nccl = self._workers > 1 and device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config())
+        in_memory = self._workers > 1 and not self._over_nccl
+        exchange = shared(counts, rank, min(largest_bytes, SLICE_BYTES)) if in_memory else None
+        self.is_in_memory = exchange is not None
+        self._exchange: Exchange = exchange or Sent(counts, rank)
 
     def finish(self, own: Sequence[Tensor]) -> None:
-        """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,), with n a multiple of `workers` unless
-        they meet in memory."""
-        if self.workers == 1:
+        """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,), with n a multiple of the workers
+        unless they meet in memory."""
+        if self._workers == 1:
             return
         if own[0].device.type == "cpu":
             self._finish_slices(own)
@@ -50,19 +47,19 @@ class Meeting:
             own[0].copy_(staged[0])
 
     def _finish_slices(self, own: Sequence[Tensor]) -> None:
-        entries = SLICE_BYTES // own[0].element_size() // self.workers * self.workers
+        entries = SLICE_BYTES // own[0].element_size() // self._workers * self._workers
         for slices in zip(*(node.split(entries) for node in own), strict=True):
             self._finish(slices)
 
     def _finish(self, own: Sequence[Tensor]) -> None:
-        parts = [node.tensor_split(self.workers) for node in own]
+        parts = [node.tensor_split(self._workers) for node in own]
         nodes = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
-        for peer, given in self._exchange.give(parts).items():
+        for peer, given in self._exchange.scatter(parts).items():
             nodes.update(zip(self._nodes[peer], given, strict=True))
         mine, total = parts[0][self._rank], tree_sum(self._whole, nodes.get)
         if total is not mine:
             mine.copy_(total)
-        self._exchange.tell(parts[0])
+        self._exchange.gather(parts[0])
 
 
 class Beside:
