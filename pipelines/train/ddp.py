@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.train import Train
+from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import synchronised
@@ -145,8 +146,10 @@ def _meets_in_memory(together: DistributedDataParallel, place: Place) -> bool:
 
 def _met(meeting: Meeting, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """A communication hook: the workers' sum, which is not divided. The pass waits for it, since the processors that
-    could go on with it are those that add."""
+    could go on with it are those that add. Raises ConfigError for a sparse gradient."""
     gradient = bucket.buffer()
+    if gradient.is_sparse:
+        raise ConfigError(f"a gradient of shape {tuple(gradient.shape)} is sparse, which no optimizer here takes: set sparse=False")
     meeting.finish([gradient])
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)

@@ -1,6 +1,7 @@
 """Strategies: the gradient is that of the whole global batch, whoever computed which rows of it."""
 
 from copy import deepcopy
+from pathlib import Path
 from shutil import which
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
-from pipelines.errors import TrainingError
+from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
 from pipelines.train import ddp, exchange
@@ -172,6 +173,26 @@ def test_sums_ride_with_gradients_of_several_buckets(group: list[dict[str, Any]]
         for own, whole in zip(sums, alone, strict=True):
             assert own[2:5] == pytest.approx(whole[2:5], rel=1e-5)
             assert own[5:] == [3.0, 0.0, 6.0]
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 3, sparse=True)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.table(batch["kind"])
+
+
+def sparse_step(place: Place) -> None:
+    strategy = ddp.DataParallel(train(), task(), Sparse(), place)
+    strategy.step(part(rows(), (12, 12), place.rank), 0, 0.1, NO_VOTES)
+
+
+def test_sparse_gradients_are_refused(tmp_path: Path) -> None:
+    for error in in_group(2, tmp_path, sparse_step):
+        assert isinstance(error, ConfigError)
+        assert str(error) == "a gradient of shape (5, 3) is sparse, which no optimizer here takes: set sparse=False"
 
 
 @pytest.mark.parametrize("shares", SHARES)
