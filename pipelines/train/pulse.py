@@ -47,7 +47,10 @@ class Pulse:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """A collective operation that timed out leaves as a TrainingError that names the worker it waited for."""
         self._stop.set()
-        if self._place.world_size == 1 or error is None:
+        if self._place.world_size == 1:
+            return
+        self._thread.join()  # a beat under way would take the place of the last one
+        if error is None:
             return
         self._beat(failed=True)
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):

@@ -6,6 +6,7 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,6 +68,24 @@ def fails(place: Place, folder: str) -> None:
 def test_other_errors_pass(tmp_path: Path) -> None:
     for error in in_group(2, tmp_path / "group", fails, str(tmp_path / "run")):
         assert "mat1 and mat2" in str(error) and not isinstance(error, TrainingError)
+
+
+class Slow(Folder):
+    """Beats of a worker that is well take long to write."""
+
+    def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
+        if not values["failed"]:
+            time.sleep(0.2)
+        super().put_json(name, values, durable)
+
+
+def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
+    folder = Slow(str(tmp_path))
+    with pytest.raises(RuntimeError, match="mat1"), Pulse(folder, Place(0, 2), TIMEOUT) as pulse:
+        time.sleep(1.5 * pulse._seconds)  # into a beat
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    time.sleep(0.4)
+    assert folder.get_json("pulses/0.json")["failed"]
 
 
 def test_a_worker_alone_has_no_pulse(tmp_path: Path) -> None:
