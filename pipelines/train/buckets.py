@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.errors import TrainingError
-from pipelines.train.meeting import Beside, Meeting
+from pipelines.train.meeting import Background, Meeting
 from pipelines.train.tree import additions
 
 BUCKET_BYTES = 25 * 2**20
@@ -21,6 +21,7 @@ class Bucket:
     """
 
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
+        """`multiple`: of the entries, which are padded to it, so that workers can cut them into equal parts."""
         # Of the tensors' own strides where they are dense: fused optimizers take gradients to lie in memory as weights do.
         self._layout = [(tensor.shape, torch.empty_like(tensor, device="meta").stride()) for tensor in like]
         self._sizes = [tensor.numel() for tensor in like]
@@ -33,6 +34,7 @@ class Bucket:
 
     @property
     def nbytes(self) -> int:
+        """Of a sum, with its padding."""
         return sum(self._sizes) * self._like.element_size()
 
     def begin(self) -> None:
@@ -48,6 +50,7 @@ class Bucket:
             self._free.append(newest)
 
     def pieces_of(self, node: Tensor) -> list[Tensor]:
+        """Views of a leaf or a sum, one for each tensor and with its shape."""
         return [flat.as_strided(*layout) for flat, layout in zip(node.split(self._sizes), self._layout, strict=False)]
 
     def taken(self) -> list[Tensor]:
@@ -61,13 +64,14 @@ class Gradients:
     this worker plays, then `wait`. Collective.
 
     A bucket goes to the other workers as soon as the last shard's backward pass has filled it, in the same order for all.
+    A backward pass raises TrainingError where a gradient comes twice in it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], beside: int, plays: Sequence[range], rank: int, shards: int) -> None:
         """`beside` is the length of the float64 vector."""
         self._parameters, self._block = parameters, plays[rank]
         device = parameters[0].device
-        self._additions, self._beside = additions(plays[rank], shards), Beside(device)
+        self._additions, self._background = additions(plays[rank], shards), Background(device)
         self._groups = _groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)
         self._buckets = [
@@ -110,7 +114,7 @@ class Gradients:
 
     def wait(self) -> Tensor:
         """Give every parameter its gradient, None where no shard used it. Returns the sum of the vectors."""
-        self._beside.wait()
+        self._background.wait()
         *buckets, small = [bucket.taken() for bucket in self._buckets]
         flags, beside = small[0].split([len(self._parameters), len(small[0]) - len(self._parameters)])
         # Asking the device takes time: what was used here was used.
@@ -147,7 +151,7 @@ class Gradients:
         filled.add(self._additions[self._shard])
         while self._shard == len(self._block) - 1 and self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             nodes = self._buckets[self._sent].nodes
-            self._beside.do(partial(self._meeting.finish, nodes))
+            self._background.do(partial(self._meeting.finish, nodes))
             self._sent += 1
 
 

@@ -30,11 +30,17 @@ WORKERS_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc takes
 }
 
+_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
+"""Metrics and events are for a dashboard, which a Ray of our own has none of; they took 15 ms of CPU a second."""
+
 
 @contextmanager
 def cluster(settings: Train) -> Iterator[None]:
     """The Ray that this process is connected to, or the one that RAY_ADDRESS names, as it does in a submitted job; or a
-    Ray of our own for as long as this lasts, with a CPU for every one that the workers take."""
+    Ray of our own for as long as this lasts, with a CPU for every one that the workers take.
+
+    Raises MismatchError if the Ray of that address is of another version.
+    """
     if ray.is_initialized():
         yield
         return
@@ -56,8 +62,7 @@ def cluster(settings: Train) -> Iterator[None]:
                 object_store_memory=OBJECT_STORE_BYTES,
                 logging_config=quiet,
                 runtime_env={"env_vars": WORKERS_ENVIRONMENT},
-                # Metrics are for a dashboard, which there is none of, and took 8 ms of CPU a second.
-                _system_config={"worker_niceness": WORKER_NICENESS, "enable_metrics_collection": False},
+                _system_config={"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED},
             )
     try:
         yield

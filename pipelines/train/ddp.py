@@ -14,6 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import synchronised
+from pipelines.train.buffers import Buffers
 from pipelines.train.meeting import Meeting
 from pipelines.train.place import Place, seed
 from pipelines.train.precision import Precision, precision_of
@@ -23,11 +24,14 @@ _CPU_BUCKET_MB = 25
 """Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. On processors it is one more message,
 which took some 3 % of a step's CPU with 0.4 and with 3 M parameters, on two cores of one machine."""
 
+_SPARSE = "its gradient is sparse, which no optimizer here takes; set sparse=False"
+
 
 class DataParallel:
     """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
 
     The gradient is that of the global batch's mean loss for any shares of the workers, also where one has no rows.
+    `step` raises ConfigError for a parameter whose gradient is sparse, or has none while several workers wait for it.
     """
 
     def __init__(self, settings: Train, task: Task, model: nn.Module, place: Place) -> None:
@@ -38,11 +42,12 @@ class DataParallel:
         if settings.compile:
             self.model.compile()
         self._update = Update(settings, self.model, place, self._precision)
+        self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._loss: _Loss | None = None
         """Made at the first step, whose votes it has to have room for."""
         self._together: DistributedDataParallel | None = None
         self._divided_by = place.world_size
-        """What gradients are, when they meet."""
+        """What DistributedDataParallel divides the sum of the workers' gradients by; it does not where they meet in memory."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
@@ -59,6 +64,7 @@ class DataParallel:
             with self._together.no_sync() if self._together else nullcontext():
                 own_loss += self._pass(module, part, torch.zeros_like(counts))
         own_loss += self._pass(module, last, counts)
+        self._check_gradients()
         met = module.take_sums()
         norm = self._update.apply(rate, met[1], measured)
         return torch.cat([torch.stack([norm, own_loss.double()]), met])
@@ -69,11 +75,7 @@ class DataParallel:
     def settle(self) -> None:
         """Average the workers' batch norm statistics: each saw its own rows."""
         if self._place.world_size > 1:
-            for buffer in self.model.buffers():
-                mean = buffer.is_floating_point()
-                dist.all_reduce(buffer, dist.ReduceOp.SUM if mean else dist.ReduceOp.MAX)
-                if mean:
-                    buffer.div_(self._place.world_size)
+            Buffers(self.model).average(self._place.world_size)
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()
@@ -90,6 +92,16 @@ class DataParallel:
             if self._place.device.type == "cpu" and _meets_in_memory(self._together, self._place):
                 self._divided_by = 1
         return self._loss
+
+    def _check_gradients(self) -> None:
+        for name, parameter in self._trained:
+            if parameter.grad is None and self._together:
+                raise ConfigError(
+                    f"{name} had no part in the loss: under strategy ddp several workers would wait for its gradient; take it out "
+                    "of the model, set requires_grad=False, or set train.strategy to exact"
+                )
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                raise ConfigError(f"{name}: {_SPARSE}")
 
     def _pass(self, module: nn.Module, part: Batch, counts: Tensor) -> Tensor:
         """Backward over some rows. Returns the sum of their losses."""
@@ -149,7 +161,7 @@ def _met(meeting: Meeting, bucket: dist.GradBucket) -> torch.futures.Future[Tens
     could go on with it are those that add. Raises ConfigError for a sparse gradient."""
     gradient = bucket.buffer()
     if gradient.is_sparse:
-        raise ConfigError(f"a gradient of shape {tuple(gradient.shape)} is sparse, which no optimizer here takes: set sparse=False")
+        raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
     meeting.finish([gradient])
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)

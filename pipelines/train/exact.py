@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.errors import TrainingError
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.buckets import Gradients
+from pipelines.train.buffers import Buffers
 from pipelines.train.deterministic import check_model, check_passes, only_deterministic
 from pipelines.train.place import Place, seed
 from pipelines.train.precision import precision_of
@@ -41,7 +41,7 @@ class Exact:
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, place, self._precision)
         self._block = place.plays(settings.shards)
-        self._buffers = list(self.model.buffers())
+        self._buffers = Buffers(self.model)
         self._gradients: Gradients | None = None
         """Made at the first step, whose votes it has to have room for."""
 
@@ -52,21 +52,21 @@ class Exact:
     def step(self, batch: list[Batch], number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         if not self.model.training:
             self.model.train()
-        before = [buffer.clone() for buffer in self._buffers]
+        before = self._buffers.clones()
         gradients = self._gradients or self._begun(batch, before, len(votes))
         own_loss = torch.zeros((), dtype=torch.float64, device=self._place.device)
         # Whole numbers: their sum is the same in any order, so that one shard can carry the worker's.
         votes_left = torch.tensor(votes, dtype=torch.float64).to(self._place.device, non_blocking=True)
         for shard, microbatch in zip(self._block, batch, strict=True):
-            self._restore(before)
+            self._buffers.restore(before)
             seed(self._place, self._settings.seed, number, shard)
             gradients.begin()
             sums = self._pass(microbatch, gradients)
             own_loss += sums[0]
-            gradients.end(torch.cat([sums, votes_left, *self._changes(before)]))
+            gradients.end(torch.cat([sums, votes_left, *self._buffers.changes(before)]))
             votes_left = torch.zeros_like(votes_left)
         met = gradients.wait()
-        self._move(before, met[3], met[4 + len(votes) :])
+        self._buffers.move(before, met[4 + len(votes) :] / met[3].clamp(min=1))  # the mean over shards that had rows
         norm = self._update.apply(rate, met[1], measured)
         return torch.cat([torch.stack([norm.double(), own_loss]), met[:3], met[4 : 4 + len(votes)]])
 
@@ -74,7 +74,8 @@ class Exact:
         return self._update.predict(_aligned(batch))
 
     def settle(self) -> None:
-        """Nothing: buffers are equal after every step."""
+        """Nothing to do, buffers are equal after every step. Raises ConfigError if one is not what it was."""
+        self._buffers.check_in_place()
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()
@@ -83,19 +84,21 @@ class Exact:
         self._update.load_state_dict(state)
 
     def _begun(self, batch: list[Batch], before: list[Tensor], votes: int) -> Gradients:
-        """What the first step needs more than others. Raises ConfigError if two passes over the same rows differ."""
+        """What the first step needs more than others. Raises ConfigError if two passes over the same rows differ, or if one
+        replaces a buffer."""
         microbatch = next((microbatch for microbatch in batch if _rows(microbatch)), None)
         if microbatch is not None:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
-            self._restore(before)
+            self._buffers.check_in_place()
+            self._buffers.restore(before)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         plays = [Place(rank, self._place.world_size).plays(self._settings.shards) for rank in range(self._place.world_size)]
-        beside = 4 + votes + sum(buffer.numel() for buffer in self._buffers)
+        beside = 4 + votes + self._buffers.numel
         self._gradients = Gradients(trained, beside, plays, self._place.rank, self._settings.shards)
         return self._gradients
 
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
-        self._restore(before)
+        self._buffers.restore(before)
         seed(self._place, self._settings.seed)
         return self._pass(microbatch)
 
@@ -113,28 +116,6 @@ class Exact:
                 gradients.last_pass()
             self._update.backward(loss / self._settings.global_batch)
         return torch.cat([sums, sums.new_tensor([rows, rows > 0])])
-
-    @torch.no_grad()
-    def _changes(self, before: list[Tensor]) -> list[Tensor]:
-        """How much every buffer rose in a pass; float64, which holds the difference of two floats or counts."""
-        return [(buffer.double() - start.double()).flatten() for buffer, start in zip(self._buffers, before, strict=True)]
-
-    @torch.no_grad()
-    def _restore(self, before: list[Tensor]) -> None:
-        for buffer, start in zip(self._buffers, before, strict=True):
-            buffer.copy_(start)
-
-    @torch.no_grad()
-    def _move(self, before: list[Tensor], ran: Tensor, changes: Tensor) -> None:
-        """Move every buffer by the mean change over the shards that had rows.
-
-        Raises TrainingError if a buffer of whole numbers rose differently from shard to shard.
-        """
-        means = (changes / ran.clamp(min=1)).split([buffer.numel() for buffer in self._buffers])
-        for buffer, start, mean in zip(self._buffers, before, means, strict=True):
-            if not buffer.is_floating_point() and bool((mean != mean.round()).any()):
-                raise TrainingError("a buffer of whole numbers rose differently from shard to shard; it has no mean: use strategy ddp")
-            buffer.copy_(start.double().add_(mean.view_as(start)))
 
 
 def _aligned(batch: Batch) -> Batch:

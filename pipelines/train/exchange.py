@@ -1,4 +1,4 @@
-"""How workers come to each other's nodes: sent, or, on one machine, left in memory that all of them see."""
+"""How workers come to each other's sums, nodes of the tree: sent, or, on one machine, left in memory that all of them see."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,8 @@ from torch import Tensor
 _LINE_BYTES = 64
 """Of the processor's cache."""
 _HOST = "/proc/self/ns/net"
-"""Processes of one network are of one host; hosts that are network namespaces of one machine do not share memory either."""
+"""Keeps apart hosts that are network namespaces of one machine, which see each other's memory. On different machines it may be
+the same: what tells those apart is the memory's name."""
 
 Parts = Sequence[Tensor]
 """A node cut into as many parts as there are workers; each worker sums its own part of all nodes."""
@@ -22,11 +23,11 @@ Parts = Sequence[Tensor]
 class Exchange(Protocol):
     """The two halves of an all-reduce. Both are collective."""
 
-    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         """Give every other worker its part of this worker's nodes. Returns, by worker, this worker's part of theirs, which
-        may be written to until `gather`."""
+        may be written to until `all_gather`."""
 
-    def gather(self, parts: Parts) -> None:
+    def all_gather(self, parts: Parts) -> None:
         """Give the others this worker's part, and fill in theirs."""
 
 
@@ -42,16 +43,17 @@ class Sent:
         self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         """What others sent, by dtype and device; for the next time too, since fresh pages cost as much as the sum."""
 
-    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         share = len(own[0][0])
         assert all(len(part) == share for part in own[0]), "sizes are multiples of the workers"
-        room = iter(self._room(own[0][0], sum(self._counts[peer] for peer in self._others()) * share).split(share))
+        nodes = sum(self._counts[peer] for peer in self._others())
+        room = iter(self._room(own[0][0], nodes * share).view(nodes, share))
         arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
         awaited = [dist.P2POp(dist.irecv, part, peer) for peer, parts in arriving.items() for part in parts]
         _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
         return arriving
 
-    def gather(self, parts: Parts) -> None:
+    def all_gather(self, parts: Parts) -> None:
         awaited = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._others()]
         _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
 
@@ -75,8 +77,8 @@ class Shared:
     """In memory that the workers of one machine share, where a barrier follows each half.
 
     The memory is used again without a third one. A worker's part of another's node is read, and written to, by that worker
-    alone, before the barrier of `gather`, and filled anew after it. The part that a worker gathers out is read by the
-    others after that barrier, and filled anew only after the next scatter's, which they reach when they have read it.
+    alone, before the barrier of `all_gather`, and filled anew after it. The part that a worker gives all is read by the
+    others after that barrier, and filled anew only after that of the next `all_to_all`, which they reach when they have read it.
     """
 
     def __init__(self, memory: Tensor, counts: Sequence[int], rank: int) -> None:
@@ -84,7 +86,7 @@ class Shared:
         self._memory, self._counts, self._rank = memory, counts, rank
         self._nothing = torch.zeros(1)
 
-    def scatter(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         for node, parts in enumerate(own):
             for peer in self._others():
                 self._part(self._rank, node, peer, parts[peer]).copy_(parts[peer])
@@ -92,7 +94,7 @@ class Shared:
         mine = own[0][self._rank]
         return {peer: [self._part(peer, node, self._rank, mine) for node in range(self._counts[peer])] for peer in self._others()}
 
-    def gather(self, parts: Parts) -> None:
+    def all_gather(self, parts: Parts) -> None:
         self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
         self._barrier()
         for peer in self._others():

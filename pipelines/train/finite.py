@@ -1,6 +1,6 @@
 """Numbers that went wrong: found at the step where they did, and never saved."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import isfinite
 
 import torch
@@ -35,9 +35,13 @@ def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: i
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
 
 
-def check_weights(weights: Mapping[str, Tensor], step: int) -> None:
-    """Raise NonFiniteError, naming the first such weight, if one is not finite: a loss shows it only one step later."""
-    finite = {name: torch.isfinite(values).all() for name, values in weights.items() if values.is_floating_point()}
-    if finite and not torch.stack([*finite.values()]).all():
-        first = next(name for name, whole in finite.items() if not whole)
+def check_weights(weights: Mapping[str, Tensor], buffers: Container[str], step: int) -> None:
+    """Raise NonFiniteError, naming the first such weight, if one is not finite: a loss shows it only one step later.
+
+    `buffers` are the names of those that may be infinite, such as a mask; not-a-number none may be.
+    """
+    floats = {name: values for name, values in weights.items() if values.is_floating_point()}
+    wrong = {name: values.isnan().any() if name in buffers else ~values.isfinite().all() for name, values in floats.items()}
+    if wrong and torch.stack([*wrong.values()]).any():
+        first = next(name for name, found in wrong.items() if found)
         raise NonFiniteError(f"step {step}: {first} is not finite after the step: {_REMEDY}")

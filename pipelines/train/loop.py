@@ -170,7 +170,7 @@ class Loop:
     def _save(self, best: bool) -> None:
         self._strategy.settle()
         state = self._strategy.state_dict()
-        check_weights(state["model"], self._state.step)
+        check_weights(state["model"], dict(self._strategy.model.named_buffers()), self._state.step)
         record = Record(
             step=self._state.step,
             position=self._loader.state_dict(),

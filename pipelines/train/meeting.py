@@ -54,15 +54,15 @@ class Meeting:
     def _finish(self, own: Sequence[Tensor]) -> None:
         parts = [node.tensor_split(self._workers) for node in own]
         nodes = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
-        for peer, given in self._exchange.scatter(parts).items():
+        for peer, given in self._exchange.all_to_all(parts).items():
             nodes.update(zip(self._nodes[peer], given, strict=True))
         mine, total = parts[0][self._rank], tree_sum(self._whole, nodes.get)
         if total is not mine:
             mine.copy_(total)
-        self._exchange.gather(parts[0])
+        self._exchange.all_gather(parts[0])
 
 
-class Beside:
+class Background:
     """Does calls one after the other while the caller goes on: on a GPU on a stream of their own, else in a thread."""
 
     def __init__(self, device: torch.device) -> None:
@@ -104,3 +104,4 @@ def _serve(calls: "SimpleQueue[Callable[[], None]]", answers: "SimpleQueue[BaseE
             answers.put(error)
         else:
             answers.put(None)
+        del call  # and what it holds, until the next one comes

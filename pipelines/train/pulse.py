@@ -6,8 +6,11 @@ which step it is in and which line it executes; a process that is stopped, or wh
 
 import logging
 import sys
+import sysconfig
 import traceback
+from collections.abc import Sequence
 from threading import Event, Thread, get_ident
+from traceback import FrameSummary
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +25,10 @@ COLLECTIVE_SHARE = 0.8
 """Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
 """Beats in a timeout; a store that is paid by the request is not written more often than that."""
-_MEETING = ("all_reduce", "all_gather", "batch_isend_irecv", "broadcast", "barrier", "backward", "wait", "synchronize")
+_MEETING = ("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize")
+"""What torch's functions that wait for other workers begin with; gradients meet in `backward`."""
+_OWN_MEETING = {"wait": "train/meeting.py", "_send_and_receive": "train/exchange.py"}
+_STANDARD = sysconfig.get_path("stdlib")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 
 
@@ -64,13 +70,12 @@ class Pulse:
 
     def _beat(self, failed: bool = False) -> None:
         self._beats += 1
-        lines = traceback.extract_stack(sys._current_frames().get(self._trainer))
-        own = next((line for line in reversed(lines) if "site-packages" not in line.filename), None)
+        own, meets = _whereabouts(traceback.extract_stack(sys._current_frames().get(self._trainer)))
         beat = {
             "beat": self._beats,
             "step": self.step,
             "place": f"{own.name} ({own.filename}:{own.lineno})" if own else "",
-            "meets": any(line.name.startswith(_MEETING) for line in lines),
+            "meets": meets,
             "failed": failed,
         }
         try:
@@ -95,6 +100,19 @@ class Pulse:
 
     def _file(self, rank: int) -> str:
         return f"{PULSES}/{rank}.json"
+
+
+def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bool]:
+    """The innermost line that is no library's, and whether it waits for other workers."""
+    own, meets = None, False
+    for line in reversed(stack):
+        is_library = "site-packages" in line.filename
+        waits = is_library and line.name.startswith(_MEETING)
+        meets |= waits or line.filename.endswith(_OWN_MEETING.get(line.name, "-"))
+        if not is_library and not line.filename.startswith(_STANDARD):  # a queue's `wait` is for this worker's own threads
+            own = line
+            break
+    return own, meets
 
 
 def _of(beats: dict[int, Any], rank: int) -> dict[str, Any]:

@@ -322,6 +322,12 @@ def test_steps_that_fp16_leaves_out_are_counted(
 
 def test_weights_that_are_not_numbers_are_never_saved() -> None:
     weights = {"a.weight": torch.ones(3), "a.steps": torch.ones(3, dtype=torch.int64), "b.weight": torch.tensor([1.0, torch.inf])}
-    check_weights({name: weights[name] for name in ("a.weight", "a.steps")}, 7)
+    check_weights({name: weights[name] for name in ("a.weight", "a.steps")}, (), 7)
     with pytest.raises(NonFiniteError, match=r"step 7: b.weight is not finite after the step"):
-        check_weights(weights, 7)
+        check_weights(weights, (), 7)
+
+
+def test_a_mask_may_be_infinite_and_not_no_number() -> None:
+    check_weights({"mask": torch.tensor([0.0, -torch.inf])}, ("mask",), 7)
+    with pytest.raises(NonFiniteError, match="step 7: mask is not finite"):
+        check_weights({"mask": torch.tensor([0.0, torch.nan])}, ("mask",), 7)

@@ -1,9 +1,11 @@
 """A collective operation that times out names the worker it waited for, and where that is."""
 
 import os
+import queue
 import re
 import signal
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from groups import in_group
+from torch import Tensor
 
 from pipelines.errors import TrainingError
 from pipelines.train.folder import Folder
@@ -23,6 +26,29 @@ TIMEOUT = 4.0
 
 def dawdle() -> None:
     time.sleep(TIMEOUT + 3)
+
+
+def await_data() -> None:
+    """As the loader does, in a queue that its thread has nothing for."""
+    with suppress(queue.Empty):
+        queue.Queue[int]().get(timeout=TIMEOUT + 3)
+
+
+class Hung(torch.autograd.Function):
+    """An operation whose backward pass does not come back."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        dawdle()
+        return gradient
+
+
+def hang_in_backward() -> None:
+    Hung.apply(torch.ones(1, requires_grad=True)).backward()
 
 
 def stop() -> None:
@@ -43,13 +69,19 @@ def held_up(place: Place, folder: str, how: str) -> None:
         for step in (1, 2):
             pulse.step = step
             if place.rank == 1 and step == 2:
-                {"dawdle": dawdle, "stop": stop}[how]()
+                {"dawdle": dawdle, "data": await_data, "backward": hang_in_backward, "stop": stop}[how]()
             else:
                 dist.all_reduce(torch.ones(1), group=group)
 
 
 @pytest.mark.parametrize(
-    ("how", "told"), [("dawdle", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"), ("stop", "does not answer any more")]
+    ("how", "told"),
+    [
+        ("dawdle", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"),
+        ("data", r"in await_data \(.*test_pulse.py:\d+\), which is at work elsewhere"),
+        ("backward", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"),
+        ("stop", "does not answer any more"),
+    ],
 )
 def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: str, told: str) -> None:
     began = time.monotonic()

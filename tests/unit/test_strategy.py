@@ -1,5 +1,6 @@
 """Strategies: the gradient is that of the whole global batch, whoever computed which rows of it."""
 
+import re
 from copy import deepcopy
 from pathlib import Path
 from shutil import which
@@ -63,11 +64,12 @@ def one_step(place: Place, settings: Train, shares: tuple[int, ...], batch_norm:
     return {name: values.clone() for name, values in strategy.model.state_dict().items()}, sums.tolist()
 
 
-def two_steps(place: Place) -> tuple[dict[str, Tensor], list[list[float]]]:
+def two_steps(place: Place, in_memory: bool = False) -> tuple[dict[str, Tensor], list[list[float]]]:
     """DistributedDataParallel has one bucket in its first step, and sorts them for the second."""
-    strategy = strategy_of(train(lr=0.1), task(), place)
+    strategy = ddp.DataParallel(train(lr=0.1), task(), model_of_seed(), place)
     shares = SHARES["unequal"] if place.world_size > 1 else (ROWS,)
     sums = [strategy.step(part(rows(), shares, place.rank), number, 0.1, (1.0, 0.0, 2.0)).tolist() for number in range(2)]
+    assert strategy._divided_by == (1 if in_memory else place.world_size)
     return dict(strategy.model.state_dict()), sums
 
 
@@ -93,7 +95,7 @@ def steps_in_a_group(place: Place) -> dict[str, Any]:
         found[f"batch norm, {name}"] = one_step(place, train(sync_batch_norm=True), shares, batch_norm=True)
     found["own batch norm"] = one_step(place, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
-    found["many buckets, in memory"] = two_steps(place)
+    found["many buckets, in memory"] = two_steps(place, in_memory=True)
     exchange._mapped = lambda *_: None  # as on another machine
     found["many buckets, sent"] = two_steps(place)
     return found
@@ -184,15 +186,44 @@ class Sparse(nn.Module):
         return self.table(batch["kind"])
 
 
-def sparse_step(place: Place) -> None:
-    strategy = ddp.DataParallel(train(), task(), Sparse(), place)
+class Unused(nn.Linear):
+    """A weight that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.spare = nn.Parameter(torch.ones(2))
+
+    def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
+        return super().forward(batch["x"])
+
+
+def refused_step(place: Place, model: type[nn.Module], in_memory: bool) -> None:
+    if not in_memory:
+        exchange._mapped = lambda *_: None
+    strategy = ddp.DataParallel(train(), task(), model(), place)
     strategy.step(part(rows(), (12, 12), place.rank), 0, 0.1, NO_VOTES)
 
 
-def test_sparse_gradients_are_refused(tmp_path: Path) -> None:
-    for error in in_group(2, tmp_path, sparse_step):
-        assert isinstance(error, ConfigError)
-        assert str(error) == "a gradient of shape (5, 3) is sparse, which no optimizer here takes: set sparse=False"
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "sent"])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Sparse, "its gradient is sparse, which no optimizer here takes; set sparse=False"),
+        (Unused, "spare had no part in the loss: .*; take it out of the model, set requires_grad=False, or set train.strategy to exact"),
+    ],
+)
+def test_gradients_that_cannot_meet_are_refused(tmp_path: Path, model: type[nn.Module], message: str, in_memory: bool) -> None:
+    for error in in_group(2, tmp_path, refused_step, model, in_memory):
+        assert isinstance(error, ConfigError), error
+        assert re.search(message, str(error)), error
+
+
+def test_a_worker_alone_may_have_a_weight_that_nothing_uses() -> None:
+    strategy = ddp.DataParallel(train(), task(), Unused(), Place())
+    strategy.step(rows(), 0, 0.1, NO_VOTES)
+    assert strategy.model.state_dict()["spare"].tolist() == [1.0, 1.0]
+    with pytest.raises(ConfigError, match=r"table\.weight: its gradient is sparse"):
+        ddp.DataParallel(train(), task(), Sparse(), Place()).step(rows(), 0, 0.1, NO_VOTES)
 
 
 @pytest.mark.parametrize("shares", SHARES)

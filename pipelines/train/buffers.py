@@ -1,0 +1,77 @@
+"""A model's buffers, such as batch norm's statistics: one value for all, though everybody's passes moved them by rows of its own."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pipelines.errors import ConfigError, TrainingError
+
+
+class Buffers:
+    """The buffers of a model that writes them in place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._named = model, dict(model.named_buffers())
+        self._values = [torch.view_as_real(each) if each.is_complex() else each for each in self._named.values()]
+        self.numel = sum(values.numel() for values in self._values)
+
+    def check_in_place(self) -> None:
+        """Raise ConfigError, naming it, for a buffer that was made or replaced since: what it holds now, nobody here sees."""
+        found = dict(self._model.named_buffers())
+        for name in found | self._named:
+            if found.get(name) is not self._named.get(name):
+                raise ConfigError(
+                    f"buffer {name} was made, replaced or removed by a pass, which strategy exact cannot follow; register it in "
+                    "__init__ and write it in place, as with copy_, or set train.strategy to ddp"
+                )
+
+    def clones(self) -> list[Tensor]:
+        return [values.clone() for values in self._values]
+
+    @torch.no_grad()
+    def restore(self, before: Sequence[Tensor]) -> None:
+        for values, start in zip(self._values, before, strict=True):
+            values.copy_(start)
+
+    @torch.no_grad()
+    def changes(self, before: Sequence[Tensor]) -> list[Tensor]:
+        """How much every entry rose since `before`: float64, which holds a difference of floats or of counts; (numel,) in all."""
+        pairs = zip(self._values, before, strict=True)
+        # What stayed did not rise; the difference of infinities, as in a mask, would be no number.
+        return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
+
+    @torch.no_grad()
+    def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
+        """Set every buffer to what it was `before` and a mean change of shape (numel,).
+
+        Raises TrainingError for a buffer of whole numbers whose mean change is none.
+        """
+        parts = changes.split([values.numel() for values in self._values])
+        for values, start, mean in zip(self._values, before, parts, strict=True):
+            if not values.is_floating_point() and bool((mean != mean.round()).any()):
+                raise TrainingError("a buffer of whole numbers rose differently from shard to shard; it has no mean: use strategy ddp")
+            wide = _wide(start)
+            values.copy_(wide + mean.view_as(start).to(wide.dtype))
+
+    @torch.no_grad()
+    def average(self, workers: int) -> None:
+        """Set every buffer to its mean over all workers; one of whole numbers to its greatest value. Collective.
+
+        The mean is taken in float64, where it leaves alone what is the same on all.
+        """
+        floats = [values for values in self._values if values.is_floating_point()]
+        if floats:
+            sums = torch.cat([values.double().flatten() for values in floats])
+            dist.all_reduce(sums)
+            for values, mean in zip(floats, (sums / workers).split([values.numel() for values in floats]), strict=True):
+                values.copy_(mean.view_as(values))
+        for values in self._values:
+            if not values.is_floating_point():
+                dist.all_reduce(values, dist.ReduceOp.MAX)
+
+
+def _wide(values: Tensor) -> Tensor:
+    """A type that holds sums and differences: float64 has too few digits for large whole numbers."""
+    return values.double() if values.is_floating_point() else values.long()

@@ -1,0 +1,127 @@
+"""Buffers: what stays keeps its bits, what moves has one mean, and what is not written in place is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.errors import ConfigError, TrainingError
+from pipelines.tasks.base import Batch
+from pipelines.train.buffers import Buffers
+from pipelines.train.exact import Exact
+from pipelines.train.place import Place
+from pipelines.train.weights import model_digest
+
+CONSTANTS = {
+    "mask": torch.full((3, 3), -torch.inf).triu(1),
+    "least": torch.full((2,), torch.finfo(torch.float32).min),
+    "third": torch.tensor([12_582_914.0]),  # whose sum over three workers float32 rounds
+    "turns": torch.polar(torch.ones(4), torch.arange(4.0)),
+    "hash": torch.tensor([2**62 + 1]),
+    "chosen": torch.tensor([True, False]),
+}
+
+
+class Model(nn.Module):
+    """Constants, a mean that moves, and a count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        for name, values in CONSTANTS.items():
+            self.register_buffer(name, values.clone(), persistent=name != "mask")
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            self.mean.lerp_(batch["x"].mean(0), 0.5)
+            self.count += 1
+        return batch["x"] @ self.weight
+
+
+class Replacing(Model):
+    def forward(self, batch: Batch) -> Tensor:
+        outputs = super().forward(batch)
+        self.mean = 0.9 * self.mean
+        return outputs
+
+
+class Late(Model):
+    def forward(self, batch: Batch) -> Tensor:
+        if not hasattr(self, "angles"):
+            self.register_buffer("angles", torch.arange(3))
+        return super().forward(batch)
+
+
+class Sums(Model):
+    """Whole numbers that depend on the rows."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        self.count += int(batch["x"][0, 0] > 0)
+        return super().forward(batch)
+
+
+class Outputs:
+    """The part of a task that a strategy calls."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        outputs = model(batch)
+        return outputs.square().sum(), torch.tensor(float(len(outputs)))
+
+
+def exact(model: nn.Module) -> Exact:
+    settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 4})
+    return Exact(settings, Outputs(), model, Place())  # type: ignore[arg-type]
+
+
+def microbatches() -> list[Batch]:
+    return [{"x": torch.full((2, 2), 1.0)}, {"x": torch.full((2, 2), -3.0)}]
+
+
+def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits() -> None:
+    strategy = exact(Model())
+    for number in range(2):
+        strategy.step(microbatches(), number, 0.01, ())
+    strategy.settle()
+    held = dict(strategy.model.named_buffers())
+    assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
+    assert held["mean"].tolist() == [-0.75, -0.75]  # half way to -1, twice
+    assert held["count"] == 2
+
+
+@pytest.mark.parametrize(("model", "name"), [(Replacing(), "mean"), (Late(), "angles")], ids=["replaced", "made"])
+def test_p5_a_buffer_that_is_not_written_in_place_is_refused(model: nn.Module, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"buffer {name} was made, replaced or removed by a pass.*copy_, or set train.strategy to ddp"):
+        exact(model).step(microbatches(), 0, 0.01, ())
+
+
+def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> None:
+    strategy = exact(Model())
+    strategy.step(microbatches(), 0, 0.01, ())
+    strategy.model.mean = torch.ones(2)
+    with pytest.raises(ConfigError, match="buffer mean was made, replaced or removed"):
+        strategy.settle()
+
+
+def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None:
+    with pytest.raises(TrainingError, match="rose differently from shard to shard; it has no mean: use strategy ddp"):
+        exact(Sums()).step(microbatches(), 0, 0.01, ())
+
+
+def averaged(place: Place) -> dict[str, Tensor]:
+    model = Model()
+    model.mean += place.rank
+    model.count += place.rank
+    Buffers(model).average(place.world_size)
+    return dict(model.named_buffers())
+
+
+def test_the_mean_over_workers_leaves_alone_what_is_the_same_on_all(tmp_path: Path) -> None:
+    for held in in_group(3, tmp_path, averaged):
+        assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
+        assert held["mean"].tolist() == [1.0, 1.0]
+        assert held["count"] == 2

@@ -1,0 +1,68 @@
+"""What a run of strategy `exact` leaves to be verified by: digests in its checkpoints, and the trail beside them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.errors import TrainingError
+from pipelines.train.checkpoint import Checkpoints
+from pipelines.train.folder import Folder
+from pipelines.train.place import Place
+from pipelines.train.record import RECORD, Record, from_json, to_json
+from pipelines.train.trail import follow
+from pipelines.train.weights import digests
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[[int], tuple[str, Record]]:
+    """Saves a state in which everything is `step`."""
+    checkpoints = Checkpoints(Folder(str(tmp_path)), Place(), keep=5)
+
+    def save(step: int) -> tuple[str, Record]:
+        record = Record(step=step, position={}, order={}, dataset_digest="", state={}, losses=[float(step)])
+        saving = checkpoints.begin({"model": {"w": torch.full((3,), float(step))}}, record)
+        checkpoints.commit(saving)
+        return saving.name, record
+
+    return save
+
+
+def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
+    tmp_path: Path, saved: Callable[[int], tuple[str, Record]], caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints, state = Checkpoints(Folder(str(tmp_path)), Place(), keep=5), {"model": {"w": torch.zeros(3)}}
+    saved(1)
+    newest, _ = saved(2)
+    file = tmp_path / newest / RECORD
+    values = from_json(file.read_bytes())
+    assert values is not None and values["digests"] == digests({"model": {"w": torch.full((3,), 2.0)}})
+    altered = Record(**{**values, "digests": {"model.w": "0" * 64}})
+    file.write_bytes(to_json(altered))
+    with pytest.raises(TrainingError, match=rf"{newest}: model.w not as saved; restore it, or remove the folder"):
+        checkpoints.load(newest, altered, state)
+    found = checkpoints.restore(state)
+    assert found is not None and found[1].step == 1
+    assert state["model"]["w"].tolist() == [1.0, 1.0, 1.0]
+    assert f"{newest} is damaged, going back to the one before: model.w not as saved" in caplog.text
+    assert not file.exists()
+
+
+def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
+    for step in (1, 2, 3):
+        saved(step)
+    trail = follow(Folder(str(tmp_path)))
+    assert trail.losses == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert trail.digests[3] == digests({"model": {"w": torch.full((3,), 3.0)}})
+    assert "torch" in trail.machine
+    assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}
+
+
+def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
+    saved(1)
+    for step in (2, 3):
+        (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the trail and what makes the checkpoint count
+    (tmp_path / "trail/step-000000003.json.draft").touch()
+    Checkpoints(Folder(str(tmp_path)), Place(), keep=5).forget_after(1)
+    assert follow(Folder(str(tmp_path))).losses == {1: 1.0}
