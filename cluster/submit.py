@@ -66,7 +66,7 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
         sys.exit(
             f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
         )
-    own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder)}
+    own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
     environment = {"working_dir": folder, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)

@@ -16,9 +16,9 @@ def main() -> None:
     parser.add_argument("--run", default="")
     parser.add_argument("--steps", type=int)
     own, others = parser.parse_known_args()
-    config = from_command_line("jobs/verify.py --run RUN_ID", others)
+    config = from_command_line("jobs/verify.py --run RUN_ID [--steps FIRST_STEPS]", others)
     if not own.run or (own.steps is not None and own.steps < 1):
-        raise ConfigError("--run RUN_ID names the run to verify, and --steps is at least 1; see python jobs/verify.py --help")
+        raise ConfigError(f"--run is {own.run!r} and --steps {own.steps}; the first names the run to verify, the second is at least 1")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     from pipelines.train.verify import verify  # torch, Ray and MLflow are loaded once the config holds
 

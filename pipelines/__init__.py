@@ -8,5 +8,7 @@
 6. `train`     runs a loop on every Ray Train worker, and meets their gradients.
 7. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows.
 
+`baseline` fits Spark's linear models to the same rows, `installed` compares machines' versions, `errors` are what all raise.
+
 A module imports only from layers below its own; `tests/unit/test_layers.py` holds the list.
 """

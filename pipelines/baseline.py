@@ -107,7 +107,7 @@ def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -
 
 def _part(version: Version, split: str, weights: np.ndarray | None, numbers: list[int]) -> Iterator[pa.RecordBatch]:
     reader = Reader(version, split)
-    target = next(column for column in version.columns if column.role == "target")
+    target = version.manifest.target
     features = [column for column in version.columns if column.role == "feature"]
     for number in numbers:
         values = reader.read(number)

@@ -2,13 +2,13 @@
 
     LockstepError
     ├── ConfigError          a YAML file or a flag says what cannot be            exit code 2
-    ├── SourceError          raw data are missing, unreadable or empty            exit code 3
+    ├── SourceError          raw data are missing or empty, or the query fails    exit code 3
     ├── QualityError         more rows were refused than the config allows        exit code 3
-    ├── DatasetError         a dataset version is missing or cannot be used       exit code 4
+    ├── DatasetError         a dataset version cannot be used, or not be made     exit code 4
     │   └── CorruptError     a file of a version is truncated, altered or gone    exit code 4
     ├── TrainingError        training cannot start or go on                       exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
-    ├── TrackingError        MLflow cannot hold what it was given                 exit code 6
+    ├── TrackingError        MLflow is away, lacks the run, or has it at work     exit code 6
     └── MismatchError        machines of a cluster have different versions        exit code 7
 
 A message states the value, the rule and the remedy. Anything else that is raised is a defect or belongs to a library,
@@ -64,5 +64,6 @@ def exit_on_error(main: Callable[[], None]) -> None:
     try:
         main()
     except LockstepError as error:
+        # A ConfigError has a line for each fault, which begins with the file, as a compiler's do.
         print(error if isinstance(error, ConfigError) else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

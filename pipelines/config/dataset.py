@@ -13,7 +13,8 @@ Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None el
 
 
 class ByFraction(Section):
-    """Rows are dealt by a hash of their content, or of a group's name so that a group stays together."""
+    """Rows are dealt by a hash of `key`, or of all their columns without one, so that a row which changes stays in its split; or of
+    the value of `group`."""
 
     train: Fraction = 0.8
     validation: Fraction = 0.1
@@ -33,8 +34,9 @@ class ByColumn(Section):
     """A column of the query says train, validation or test: for published splits."""
 
     by: Text
+    """That column; rows that say anything else are quarantined."""
     validation: Fraction = 0.0
-    """Share of the rows marked `train` that a hash of their content moves to validation."""
+    """Share of the rows marked `train` that the hash of their `key`, or of all columns without one, moves to validation."""
 
 
 class ByTime(Section):
@@ -78,7 +80,7 @@ class Dataset(Section):
     """Decoded size of a row group, about; it has 64 to 262,144 rows."""
 
     @model_validator(mode="after")
-    def _names_are_distinct(self) -> "Dataset":
+    def _columns_fit_together(self) -> "Dataset":
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
             if list(self.features) != packed or self.target:
                 raise ValueError(

@@ -63,8 +63,9 @@ class NormalQuantile(Numeric):
     """Points of the distribution kept; between them x is interpolated."""
 
 
-class Fourier(EncoderSettings):
-    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector."""
+class Fourier(Numeric):
+    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector. What is imputed is so in
+    each column."""
 
     encoder: Literal["fourier"] = "fourier"
     columns: tuple[str, ...] = ()

@@ -140,7 +140,7 @@ def _overrides(arguments: list[str]) -> dict[str, Any]:
             raise ConfigError(f"{flag}: an override is --section.setting VALUE")
         if not equals:
             if not waiting:
-                raise ConfigError(f"--{key}: a value must follow")
+                raise ConfigError(f"--{key}: a value must follow, such as --{key} 2")
             text = waiting.pop(0)
         try:
             overrides[key] = yaml.safe_load(text)

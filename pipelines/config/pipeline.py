@@ -8,21 +8,20 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.options import SECRETS_ELSEWHERE
 from pipelines.config.section import Section
 from pipelines.config.source import Source
 from pipelines.config.task import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
 
-# Settings of `train` that decide where and how it runs, never what comes out.
+# Settings of `train` that decide where and how it runs; never which rows make a step, and under `exact` never what comes out.
 PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
 _LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;](?:[\w.]*(?:password|secret|token)[\w.]*)=", re.IGNORECASE)
-_SECRET = re.compile(r"password|secret|token|access.?key", re.IGNORECASE)
-_ELSEWHERE = "give it in the environment: MLFLOW_TRACKING_PASSWORD, AWS_SECRET_ACCESS_KEY, or Spark's own configuration"
 
 
 class Config(Section):
@@ -42,10 +41,7 @@ class Config(Section):
         paths = {f"source.tables.{name}.path": path for name, table in self.source.tables.items() for path in table.paths}
         places = {"tracking.uri": self.tracking.uri, "dataset.path": self.dataset.path, "train.storage": self.train.storage, **paths}
         if found := [key for key, value in places.items() if _LOGIN.search(value)]:
-            raise ValueError(f"{', '.join(found)}: holds a password, which would be shown wherever a run is; {_ELSEWHERE}")
-        options = [f"source.tables.{name}.options.{key}" for name, table in self.source.tables.items() for key in table.options]
-        if found := [key for key in options if _SECRET.search(key.rpartition(".options.")[2])]:
-            raise ValueError(f"{', '.join(found)}: is a secret, which would be shown wherever a run is; {_ELSEWHERE}")
+            raise ValueError(f"{', '.join(found)}: holds a password, which would be shown wherever a run is; {SECRETS_ELSEWHERE}")
         return self
 
     @property

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Section, Text
 
 Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package", "tar"]
@@ -19,14 +20,21 @@ class Table(Section):
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
     ddl: str = Field("", alias="schema")
     """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
-    options: dict[str, str | bool | int | float] = {}
-    """Passed to Spark's reader."""
+    options: dict[str, Value] = {}
+    """Of Spark's reader for the format."""
     checksum: Literal["sha256", "stat"] = "sha256"
     """`stat` takes size and modification time in place of a hash of the bytes; for very large inputs."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if isinstance(self.path, str) else self.path
+
+    @field_validator("options")
+    @classmethod
+    def _somebody_obeys_them(cls, options: dict[str, Value], info: ValidationInfo) -> dict[str, Value]:
+        if "format" in info.data:
+            check_options(info.data["format"], options)
+        return options
 
     @model_validator(mode="after")
     def _text_formats_name_their_columns(self) -> "Table":

@@ -8,6 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
+"""That dropout zeroes a value."""
 
 
 class TaskSettings(Section):
@@ -32,6 +33,7 @@ class Tabular(TaskSettings):
     embedding: PositiveInt | None = None
     """Width of every embedding; by default it grows with the fourth root of the number of values."""
     batch_norm: bool = False
+    """After every hidden layer."""
 
 
 class Vision(TaskSettings):
@@ -137,6 +139,7 @@ class NextItem(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
     kind: Literal["next_item"] = "next_item"
+    class_weights: Literal["none"] = "none"
     width: PositiveInt = 50
     """Of an item's vector and of every layer."""
     blocks: PositiveInt = 2
@@ -146,6 +149,13 @@ class NextItem(TaskSettings):
     """Items drawn anew for each row and epoch, among which the right one is to be found."""
     evaluation_negatives: PositiveInt = 100
     """Items that are not in the row's history, among which the right one is ranked; drawn once."""
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "NextItem":
+        if self.width % self.heads:
+            near = max(self.width // self.heads, 1) * self.heads
+            raise ValueError(f"width is {self.width}, which {self.heads} heads do not divide; take {near}")
+        return self
 
 
 KINDS: dict[str, type[TaskSettings]] = {
@@ -169,11 +179,11 @@ def settings_class(kind: str) -> type[TaskSettings]:
         return KINDS[kind]
     module, _, name = kind.partition(":")
     if not name or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"task.kind is {kind!r}; it must be one of {', '.join(KINDS)}, or module:Class of your own settings")
+        raise ValueError(f"no kind {kind!r}; it must be one of {', '.join(KINDS)}, or module:Class of your own settings")
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"task.kind is {kind!r}, which cannot be imported: {error}") from error
+        raise ValueError(f"{kind!r} cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, TaskSettings)):
-        raise ValueError(f"task.kind is {kind!r}; it must name a class derived from pipelines.config.TaskSettings")
+        raise ValueError(f"{kind!r} is not a task's settings; it must name a class derived from pipelines.config.TaskSettings")
     return found

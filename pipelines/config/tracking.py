@@ -15,5 +15,6 @@ class Tracking(Section):
     experiment: str = ""
     """By default the pipeline's name."""
     tags: dict[str, str] = {}
+    """Set on every run, beside those that say where it comes from."""
     log_every_seconds: PositiveFloat = 5.0
     """Training metrics are sent in batches, this often."""

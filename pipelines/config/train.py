@@ -48,7 +48,8 @@ class Train(Section):
     global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
     """Rows of one optimizer step, over all workers and accumulated passes. `ddp` counts them in float32, hence the bound."""
     window: PositiveInt = 4
-    """Row groups that are shuffled together within a shard: more is a better shuffle and more memory."""
+    """Row groups, or slices of them where a shard has fewer than 16, that are shuffled together within a shard: more is a better
+    shuffle and more memory."""
     shuffle: bool = True
     remainder: Literal["drop", "keep"] = "drop"
     """What becomes of the rows of an epoch that do not fill a global batch; `keep` makes them one smaller step."""
@@ -59,10 +60,12 @@ class Train(Section):
 
     # How the model is fitted.
     strategy: Literal["ddp", "exact"] = "ddp"
-    """`ddp`: a worker's shards in one pass; weights agree to rounding. `exact`: a pass per shard; they agree bit for bit."""
+    """`ddp`: a worker's shards in one pass; for other numbers of workers weights differ by rounding, with dropout or batch norm by
+    more. `exact`: a pass per shard; they agree bit for bit."""
     threads_per_shard: PositiveInt = 1
     """Of `exact`: one and two threads give different sums, so their number decides the model."""
     epochs: PositiveInt = 5
+    """Passes over the training split; each is validated, and the best one's weights are kept."""
     max_steps: PositiveInt | None = None
     """Ends the run early, after so many steps in all."""
     accumulate: PositiveInt = 1
@@ -73,7 +76,9 @@ class Train(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Of sgd."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decoupled from the gradient by adamw; added to it by sgd and adam."""
     schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
+    """Of the learning rate, by step: cosine and one_cycle end near 0."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of all steps over which the learning rate rises; `one_cycle` takes 0.3 when it is 0."""
     step_epochs: PositiveInt = 10

@@ -1,8 +1,8 @@
 """A dataset version on disk: what `etl` writes and `loader` reads. The two meet nowhere else.
 
     <dataset.path>/<version>/
-      manifest.json               written last; without it there is no version
-      row_groups.parquet          one row per row group, in the order that positions count
+      manifest.json                    written last, names the attempt that counts; without it there is no version
+      row_groups-<attempt>.parquet     one row per row group, in the order that positions count
       data-<attempt>/split=train/part-….parquet
       quarantine-<attempt>/….parquet
 

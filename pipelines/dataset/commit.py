@@ -42,7 +42,8 @@ def commit(
     if earlier.digest != manifest.digest:
         raise DatasetError(
             f"{root} holds digest {earlier.digest[:12]}, and the same inputs now gave {manifest.digest[:12]}: "
-            f"the query is not deterministic, or a source changed while it was read. Warnings: {manifest.warnings or 'none'}"
+            f"the query is not deterministic, or a source changed while it was read. Warnings: {manifest.warnings or 'none'}; "
+            f"make it deterministic, and remove {root} to take the new rows"
         )
     return earlier
 

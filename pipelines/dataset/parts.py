@@ -17,7 +17,7 @@ ROWS_PER_GROUP = (64, 262_144)
 
 @dataclass(frozen=True)
 class RowGroup:
-    """One row of `row_groups.parquet`."""
+    """One row of a version's index of row groups."""
 
     split: str
     part: int

@@ -38,7 +38,7 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DatasetError(f"{path}: {error}") from error
+        raise DatasetError(f"{path}: {error}; see to the store, and run the same command again") from error
 
 
 def ask(filesystem: FileSystem, path: str) -> FileInfo:

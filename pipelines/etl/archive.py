@@ -30,7 +30,10 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 if not member.isreg():
                     continue
                 if member.size > MEMBER_BYTES:
-                    raise SourceError(f"{path}: {member.name} has {member.size:,} bytes; a file in an archive may have {MEMBER_BYTES:,}")
+                    raise SourceError(
+                        f"{path}: {member.name} has {member.size:,} bytes; a file in an archive may have {MEMBER_BYTES:,}: "
+                        "read it unpacked, as binaryFile"
+                    )
                 file = archive.extractfile(member)
                 assert file is not None, "a regular file has content"
                 names.append(member.name)

@@ -26,7 +26,7 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowInvalid) as error:
-        raise SourceError(f"{path} cannot be read: {error}") from error
+        raise SourceError(f"{path} cannot be read: {error}; see to the file, or to its store") from error
 
 
 def locate(path: str) -> tuple[FileSystem, str]:

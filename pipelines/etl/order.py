@@ -1,4 +1,5 @@
-"""Where a row goes follows from its content: its split, its part, its place in the part. Never from scheduling.
+"""Where a row goes follows from its key, or from its content without one: its split, its part, its place in the part. Never
+from scheduling.
 
 1. `identified` names every row by two hashes, of its key and of all its columns.
 2. `without_repeats` keeps one row of each key.

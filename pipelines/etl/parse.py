@@ -5,7 +5,6 @@ record itself, the number of the range it was in, and its line there.
 """
 
 import codecs
-import difflib
 from typing import cast
 
 from pyspark.errors import ParseException
@@ -20,44 +19,10 @@ from pipelines.etl.records import Dialect
 PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
 _VALUES, _CORRUPT, _END = "_values", "_corrupt", "_end"
 
-_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
-_TEXT = ("encoding", "charset")
-_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
-_CSV = (
-    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
-    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
-    "maxColumns", "maxCharsPerColumn",
-)  # fmt: skip
-_JSON = (
-    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
-    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
-)  # fmt: skip
-OPTIONS = {
-    "csv": _CSV + _DATES + _TEXT,
-    "package": _CSV + _DATES + _TEXT,
-    "json": _JSON + _DATES + _TEXT,
-    "text": ("wholetext", *_TEXT),
-    "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
-    "binaryFile": _FOUND,
-    "idx": (),
-    "tar": (),
-}
 # Options that are obeyed before Spark sees a record, and those that every parser gets.
 _OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 Options = dict[str, str]
-
-
-def options_of(name: str, table: Table) -> Options:
-    """A table's options by lower-case name, as Spark writes values. Raises ConfigError for one the format does not have:
-    Spark would take no notice of it."""
-    known = {option.lower(): option for option in OPTIONS[table.format]}
-    for option in table.options:
-        if option.lower() not in known:
-            near = difflib.get_close_matches(option.lower(), known, n=1)
-            remedy = f"{known[near[0]]} is near" if near else f"there are {', '.join(known.values()) or 'none'}"
-            raise ConfigError(f"source.tables.{name}.options.{option}: {table.format} has no such option; {remedy}")
-    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in table.options.items()}
 
 
 def schema_of(name: str, table: Table, default: str = "") -> StructType:
@@ -71,16 +36,11 @@ def schema_of(name: str, table: Table, default: str = "") -> StructType:
     return schema
 
 
-def csv_dialect(name: str, options: Options, columns: list[str]) -> Dialect:
-    """Raises ConfigError for a quote or an escape that is not one ASCII character."""
-    quote = options.get("quote", '"')
-    for option, value in (("quote", quote), ("escape", options.get("escape", ""))):
-        if len(value) > 1 or not value.isascii():
-            raise ConfigError(f"source.tables.{name}.options.{option}: one ASCII character, or '' for none (got {value})")
+def csv_dialect(options: Options, columns: list[str]) -> Dialect:
     return Dialect(
-        encoding=_encoding(name, options),
+        encoding=_encoding(options),
         multiline=_yes(options, "multiline"),
-        quote=quote,
+        quote=options.get("quote", '"'),
         escape=options.get("escape", ""),
         separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
         ignore_leading_blanks=_yes(options, "ignoreleadingwhitespace"),
@@ -91,12 +51,12 @@ def csv_dialect(name: str, options: Options, columns: list[str]) -> Dialect:
     )
 
 
-def json_dialect(name: str, options: Options) -> Dialect:
-    return Dialect(encoding=_encoding(name, options), json=True, whole=_yes(options, "multiline"))
+def json_dialect(options: Options) -> Dialect:
+    return Dialect(encoding=_encoding(options), json=True, whole=_yes(options, "multiline"))
 
 
-def text_dialect(name: str, options: Options) -> Dialect:
-    return Dialect(encoding=_encoding(name, options), whole=_yes(options, "wholetext"), keep_blank=True)
+def text_dialect(options: Options) -> Dialect:
+    return Dialect(encoding=_encoding(options), whole=_yes(options, "wholetext"), keep_blank=True)
 
 
 def csv_rows(records: DataFrame, schema: StructType, ddl: str, options: Options) -> DataFrame:
@@ -153,9 +113,5 @@ def _yes(options: Options, name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
 
-def _encoding(name: str, options: Options) -> str:
-    encoding = options.get("encoding", options.get("charset", "utf-8"))
-    try:
-        return codecs.lookup(encoding).name
-    except LookupError as error:
-        raise ConfigError(f"source.tables.{name}.options.encoding: {error}; name one that Python knows, such as ISO-8859-1") from error
+def _encoding(options: Options) -> str:
+    return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name

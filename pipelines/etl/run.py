@@ -10,9 +10,9 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
 from hashlib import sha256
 from importlib.metadata import version
 from uuid import uuid4
@@ -22,16 +22,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.features import Bpe
+from pipelines.config.source import Source, Table
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, SourceFile
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
 from pipelines.etl.executors import check_executors
-from pipelines.etl.faults import driver_errors, source_errors
+from pipelines.etl.faults import driver_errors, source_errors, table_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
@@ -56,9 +57,9 @@ def run(config: Config) -> Manifest:
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)
-    with stages("checksums"), source_errors(config.source):
-        before = {name: stats(table) for name, table in config.source.tables.items()}
-        sources = {name: checksums(spark, table) for name, table in config.source.tables.items()}
+    with stages("checksums"):
+        before = _of_tables(config.source, stats)
+        sources = _of_tables(config.source, partial(checksums, spark))
     filesystem, folder = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{folder}/{_version(config, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
@@ -75,6 +76,14 @@ def run(config: Config) -> Manifest:
         _sweep(attempt, folder)
         tracked.finish(manifest, stages.seconds)
     return manifest
+
+
+def _of_tables(source: Source, look: Callable[[Table], tuple[SourceFile, ...]]) -> Sources:
+    found = {}
+    for name, table in source.tables.items():
+        with table_errors(name, table.path), source_errors(source):
+            found[name] = look(table)
+    return found
 
 
 def _version(config: Config, sources: Sources, spark: SparkSession) -> str:

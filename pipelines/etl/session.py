@@ -55,7 +55,7 @@ SPEED = {
 TRIES = 4
 """So often a task is made before the job fails, as on a cluster; on one machine Spark's own number is one."""
 BATCH_BYTES = 64 * 2**20
-SHORT_ROW_BYTES = 1_024
+SHORT_ROW_BYTES = BATCH_BYTES // 65_536
 # They print the stack of every failed task; the driver gets the same as an exception.
 TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
@@ -87,8 +87,8 @@ def session(name: str) -> SparkSession:
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     """Let Spark cut the batches that it hands to Python by their bytes, unless the rows are short scalars.
 
-    It weighs the whole batch again for every row, which takes a quarter of the handing over: 65,536 rows of which the
-    source holds 1 KiB each need no scales. `source_row_bytes` is an average.
+    It sizes the whole batch again for every row that it adds, a quarter of the transfer's time. Batches of 65,536 rows of
+    SHORT_ROW_BYTES stay within BATCH_BYTES without that. `source_row_bytes` is an average.
     """
     scalars = not any(isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType | VariantType) for field in rows.schema)
     unlimited = scalars and source_row_bytes <= SHORT_ROW_BYTES
@@ -134,7 +134,7 @@ def _python_path() -> str:
 
 
 def _hush(spark: SparkSession) -> None:
-    """Leave errors, but for those that are told elsewhere."""
+    """Have Spark print errors only, and not those that reach the driver as exceptions."""
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     jvm = spark._jvm

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.config.options import spark_options
 from pipelines.config.source import Source, Table
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import files, parse
@@ -59,8 +60,8 @@ class _Parsed:
 def read_tables(spark: SparkSession, source: Source) -> Tables:
     """Parse every table once, and register its good rows as a view.
 
-    Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for options or
-    columns that its format does not have.
+    Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
+    schema that is none.
     """
     parsed: dict[str, int] = {}
     refused: dict[str, int] = {}
@@ -106,17 +107,17 @@ def _malformed(spark: SparkSession, name: str, found: _Parsed) -> DataFrame:
 
 
 def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
-    options = parse.options_of(name, table)
+    options = spark_options(table.options)
     match table.format:
         case "csv" | "package":
             schema = parse.schema_of(name, table)
-            records, ranges = _records(spark, table, parse.csv_dialect(name, options, schema.names))
+            records, ranges = _records(spark, table, parse.csv_dialect(options, schema.names))
             return _Parsed(parse.csv_rows(records, schema, table.ddl, options), None, ranges)
         case "json":
-            records, ranges = _records(spark, table, parse.json_dialect(name, options))
+            records, ranges = _records(spark, table, parse.json_dialect(options))
             return _Parsed(parse.json_rows(records, parse.schema_of(name, table), options), None, ranges)
         case "text":
-            records, ranges = _records(spark, table, parse.text_dialect(name, options))
+            records, ranges = _records(spark, table, parse.text_dialect(options))
             return _Parsed(parse.text_rows(records, parse.schema_of(name, table, "value string")), None, ranges)
         case "idx":
             paths = [file.path for path in table.paths for file in files.find(path)]
@@ -172,4 +173,4 @@ def _read_in_place(spark: SparkSession, name: str, table: Table, options: Option
         if missing := [column for column in schema.names if column.lower() not in {known.lower() for known in rows.columns}]:
             raise SourceError(f"{table.path} has no column {', '.join(missing)}; it has {', '.join(rows.columns)}")
         rows = spark.read.options(**options).schema(schema).parquet(*paths)
-    return _Parsed(rows, check_rows(spark, rows, one_schema=options.get("mergeschema", "false") != "true"))
+    return _Parsed(rows, check_rows(spark, rows, one_schema=options.get("mergeschema", "").lower() != "true"))

@@ -14,7 +14,7 @@ from pipelines.features.statistics import COUNTS, WORDS, Statistics
 
 
 def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
-    """Which statistics ("moments", "counts", "words", "sample") of which of the query's columns fitting takes."""
+    """Which statistics (names in `statistics`) of which of the query's columns fitting takes."""
     needed: dict[str, frozenset[str]] = {}
     for name, settings in dataset.encoders.items():
         for column in settings.inputs(name):

@@ -12,16 +12,17 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.base import Encoder, Input, masked_tensor
+from pipelines.features.numbers import imputing_needs, stand_in
 from pipelines.features.raw import is_number, numbers
 from pipelines.features.statistics import MOMENTS
 
 
 class Fourier(Encoder[config.Fourier]):
-    """State: `mean` and `deviation` of each input, `frequencies` of shape (inputs, frequencies), in cycles per deviation."""
+    """State: `impute`, `mean` and `deviation` of each input, `frequencies` of shape (inputs, frequencies), in cycles per deviation."""
 
     @classmethod
     def needs(cls, settings: config.Fourier) -> frozenset[str]:
-        return frozenset({MOMENTS})
+        return imputing_needs(settings) | {MOMENTS}
 
     @classmethod
     def refusal(cls, settings: config.Fourier, kind: pa.DataType) -> str:
@@ -30,6 +31,7 @@ class Fourier(Encoder[config.Fourier]):
     @classmethod
     def fit(cls, settings: config.Fourier, inputs: Sequence[Input]) -> dict[str, Any]:
         return {
+            "impute": [stand_in(settings, column) for column in inputs],
             "mean": [column.moments.mean for column in inputs],
             "deviation": [column.moments.deviation or 1.0 for column in inputs],
             "frequencies": (settings.scale * _normal(settings.seed, (len(inputs), settings.frequencies))).tolist(),
@@ -42,7 +44,10 @@ class Fourier(Encoder[config.Fourier]):
         turns = np.zeros((len(inputs[0]), self.settings.frequencies))
         # A matrix product would round as the number of rows has it; these sums round row by row.
         for number, values in enumerate(inputs):
-            standardised = (numbers(values) - self.state["mean"][number]) / self.state["deviation"][number]
+            found, stands_in = numbers(values), self.state["impute"][number]
+            if stands_in is not None:
+                found = np.where(np.isnan(found), stands_in, found)
+            standardised = (found - self.state["mean"][number]) / self.state["deviation"][number]
             turns += standardised[:, None] * np.array(self.state["frequencies"][number])
         refused = np.logical_not(np.isfinite(turns).all(axis=1))
         turns[refused] = 0.0

@@ -26,7 +26,7 @@ class NumberEncoder(Encoder[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
+        return imputing_needs(settings)
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -34,13 +34,7 @@ class NumberEncoder(Encoder[Settings]):
 
     @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
-        if isinstance(settings.impute, float):
-            return {"impute": settings.impute}
-        if settings.impute == "mean":
-            return {"impute": inputs[0].moments.mean}
-        if settings.impute == "median":
-            return {"impute": float(np.median(inputs[0].sample))}
-        return {"impute": None}
+        return {"impute": stand_in(settings, inputs[0])}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
@@ -135,6 +129,19 @@ class Identity(NumberEncoder[config.Identity]):
 
     def transform(self, found: np.ndarray) -> np.ndarray:
         return found
+
+
+def imputing_needs(settings: config.Numeric) -> frozenset[str]:
+    return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
+
+
+def stand_in(settings: config.Numeric, column: Input) -> float | None:
+    """The number that takes the place of NULL and NaN; None if they are refused."""
+    if isinstance(settings.impute, float):
+        return settings.impute
+    if settings.impute == "mean":
+        return column.moments.mean
+    return float(np.median(column.sample)) if settings.impute == "median" else None
 
 
 def kept_dtype(kind: pa.DataType) -> str:

@@ -6,7 +6,7 @@
 4. `windows`   decodes what the order will need next, ahead of time, in threads; or keeps the whole split.
 5. `chunks`    copies rows of windows into batches, several steps at a time.
 6. `transfer`  copies them to a GPU beside the computation.
-7. `producer`  does all this in a thread, ahead of its use.
+7. `producer`  does all this in a thread, ahead of its use; `threads` keeps libraries from starting more in it.
 8. `loader`    joins these into an iterator whose state is three integers.
 """
 

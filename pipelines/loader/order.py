@@ -3,11 +3,11 @@
 An epoch's order depends on the row groups' sizes, `Order` and the epoch's number, and on nothing else: not on workers,
 threads, prefetch or what happened before. The construction, in five steps:
 
-1. Blocks are the split's row groups, or equal slices of them where there are few. They are permuted, by (seed, epoch).
+1. Slices are the split's row groups, or equal cuts of them where there are few. They are permuted, by (seed, epoch).
 2. Their rows, end to end, make a circle, which is rotated by an offset, by (seed, epoch): otherwise a split of one row
    group would leave out the same rows in every epoch.
 3. Shard v of V owns an equal arc of the circle. Rows after the last arc are the epoch's remainder.
-4. Within a shard every `window` consecutive pieces of blocks are permuted row by row, by (seed, epoch, v, window).
+4. Within a shard every `window` consecutive pieces of slices are permuted row by row, by (seed, epoch, v, window).
 5. Global step s takes rows [s·m, (s+1)·m) of every shard, m = global batch / V.
 
 Positions are therefore found from prefix sums: no step before s is computed to start at s.
@@ -24,10 +24,10 @@ from pipelines.errors import ConfigError
 ORDER_VERSION = 1
 """Changes whenever the same arguments would give another order; checkpoints carry it."""
 
-BLOCKS_PER_SHARD = 16
-"""With fewer row groups than this, row groups are sliced: an arc of very few blocks would be a poor sample."""
+SLICES_PER_SHARD = 16
+"""With fewer row groups than this, row groups are cut: an arc of very few slices would be a poor sample."""
 
-_BLOCKS, _OFFSET, _WINDOW, _KEYS = range(4)
+_SLICES, _OFFSET, _WINDOW, _KEYS = range(4)
 _KEY_STRIDE = 0xD1342543DE82EF95
 """Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
 
@@ -41,7 +41,7 @@ class Order:
     """Rows per step, over all shards."""
     seed: int = 0
     window: int = 4
-    """Pieces of blocks that are shuffled together."""
+    """Pieces of slices that are shuffled together."""
     remainder: Literal["drop", "keep"] = "drop"
     """Rows that do not fill a global batch: left out of this epoch, or one last, smaller step."""
     shuffle: bool = True
@@ -89,7 +89,7 @@ def row_keys(seed: int, epoch: int) -> tuple[int, int]:
 
 
 def shards_of(rank: int, world_size: int, shards: int) -> range:
-    """The contiguous block of shards that worker `rank` of `world_size` plays; blocks differ by one shard at most.
+    """The contiguous shards that worker `rank` of `world_size` plays; workers' numbers of them differ by one at most.
 
     Raises ConfigError if there are more workers than shards.
     """
@@ -117,12 +117,12 @@ class Epoch:
         self.rows = int(group_rows.sum())
         self.first_row = np.cumsum(group_rows) - group_rows
         """Number of each row group's first row, shape (row groups,)."""
-        blocks = _blocks(np.asarray(group_rows, np.int64), order.shards)
+        slices = _sliced(np.asarray(group_rows, np.int64), order.shards)
         if order.shuffle:
-            permutation = _permutation(len(blocks.rows), order.seed, _BLOCKS, epoch)
-            blocks = Pieces(blocks.group[permutation], blocks.start[permutation], blocks.rows[permutation])
-        self._blocks = blocks
-        self._ends = np.cumsum(blocks.rows)
+            permutation = _permutation(len(slices.rows), order.seed, _SLICES, epoch)
+            slices = Pieces(slices.group[permutation], slices.start[permutation], slices.rows[permutation])
+        self._slices = slices
+        self._ends = np.cumsum(slices.rows)
         self._offset = int(_words(1, order.seed, _OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
 
     @cached_property
@@ -152,7 +152,7 @@ class Epoch:
         """The pieces between two positions of the circle before its rotation, begin < end."""
         first = int(np.searchsorted(self._ends, begin, side="right"))
         last = int(np.searchsorted(self._ends, end, side="left")) + 1
-        group, start, rows = (values[first:last].copy() for values in (self._blocks.group, self._blocks.start, self._blocks.rows))
+        group, start, rows = (values[first:last].copy() for values in (self._slices.group, self._slices.start, self._slices.rows))
         before = begin - (int(self._ends[first]) - int(rows[0]))
         start[0] += before
         rows[0] -= before
@@ -190,13 +190,13 @@ class Shard:
         return np.repeat(first, pieces.rows) + inside
 
 
-def _blocks(group_rows: np.ndarray, shards: int) -> Pieces:
-    """Row groups, each cut into equal slices where there are fewer than BLOCKS_PER_SHARD for a shard."""
+def _sliced(group_rows: np.ndarray, shards: int) -> Pieces:
+    """Row groups, each cut into equal slices where there are fewer than SLICES_PER_SHARD for a shard."""
     groups = len(group_rows)
-    slices = -(-BLOCKS_PER_SHARD * shards // max(groups, 1)) if groups < BLOCKS_PER_SHARD * shards else 1
-    edges = group_rows[:, None] * np.arange(slices + 1) // slices
+    cuts = -(-SLICES_PER_SHARD * shards // max(groups, 1)) if groups < SLICES_PER_SHARD * shards else 1
+    edges = group_rows[:, None] * np.arange(cuts + 1) // cuts
     start, rows = edges[:, :-1].ravel(), np.diff(edges, axis=1).ravel()
-    group = np.repeat(np.arange(groups), slices)
+    group = np.repeat(np.arange(groups), cuts)
     return Pieces(group[rows > 0], start[rows > 0], rows[rows > 0])
 
 

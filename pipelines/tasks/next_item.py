@@ -31,8 +31,6 @@ class NextItem(Task):
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if feature and target are not two sequences over one vocabulary."""
         super().__init__(settings, data)
-        if settings.class_weights != "none":
-            raise ConfigError("task.class_weights is set; next_item has no classes to weigh: leave it out")
         columns = [*data.features, data.target]
         kinds = {(column.shape, column.cardinality) for column in columns}
         if len(columns) != 2 or len(kinds) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
@@ -50,8 +48,6 @@ class NextItem(Task):
             )
         self.history = data.features[0]
         self.items = (self.history.cardinality or 0) - FIRST
-        if self.settings.width % self.settings.heads:
-            raise ConfigError(f"task.width is {self.settings.width}, which {self.settings.heads} heads do not divide")
 
     @property
     def monitor(self) -> Monitor:

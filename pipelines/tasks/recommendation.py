@@ -22,7 +22,10 @@ class Recommendation(Supervised):
         """Raises ConfigError if the target is no single number, or if `factors` does not know whose the features are."""
         super().__init__(settings, data)
         if self.outputs != 1:
-            raise ConfigError(f"task.kind is recommendation, which gives one number; {data.target.name} has {self.outputs} classes")
+            raise ConfigError(
+                f"task.kind is recommendation, which gives one number; {data.target.name} has {self.outputs} classes: "
+                "take task.kind tabular, or a target of one number"
+            )
         if self.settings.network == "factors":
             sides = sorted([*self.settings.user, *self.settings.item])
             features = sorted(column.name for column in data.features)

@@ -31,7 +31,9 @@ def recorded(uri: str, run_id: str) -> Recorded:
         run = client.get_run(run_id)
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise TrackingError(f"tracking.uri is {uri}, which does not answer: {str(error).splitlines()[0]}") from error
+            raise TrackingError(
+                f"tracking.uri is {uri}, which does not answer: {str(error).splitlines()[0]}; start the server, or wait"
+            ) from error
         raise TrackingError(f"{uri} has no run {run_id}; give the id of a training, as MLflow and jobs/train.py show it") from error
     if FOLDER not in run.data.tags:
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is not a training; give the id of a run of jobs/train.py")

@@ -117,7 +117,10 @@ def weights_file(uri: str, run_id: str) -> str:
             raise TrackingError(f"run {run_id} has no model; give the id of a finished run, which MLflow shows as FINISHED")
         return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/weights.safetensors", tracking_uri=uri))
     except (MlflowException, OSError) as error:
-        raise TrackingError(f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}") from error
+        raise TrackingError(
+            f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}; "
+            "give a run whose artifacts are there"
+        ) from error
 
 
 def _spark_application(client: MlflowClient, etl_run_id: str) -> str:

@@ -11,6 +11,7 @@
 4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`; what follows is `update`.
    `exact`       takes a pass per shard; `buckets` bring gradients, as passes give them, into the `tree`; `deterministic`
                  refuses what cannot be exact.
+   `buffers`     are the model's, such as batch norm's statistics: how they come to one value.
    `meeting`     sums over the workers, by an `exchange` that is sent, or in memory that one machine's workers share.
    `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
 5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.

@@ -29,7 +29,7 @@ def check_model(model: nn.Module) -> None:
     """Raise ConfigError, naming the layer, for one that has no deterministic form."""
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm):
-            raise ConfigError(f"{name} is a synchronised batch norm, whose sums depend on the workers; {_REMEDY}, such as BatchNorm2d")
+            raise ConfigError(f"{name} is a synchronised batch norm, whose sums depend on the workers; take BatchNorm2d, or strategy ddp")
         if getattr(module, "sparse", False):
             raise ConfigError(f"{name} has sparse gradients, which have no fixed tree; strategy exact cannot have it: set sparse=False")
 

@@ -22,19 +22,21 @@ class Evaluation:
         self._split, self._task, self._place = split, task, place
         # A shard's share of a batch has as many rows as a global batch: without gradients they take less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
-        self._loader = version.rows(split) and Loader(
-            version,
-            split,
-            order,
-            place.plays(settings.shards),
-            device=place.device,
-            cache_bytes=settings.cache_bytes // 4,
-            prefetch_bytes=settings.prefetch_bytes,
-        )
+        self._loader = None
+        if version.rows(split):
+            self._loader = Loader(
+                version,
+                split,
+                order,
+                place.plays(settings.shards),
+                device=place.device,
+                cache_bytes=settings.cache_bytes // 4,
+                prefetch_bytes=settings.prefetch_bytes,
+            )
 
     def __call__(self, strategy: Strategy) -> dict[str, float]:
         """Metrics as `<split>/<metric>`, equal for all workers; none for a split without rows. Collective."""
-        if not self._loader:
+        if self._loader is None:
             return {}
         strategy.settle()
         shards = [self._task.metrics() for _ in self._loader.plays]

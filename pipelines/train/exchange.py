@@ -1,6 +1,8 @@
 """How workers come to each other's sums, nodes of the tree: sent, or, on one machine, left in memory that all of them see."""
 
+import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -10,11 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+log = logging.getLogger(__name__)
+
 _LINE_BYTES = 64
 """Of the processor's cache."""
-_HOST = "/proc/self/ns/net"
-"""Keeps apart hosts that are network namespaces of one machine, which see each other's memory. On different machines it may be
-the same: what tells those apart is the memory's name."""
 
 Parts = Sequence[Tensor]
 """A node cut into as many parts as there are workers; each worker sums its own part of all nodes."""
@@ -130,7 +131,7 @@ def _shared_memory(size: int, rank: int) -> Tensor | None:
                 name = f"lockstep-{uuid4().hex}"
                 descriptor = os.memfd_create(name)
                 os.posix_fallocate(descriptor, 0, size)
-                offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name, os.readlink(_HOST))]
+                offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name, _host())]
         dist.broadcast_object_list(offered, 0)
         memory = _mapped(*offered[0], size) if offered[0] else None
         seen = torch.tensor(memory is not None, dtype=torch.uint8)
@@ -142,10 +143,19 @@ def _shared_memory(size: int, rank: int) -> Tensor | None:
 
 
 def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
-    """None if the path is another file here, as on another machine, or in a container with processes of its own."""
+    """None, with a warning if it was to be expected, unless the path is that memory here."""
     try:
-        if os.readlink(_HOST) != host or name not in os.readlink(path) or os.stat(path).st_size != size:
+        if _host() != host:
             return None
-        return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
-    except (OSError, RuntimeError):
-        return None
+        if name in os.readlink(path) and os.stat(path).st_size == size:
+            return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+        reason = "it has other processes"
+    except (OSError, RuntimeError) as error:
+        reason = str(error)
+    log.warning("a worker on worker 0's host does not see its memory (%s): gradients are sent, which takes longer", reason)
+    return None
+
+
+def _host() -> str:
+    """Hosts may be network namespaces of one machine as well; they do not share memory."""
+    return f"{socket.gethostname()} {os.readlink('/proc/self/ns/net')}"

@@ -3,7 +3,7 @@
     checkpoints/          see `checkpoint`
     trail/                see `trail`
     initial.safetensors   the driver: the weights to start from, where the config names some
-    progress.json         rank 0, every second: how far it is
+    progress.json         rank 0, twice a second, every 5 s on a store: how far it is
     stop                  the driver: save and leave
     reservation           the driver: under which name Ray keeps machines for it, if its group is elastic
     attempt               rank 0, when it starts: which group of workers the folder belongs to

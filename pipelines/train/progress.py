@@ -1,5 +1,6 @@
 """What a person sees meanwhile: a bar with rate and time left on a terminal, a line every few seconds elsewhere."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ class Progress:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
-        self._bar = self._stream.isatty()
+        self._bar = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # a job's output may be shown on one
         self._printed, self._epoch, self._shown = 0.0, 0.0, ""
 
     def show(self, progress: Mapping[str, Any] | None) -> None:

@@ -24,7 +24,7 @@ PULSES = "pulses"
 COLLECTIVE_SHARE = 0.8
 """Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
-"""Beats in a timeout; a store that is paid by the request is not written more often than that."""
+"""Beats in a timeout, and one in 15 s at least: to tell who is silent takes two and a half."""
 _MEETING = ("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize")
 """What torch's functions that wait for other workers begin with; gradients meet in `backward`."""
 _OWN_MEETING = {"wait": "train/meeting.py", "_send_and_receive": "train/exchange.py"}

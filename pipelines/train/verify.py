@@ -92,7 +92,7 @@ def _check(run: Recorded) -> None:
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: its command goes on with it")
     if (strategy := run.tags["strategy"]) != "exact":
         raise TrainingError(
-            f"run {run.run_id} was trained with strategy {strategy}, whose weights agree to rounding only; train with "
+            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; train with "
             "--train.strategy exact what is to be verified"
         )
 

@@ -22,6 +22,7 @@ def spark() -> Iterator[SparkSession]:
     from pipelines.etl.session import session
 
     os.environ["PYSPARK_SUBMIT_ARGS"] = SPARK
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")  # for Spark's workers; of the store that tests start
     spark = session("tests")
     yield spark
     spark.stop()

@@ -50,6 +50,13 @@ def test_shuffle_quality_tells_a_shuffle_from_none(tmp_path: Path) -> None:
         assert row["as they lie"] > 2 * row["Lockstep, window 4"]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_etl_is_measured_beside_a_job_written_by_hand(tmp_path: Path, kind: str) -> None:
+    (rows,) = results(tmp_path, "etl", "--format", kind, "--folder", str(tmp_path / "work"))["tables"].values()
+    assert [row["job"] for row in rows] == ["by hand", "ours"]
+    assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
+
+
 @pytest.mark.timeout(900)
 def test_training_is_measured_beside_a_bare_script_and_ray_s_own_way(tmp_path: Path) -> None:
     (rows,) = results(tmp_path, "train", "--cases", "MLP 4 x 1,024 on 100 columns")["tables"].values()

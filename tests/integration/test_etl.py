@@ -202,3 +202,10 @@ def test_a_published_split_of_real_data_is_kept(tmp_path: Path, uri: str, monkey
         path.stat().st_size for path in raw("adult").glob("adult-t*.csv")
     )
     assert manifest.profile["workclass"]["most_frequent"]["Private"] == max(manifest.profile["workclass"]["most_frequent"].values())
+
+
+def test_a_missing_source_is_named_by_its_table(pipeline: Path) -> None:
+    config = load(pipeline, {"source.tables.people.path": "/nowhere/people.csv"})
+    with pytest.raises(SourceError, match=r"^source\.tables\.people: /nowhere/people\.csv: no such file"):
+        run(config)
+    assert left_in(config) == []

@@ -24,12 +24,12 @@ def answer(*command: str) -> subprocess.CompletedProcess[str]:
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
     done = answer(job, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    own = " --run RUN_ID" if job == "jobs/verify.py" else ""
+    own = " --run RUN_ID [--steps FIRST_STEPS]" if job == "jobs/verify.py" else ""
     assert done.stdout.startswith(f"usage: {job}{own} CONF.yaml [--section.setting VALUE ...]")
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_help_shows_every_setting_with_the_file_s_values(job: str) -> None:
+def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
     done = answer(job, "conf/adult.yaml", "--help", "--train.lr", "0.0625")
     assert (done.returncode, done.stderr) == (0, "")
     for shown in ("--train.workers", "--train.lr", "0.0625", "--task.hidden", "--dataset.path", "Logical workers"):

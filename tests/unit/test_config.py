@@ -121,6 +121,23 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("train.workers", [3, 2], "train: workers is [3, 2]; the smaller number comes first"),
         ("train.workers", [1, 9], "train: workers is 9, more than the 8 shards; a worker plays at least one"),
         ("dataset.target", {}, "dataset: one target and at least one feature are needed (got 0 and 2)"),
+        ("source.tables.people.options", {"nulValue": "?"}, "source.tables.people.options: csv has no option nulValue; nullValue is near"),
+        (
+            "source.tables.people.options",
+            {"quote": "ab"},
+            "source.tables.people.options: quote is ab; it must be one ASCII character, or '' for none",
+        ),
+        ("source.tables.people.options", {"header": "yes"}, "source.tables.people.options: header is yes; it must be true or false"),
+        (
+            "source.tables.people.options",
+            {"skipRows": 1.5},
+            "source.tables.people.options: skipRows is 1.5; it must be a whole number of lines",
+        ),
+        (
+            "source.tables.people.options",
+            {"encoding": "UTF-7.5"},
+            "source.tables.people.options: encoding is UTF-7.5; it must be an encoding that Python knows, such as ISO-8859-1",
+        ),
         ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
         ("train.lr", float("inf"), "train.lr: Input should be a finite number (got inf)"),
         ("train.seed", -1, "train.seed: Input should be greater than or equal to 0 (got -1)"),
@@ -264,7 +281,18 @@ def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None
 @pytest.mark.usefixtures("my_tasks")
 def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
     (line,) = faults(changed(values, "task.kind", kind))
-    assert line.startswith("conf/x.yaml: task.kind: ") and repr(kind) in line
+    assert line.startswith("conf/x.yaml: task.kind: ") and line.count("task.kind") == 1 and repr(kind) in line
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"width": 10, "heads": 3}, "task: width is 10, which 3 heads do not divide; take 9"),
+        ({"class_weights": "balanced"}, "task.class_weights: Input should be 'none' (got balanced)"),
+    ],
+)
+def test_next_item_s_settings_are_checked_before_anything_is_made(values: dict[str, Any], task: dict[str, Any], message: str) -> None:
+    assert faults(changed(values, "task", {"kind": "next_item", **task})) == [f"conf/x.yaml: {message}"]
 
 
 def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -111,14 +111,17 @@ def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
     assert in_group(2, tmp_path, refused) == [{"seen": False, "open": []}] * 2
 
 
-def test_only_the_memory_itself_is_taken_for_it() -> None:
-    host, name = os.readlink(exchange._HOST), "lockstep-1"
+def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    host, name = exchange._host(), "lockstep-1"
     descriptor = os.memfd_create(name)
     os.posix_fallocate(descriptor, 0, 64)
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
     assert exchange._mapped(path, name, host, 64) is not None
-    assert exchange._mapped(path, name, "net:[1]", 64) is None  # of another host
+    assert exchange._mapped(path, name, f"another {host}", 64) is None
+    assert not caplog.messages
     assert exchange._mapped(path, "lockstep-2", host, 64) is None  # another process has that number here
     assert exchange._mapped(path, name, host, 128) is None  # another model's
     assert exchange._mapped(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
+    assert caplog.messages[0].startswith("a worker on worker 0's host does not see its memory (it has other processes): gradients are sent")
+    assert "No such file or directory" in caplog.messages[-1]
     os.close(descriptor)

@@ -44,7 +44,7 @@ FILES = sorted([*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("jobs/*.py")])
 
 
 def room_of(file: Path) -> str:
-    """`pipelines/loader/order.py` is of `loader`, `pipelines/serve.py` of `serve`, `jobs/etl.py` of `jobs`."""
+    """`pipelines/loader/order.py` is of `loader`, `pipelines/baseline.py` of `baseline`, `jobs/etl.py` of `jobs`."""
     top, *rest = file.relative_to(ROOT).with_suffix("").parts
     return top if top == "jobs" else rest[0]
 

@@ -173,6 +173,15 @@ def test_fourier_frequencies_are_normal_and_known() -> None:
     assert known[0] == pytest.approx([0.1165565154909856, -0.6835324004378501])
 
 
+def test_fourier_imputes_in_each_column() -> None:
+    columns = [pa.array([1.0, None, 3.0]), pa.array([2.0, 4.0, nan])]
+    encoder = encoder_of({"encoder": "fourier", "frequencies": 2, "impute": "mean"}, *columns)
+    whole = [pa.array([1.0, 2.0, 3.0]), pa.array([2.0, 4.0, 3.0])]
+    assert encoder.encode(*columns).equals(encoder.encode(*whole))
+    median = encoder_of({"encoder": "fourier", "frequencies": 2, "impute": "median"}, *columns)
+    assert median.state["impute"] == [2.0, 3.0]
+
+
 def test_fourier_refuses_a_row_with_a_missing_coordinate() -> None:
     columns = [pa.array([1.0, None, 3.0, inf]), pa.array([1.0, 2.0, nan, 4.0])]
     encoder = encoder_of({"encoder": "fourier", "frequencies": 2}, *columns)

@@ -31,6 +31,13 @@ def test_a_terminal_has_a_bar_with_rate_and_time_left() -> None:
     assert "\r\x1b[Kepoch 1 of 2: validation auc 0.9\n" in seen.getvalue()
 
 
+def test_a_job_whose_output_is_shown_on_a_terminal_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_TERMINAL", "1")
+    seen = StringIO()
+    Progress(seen).show(point(100))
+    assert seen.getvalue().startswith("\r\x1b[K██████")
+
+
 def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

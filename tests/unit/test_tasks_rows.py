@@ -136,8 +136,6 @@ def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
         (lambda: task_of(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label has 3 classes"),
         (lambda: task_of(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
         (lambda: task_of(NextItem, HISTORY, LABEL), "one sequence as feature and one as target"),
-        (lambda: task_of(NextItem, HISTORY, NEXT, width=10, heads=3), "task.width is 10, which 3 heads do not divide"),
-        (lambda: task_of(NextItem, HISTORY, NEXT, class_weights="balanced"), "has no classes to weigh"),
     ],
 )
 def test_what_does_not_fit_is_said(make: Any, says: str) -> None:

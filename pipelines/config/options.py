@@ -1,0 +1,73 @@
+"""Options of raw tables by format: those that somebody obeys. Spark takes no notice of the others."""
+
+import codecs
+import difflib
+import re
+from collections.abc import Mapping
+
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+_TEXT = ("encoding", "charset")
+_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
+_CSV = (
+    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
+    "maxColumns", "maxCharsPerColumn",
+)  # fmt: skip
+_JSON = (
+    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+)  # fmt: skip
+OPTIONS = {
+    "csv": _CSV + _DATES + _TEXT,
+    "package": _CSV + _DATES + _TEXT,
+    "json": _JSON + _DATES + _TEXT,
+    "text": ("wholetext", *_TEXT),
+    "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
+    "binaryFile": _FOUND,
+    "idx": (),
+    "tar": (),
+}
+_SWITCHES = {
+    option.lower()
+    for option in (
+        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_JSON, "wholetext", "mergeSchema",
+        "recursiveFileLookup",
+    )
+}  # fmt: skip
+_SECRET = re.compile(r"password|secret|token|access.?key", re.IGNORECASE)
+SECRETS_ELSEWHERE = "give it in the environment: MLFLOW_TRACKING_PASSWORD, AWS_SECRET_ACCESS_KEY, or Spark's own configuration"
+Value = str | bool | int | float
+
+
+def spark_options(given: Mapping[str, Value]) -> dict[str, str]:
+    """Options by lower-case name, as Spark writes values."""
+    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in given.items()}
+
+
+def check_options(table_format: str, given: Mapping[str, Value]) -> None:
+    """Raise ValueError for an option that the format does not have, or a value that nobody would understand."""
+    known = {option.lower(): option for option in OPTIONS[table_format]}
+    for option, value in given.items():
+        if _SECRET.search(option):
+            raise ValueError(f"{option} is a secret, which would be shown wherever a run is; {SECRETS_ELSEWHERE}")
+        if option.lower() not in known:
+            near = difflib.get_close_matches(option.lower(), known, n=1)
+            remedy = f"{known[near[0]]} is near" if near else f"there are {', '.join(known.values()) or 'none'}"
+            raise ValueError(f"{table_format} has no option {option}; {remedy}")
+        if rule := _rule_broken(option.lower(), str(value)):
+            raise ValueError(f"{option} is {value}; {rule}")
+
+
+def _rule_broken(option: str, value: str) -> str:
+    if option in _SWITCHES and value.lower() not in ("true", "false"):
+        return "it must be true or false"
+    if option == "skiprows" and not value.isdecimal():
+        return "it must be a whole number of lines"
+    if option in ("quote", "escape") and (len(value) > 1 or not value.isascii()):
+        return "it must be one ASCII character, or '' for none"
+    if option in _TEXT:
+        try:
+            codecs.lookup(value)
+        except LookupError:
+            return "it must be an encoding that Python knows, such as ISO-8859-1"
+    return ""

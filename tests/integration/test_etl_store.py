@@ -1,0 +1,46 @@
+"""A version that ETL writes to an S3-compatible store instead of a disk."""
+
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+from people import write_pipeline
+from pyarrow.fs import FileType
+from pyspark.sql import SparkSession
+
+from pipelines.config import Config, load
+from pipelines.dataset import storage
+from pipelines.dataset.versions import open_version
+from pipelines.errors import DatasetError
+from pipelines.etl.run import run
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    return write_pipeline(tmp_path, f"sqlite:///{tmp_path}/mlflow.db")
+
+
+@pytest.fixture
+def config(pipeline: Path, store_options: str, spark: SparkSession) -> Config:
+    """With a dataset on the store."""
+    uri = f"s3://lockstep/people?{store_options}"
+    storage.locate(uri)[0].create_dir("lockstep")
+    return load(pipeline, {"dataset.path": uri})
+
+
+def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(config: Config, pipeline: Path) -> None:
+    made = run(config)
+    assert made.digest == run(load(pipeline)).digest
+    assert run(config) == made, "it is there"
+    version = open_version(config.dataset.path, config.data_identity)
+    entries = storage.entries(version.filesystem, version.root, recursive=True)
+    left = {entry.path.removeprefix(f"{version.root}/") for entry in entries if entry.type == FileType.File}
+    written = {group.file for group in version.row_groups} | {"manifest.json", f"row_groups-{made.attempt}.parquet"}
+    assert {path for path in left if not path.startswith(f"quarantine-{made.attempt}/")} == written
+
+
+def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMotoServer) -> None:
+    store.stop()
+    with pytest.raises(DatasetError, match=r"lockstep/people/\w+/manifest.json: .*; see to the store, and run the same command again"):
+        run(config)
+    store.start()
