@@ -28,6 +28,8 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
 """With several Rays on a machine, what runs in one of them has to be told which is its own."""
+EXCLUDED = [".git", ".venv", "venv", "__pycache__"]
+"""What Ray leaves out of an uploaded folder by default, beside what .gitignore and .rayignore name."""
 SECRETS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "CREDENTIAL", "AUTH")
 STOP_SECONDS = "150"
 """Between SIGTERM and SIGKILL, for a stopped training to save; Ray's own are 3."""
@@ -67,7 +69,8 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
             f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
         )
     own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
-    environment = {"working_dir": folder, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
+    os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are EXCLUDED, and Ray would warn of each
+    environment = {"working_dir": folder, "excludes": EXCLUDED, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
     except (RuntimeError, ValueError) as error:

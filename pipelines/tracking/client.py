@@ -18,15 +18,21 @@ from pipelines.config import Config
 from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"
-# MLflow's own are seven retries in four minutes, during which nothing else would be sent.
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+MLFLOW = {
+    # Its own are seven retries in four minutes, during which nothing else would be sent.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    # For each of our few small files, it draws three.
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+"""MLflow's settings, unless the environment has others."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client of the server or file at `uri`; the environment may ask for more patience."""
+    """A client of the server or file at `uri`; the environment may have other settings than ours."""
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    for name, value in PATIENCE.items():
+    for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
     with reaching(uri):
         if not uri.startswith(SQLITE):
