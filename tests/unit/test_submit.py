@@ -44,6 +44,7 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
         def submit_job(self, **job: object) -> None:
             sent.update(job)
 
+    monkeypatch.setenv("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # which `submit` sets
     for name, value in {"MLFLOW_TRACKING_PASSWORD": "hidden", "MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -66,11 +67,15 @@ def test_the_commit_of_the_code_goes_along(tmp_path: Path, monkeypatch: pytest.M
     assert re.fullmatch(r"[0-9a-f]{40}", submit.git_commit(str(tmp_path)))
 
 
-def test_an_upload_is_code_alone(tmp_path: Path) -> None:
-    from ray._private.ray_constants import get_runtime_env_default_excludes
+def test_an_upload_is_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private.ray_constants import RAY_RUNTIME_ENV_DEFAULT_EXCLUDES
     from ray._private.runtime_env.packaging import create_package
 
-    create_package(str(ROOT), tmp_path / "upload.zip", include_gitignore=True, excludes=get_runtime_env_default_excludes())
+    monkeypatch.syspath_prepend(ROOT / "cluster")
+    import submit
+
+    assert RAY_RUNTIME_ENV_DEFAULT_EXCLUDES.split(",") == submit.EXCLUDED
+    create_package(str(ROOT), tmp_path / "upload.zip", include_gitignore=True, excludes=submit.EXCLUDED)
     with ZipFile(tmp_path / "upload.zip") as upload:
         names = upload.namelist()
     assert {name.split("/")[0] for name in names if not name.endswith("/") and "/" in name} == {"pipelines", "jobs", "conf"}
