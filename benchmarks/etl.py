@@ -1,6 +1,7 @@
 """Our ETL against a PySpark job written by hand for the same columns, on the same cores, in one session, in turns.
 
-    python benchmarks/etl.py [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small] [--results FOLDER]
+    python benchmarks/etl.py [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small]
+                             [--folder FOLDER] [--results FOLDER]
 
 The rows: 13 floats, 13 whole numbers and 13 strings of 10 to 100,000 distinct values, Zipf distributed, and a label.
 Both jobs split by a hash, fit mean, deviation and vocabularies on the training split, encode, shuffle, sort every part

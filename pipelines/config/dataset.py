@@ -13,8 +13,8 @@ Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None el
 
 
 class ByFraction(Section):
-    """Rows are dealt by a hash of `key`, or of all their columns without one, so that a row which changes stays in its split; or of
-    the value of `group`."""
+    """Rows are dealt by a hash of `key`, so that a row which changes stays in its split; without a key by one of all columns;
+    with `group` by that column's value."""
 
     train: Fraction = 0.8
     validation: Fraction = 0.1

@@ -64,8 +64,8 @@ class NormalQuantile(Numeric):
 
 
 class Fourier(Numeric):
-    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector. What is imputed is so in
-    each column."""
+    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector. `impute` is for
+    each column by itself."""
 
     encoder: Literal["fourier"] = "fourier"
     columns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Options of raw tables by format: those that somebody obeys. Spark takes no notice of the others."""
+"""Options of raw tables by format: those that are obeyed here. Spark itself ignores a misspelt one in silence."""
 
 import codecs
 import difflib

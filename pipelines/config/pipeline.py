@@ -15,7 +15,8 @@ from pipelines.config.task import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
 
-# Settings of `train` that decide where and how it runs; never which rows make a step, and under `exact` never what comes out.
+# Settings of `train` that decide where and how it runs; never which rows make a step, nor, under `exact` on one kind of
+# processor, what comes out.
 PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}

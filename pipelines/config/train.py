@@ -78,7 +78,7 @@ class Train(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled from the gradient by adamw; added to it by sgd and adam."""
     schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
-    """Of the learning rate, by step: cosine and one_cycle end near 0."""
+    """Of the learning rate from step to step: cosine and one_cycle end near 0."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of all steps over which the learning rate rises; `one_cycle` takes 0.3 when it is 0."""
     step_epochs: PositiveInt = 10

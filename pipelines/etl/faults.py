@@ -92,12 +92,20 @@ def driver_errors() -> Iterator[None]:
 
 
 @contextmanager
-def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
-    """Around finding and opening one table: whatever Spark says there is about its files."""
+def naming_table(name: str) -> Iterator[None]:
+    """A SourceError with the table that it is about."""
     try:
         yield
     except SourceError as error:
         raise _of_table(name, error) from error
+
+
+@contextmanager
+def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
+    """Around finding and opening one table: whatever Spark says there is about its files."""
+    try:
+        with naming_table(name):
+            yield
     except (PySparkException, Py4JJavaError) as error:
         messages = _messages(error)
         if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):

@@ -32,7 +32,7 @@ from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.describe import Sources, describe
 from pipelines.etl.executors import check_executors
-from pipelines.etl.faults import driver_errors, source_errors, table_errors
+from pipelines.etl.faults import driver_errors, naming_table, source_errors
 from pipelines.etl.fit import fit, raw_schema
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
@@ -81,7 +81,7 @@ def run(config: Config) -> Manifest:
 def _of_tables(source: Source, look: Callable[[Table], tuple[SourceFile, ...]]) -> Sources:
     found = {}
     for name, table in source.tables.items():
-        with table_errors(name, table.path), source_errors(source):
+        with naming_table(name), source_errors(source):
             found[name] = look(table)
     return found
 

@@ -49,17 +49,19 @@ class Buffers:
         Raises TrainingError for a buffer of whole numbers whose mean change is none.
         """
         parts = changes.split([values.numel() for values in self._values])
-        for values, start, mean in zip(self._values, before, parts, strict=True):
+        for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):
+            wide, mean = _wide(start), part.view_as(start)
             if not values.is_floating_point() and bool((mean != mean.round()).any()):
-                raise TrainingError("a buffer of whole numbers rose differently from shard to shard; it has no mean: use strategy ddp")
-            wide = _wide(start)
-            values.copy_(wide + mean.view_as(start).to(wide.dtype))
+                raise TrainingError(
+                    f"buffer {name} of whole numbers rose by {mean.flatten().tolist()[:3]} in the mean over shards; use strategy ddp"
+                )
+            values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # -0 and 0 are 0
 
     @torch.no_grad()
     def average(self, workers: int) -> None:
         """Set every buffer to its mean over all workers; one of whole numbers to its greatest value. Collective.
 
-        The mean is taken in float64, where it leaves alone what is the same on all.
+        The mean is taken in float64, and so leaves alone what is the same on all, in float32 and narrower.
         """
         floats = [values for values in self._values if values.is_floating_point()]
         if floats:
@@ -69,7 +71,9 @@ class Buffers:
                 values.copy_(mean.view_as(values))
         for values in self._values:
             if not values.is_floating_point():
-                dist.all_reduce(values, dist.ReduceOp.MAX)
+                greatest = values.long().contiguous()
+                dist.all_reduce(greatest, dist.ReduceOp.MAX)
+                values.copy_(greatest)
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Exact:
         return self._update.predict(_aligned(batch))
 
     def settle(self) -> None:
-        """Nothing to do, buffers are equal after every step. Raises ConfigError if one is not what it was."""
+        """Nothing to do, buffers are equal after every step. Raises ConfigError if one is another tensor than at the start."""
         self._buffers.check_in_place()
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,7 +89,6 @@ class Exact:
         microbatch = next((microbatch for microbatch in batch if _rows(microbatch)), None)
         if microbatch is not None:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
-            self._buffers.check_in_place()
             self._buffers.restore(before)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         plays = [Place(rank, self._place.world_size).plays(self._settings.shards) for rank in range(self._place.world_size)]
@@ -100,7 +99,9 @@ class Exact:
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
         self._buffers.restore(before)
         seed(self._place, self._settings.seed)
-        return self._pass(microbatch)
+        sums = self._pass(microbatch)
+        self._buffers.check_in_place()
+        return sums
 
     def _pass(self, microbatch: Batch, gradients: Gradients | None = None) -> Tensor:
         """Backward over a shard's rows. Returns float64 of shape (4,): loss, weight, rows, and whether there were any."""

@@ -143,13 +143,13 @@ def _shared_memory(size: int, rank: int) -> Tensor | None:
 
 
 def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
-    """None, with a warning if it was to be expected, unless the path is that memory here."""
+    """None unless the path is that memory here; with a warning where the host is the same, so that it should have been."""
     try:
         if _host() != host:
             return None
         if name in os.readlink(path) and os.stat(path).st_size == size:
             return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
-        reason = "it has other processes"
+        reason = "its processes have other numbers, as in another container"
     except (OSError, RuntimeError) as error:
         reason = str(error)
     log.warning("a worker on worker 0's host does not see its memory (%s): gradients are sent, which takes longer", reason)
@@ -157,5 +157,5 @@ def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
 
 
 def _host() -> str:
-    """Hosts may be network namespaces of one machine as well; they do not share memory."""
+    """This host: its name and network. Hosts that are network namespaces of one machine do not share memory either."""
     return f"{socket.gethostname()} {os.readlink('/proc/self/ns/net')}"

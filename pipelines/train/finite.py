@@ -5,7 +5,7 @@ from math import isfinite
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipelines.errors import NonFiniteError
 from pipelines.train.ledger import Step
@@ -35,13 +35,18 @@ def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: i
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
 
 
-def check_weights(weights: Mapping[str, Tensor], buffers: Container[str], step: int) -> None:
+def infinite_buffers(model: nn.Module) -> frozenset[str]:
+    """Names of the buffers that hold infinities by intent, such as masks, when a model is new."""
+    return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
+
+
+def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
     """Raise NonFiniteError, naming the first such weight, if one is not finite: a loss shows it only one step later.
 
-    `buffers` are the names of those that may be infinite, such as a mask; not-a-number none may be.
+    Those named in `infinite` may be so, and not-a-number not.
     """
     floats = {name: values for name, values in weights.items() if values.is_floating_point()}
-    wrong = {name: values.isnan().any() if name in buffers else ~values.isfinite().all() for name, values in floats.items()}
+    wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
     if wrong and torch.stack([*wrong.values()]).any():
         first = next(name for name, found in wrong.items() if found)
         raise NonFiniteError(f"step {step}: {first} is not finite after the step: {_REMEDY}")

@@ -13,7 +13,7 @@ from pipelines.loader import Loader
 from pipelines.tasks.base import Task
 from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.finite import check_step, check_weights
+from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
 from pipelines.train.ledger import Ledger, Step, Window, steps_per_point
 from pipelines.train.optimize import learning_rate
@@ -48,6 +48,7 @@ class Loop:
         self._stride = steps_per_point(self._total, self._ledger.steps_per_reading)
         self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, place.rank == 0)
         self._state = State()
+        self._infinite = infinite_buffers(strategy.model)
         self._losses: list[float] = []
         """Of the steps since the last save."""
         self._clock = self._waited = 0.0
@@ -170,7 +171,7 @@ class Loop:
     def _save(self, best: bool) -> None:
         self._strategy.settle()
         state = self._strategy.state_dict()
-        check_weights(state["model"], dict(self._strategy.model.named_buffers()), self._state.step)
+        check_weights(state["model"], self._infinite, self._state.step)
         record = Record(
             step=self._state.step,
             position=self._loader.state_dict(),

@@ -106,7 +106,7 @@ def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bo
     """The innermost line that is no library's, and whether it waits for other workers."""
     own, meets = None, False
     for line in reversed(stack):
-        is_library = "site-packages" in line.filename
+        is_library = "site-packages" in line.filename or "dist-packages" in line.filename  # of Debian
         waits = is_library and line.name.startswith(_MEETING)
         meets |= waits or line.filename.endswith(_OWN_MEETING.get(line.name, "-"))
         if not is_library and not line.filename.startswith(_STANDARD):  # a queue's `wait` is for this worker's own threads

@@ -41,6 +41,8 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
 
 def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMotoServer) -> None:
     store.stop()
-    with pytest.raises(DatasetError, match=r"lockstep/people/\w+/manifest.json: .*; see to the store, and run the same command again"):
-        run(config)
-    store.start()
+    try:
+        with pytest.raises(DatasetError, match=r"lockstep/people/\w+/manifest.json: .*; see to the store, and run the same command again"):
+            run(config)
+    finally:
+        store.start()

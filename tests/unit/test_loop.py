@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
-from torch import Tensor
+from torch import Tensor, nn
 from trainings import training, version_of
 
 from pipelines.config import Config
@@ -16,7 +16,7 @@ from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train import folder as run_folder
 from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.finite import check_weights
+from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
@@ -327,7 +327,15 @@ def test_weights_that_are_not_numbers_are_never_saved() -> None:
         check_weights(weights, (), 7)
 
 
-def test_a_mask_may_be_infinite_and_not_no_number() -> None:
-    check_weights({"mask": torch.tensor([0.0, -torch.inf])}, ("mask",), 7)
-    with pytest.raises(NonFiniteError, match="step 7: mask is not finite"):
-        check_weights({"mask": torch.tensor([0.0, torch.nan])}, ("mask",), 7)
+def test_a_mask_may_be_infinite_and_statistics_may_not_become_so() -> None:
+    mask, model = torch.tensor([0.0, -torch.inf]), nn.Sequential(nn.BatchNorm1d(2), nn.ReLU(), nn.ReLU())
+    for layer in model[1:]:  # which share it
+        layer.register_buffer("mask", mask)
+    infinite = infinite_buffers(model)
+    check_weights(model.state_dict(), infinite, 7)
+    model[0].running_var[0] = torch.inf
+    with pytest.raises(NonFiniteError, match=r"step 7: 0\.running_var is not finite"):
+        check_weights(model.state_dict(), infinite, 7)
+    model[0].running_var[0], mask[0] = 1.0, torch.nan
+    with pytest.raises(NonFiniteError, match=r"step 7: 1\.mask is not finite"):
+        check_weights(model.state_dict(), infinite, 7)

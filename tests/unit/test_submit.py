@@ -49,6 +49,7 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     submit.submit(Client(), "a", ["python", "x y.py"], ".")
+    assert sent["runtime_env"]["excludes"] == submit.EXCLUDED
     assert sent["entrypoint"] == "python 'x y.py'" and "hidden" not in str(sent)
     assert sent["runtime_env"]["env_vars"].items() >= {"MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000")
