@@ -46,7 +46,7 @@ class Buffers:
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
         """Set every buffer to what it was `before` and a mean change of shape (numel,).
 
-        Raises TrainingError for a buffer of whole numbers whose mean change is none.
+        Raises TrainingError for a buffer of whole numbers whose mean change is no whole number.
         """
         parts = changes.split([values.numel() for values in self._values])
         for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):

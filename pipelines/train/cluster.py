@@ -31,7 +31,7 @@ WORKERS_ENVIRONMENT = {
 }
 
 _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-"""Metrics and events are for a dashboard, which a Ray of our own has none of; they took 15 ms of CPU a second."""
+"""Metrics and events are for a dashboard, which a Ray of our own has none of; metrics alone took 8 ms of CPU a second."""
 
 
 @contextmanager
