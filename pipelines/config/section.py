@@ -1,12 +1,23 @@
 """The base of every config section: frozen, strict about names, documented field by field."""
 
+import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _named(value: str) -> str:
+    if not re.fullmatch(r"\w[\w -]{0,99}", value):
+        raise ValueError("a name has 1 to 100 letters, digits, spaces, _ and -, the first no space or -; choose another")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_named)]
+"""Of a table or an expectation: it stands in SQL, in reasons of the quarantine, and in MLflow's metrics."""
 
 
 class Section(BaseModel):

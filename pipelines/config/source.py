@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.options import Value, check_options
-from pipelines.config.section import Fraction, Section, Text
+from pipelines.config.section import Fraction, Name, Section, Text
 
 Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package", "tar"]
 
@@ -46,14 +46,22 @@ class Table(Section):
 class Source(Section):
     """Raw tables and the Spark SQL that turns them into rows."""
 
-    tables: dict[str, Table] = {}
-    """By the name the query uses."""
+    tables: dict[Name, Table] = {}
+    """By the name the query uses; one with spaces or - stands in backticks there."""
     query: str = ""
     """Spark SQL over the tables: joins and cleaning live here. Empty with a single table: all of its columns."""
     expect: dict[str, str] = {}
     """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
     max_quarantined: Fraction = 0.01
     """Share of the rows parsed that may be refused before the whole version is."""
+
+    @field_validator("tables")
+    @classmethod
+    def _names_differ_in_more_than_case(cls, tables: dict[str, Table]) -> dict[str, Table]:
+        lower = [name.lower() for name in tables]
+        if twice := [name for name in tables if lower.count(name.lower()) > 1]:
+            raise ValueError(f"{' and '.join(twice)} are one name to SQL, which ignores case; rename one")
+        return tables
 
     @model_validator(mode="after")
     def _query_is_known(self) -> "Source":
@@ -63,4 +71,4 @@ class Source(Section):
 
     @property
     def sql(self) -> str:
-        return self.query or f"SELECT * FROM {next(iter(self.tables))}"
+        return self.query or f"SELECT * FROM `{next(iter(self.tables))}`"

@@ -81,7 +81,7 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
         if bad := {f"{name}: {problem}": rows for problem, rows in problems.items() if problem is not None}:
             refused |= bad
             malformed.append(_malformed(spark, name, found))
-        good.createOrReplaceTempView(name)
+        good.createOrReplaceTempView(f"`{name}`")
     return Tables(parsed, refused, reduce(DataFrame.unionByName, malformed) if malformed else None)
 
 

@@ -33,6 +33,14 @@ def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Pat
     assert sum(tables.refused.values()) == 4
 
 
+def test_a_table_s_name_may_have_spaces_and_be_a_word_of_sql(spark: SparkSession, tmp_path: Path) -> None:
+    table = {"format": "csv", "path": write(tmp_path, "a.csv", "1\n"), "schema": "a int"}
+    for name in ("my first-table", "select", "2024", "Tür"):
+        alone = source("", **{name: table})
+        read_tables(spark, alone)
+        assert [row.a for row in spark.sql(alone.sql).collect()] == [1]
+
+
 def test_a_query_of_one_column_makes_no_rows_of_malformed_records(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "1,x\n2\n3,x,y\n,\nz,x\n")
     read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string"}))

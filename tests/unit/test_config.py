@@ -295,6 +295,18 @@ def test_next_item_s_settings_are_checked_before_anything_is_made(values: dict[s
     assert faults(changed(values, "task", {"kind": "next_item", **task})) == [f"conf/x.yaml: {message}"]
 
 
+@pytest.mark.parametrize("name", ["t; x", "a.b", "../evil", "", " t", "-t", "a`b", "a'b", "x" * 101])
+def test_a_table_s_name_fits_into_sql_and_paths(values: dict[str, Any], name: str) -> None:
+    (line,) = faults(changed(values, "source.tables", {name: values["source"]["tables"]["people"]}))
+    assert line.endswith("a name has 1 to 100 letters, digits, spaces, _ and -, the first no space or -; choose another" + f" (got {name})")
+
+
+def test_tables_that_sql_does_not_tell_apart_are_refused(values: dict[str, Any]) -> None:
+    people = values["source"]["tables"]["people"]
+    (line,) = faults(changed(values, "source.tables", {"people": people, "People": people}))
+    assert line.startswith("conf/x.yaml: source.tables: people and People are one name to SQL")
+
+
 def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
     config: Config = parse(values, "x")
     return config.data_identity, config.model_identity
