@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,12 @@ def write_version(
     target: str = "label",
     cardinality: dict[str, int] | None = None,
     row_group_bytes: int = 2**24,
+    **known: Any,
 ) -> Version:
-    """A version whose splits are lists of parts, each a mapping of column names to arrays of shape (rows, …)."""
+    """A version whose splits are lists of parts, each a mapping of column names to arrays of shape (rows, …).
+
+    `known` are fields of the manifest.
+    """
     columns = tuple(
         TensorColumn(
             name=name,
@@ -30,4 +35,4 @@ def write_version(
         )
         for name, values in next(iter(splits.values()))[0].items()
     )
-    return write_arrays(str(folder), splits, taken_as_they_are(columns), row_group_bytes)
+    return write_arrays(str(folder), splits, taken_as_they_are(columns), row_group_bytes, **known)

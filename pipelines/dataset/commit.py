@@ -5,18 +5,21 @@ row_groups-<attempt>.parquet. Creating manifest.json, which names the attempt, i
 comes to be. Whoever comes second finds it there, and removes what is its own.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import Manifest, parse_manifest
-from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.parts import ROW_GROUPS, RowGroup
+from pipelines.dataset.tables import write_table
 from pipelines.errors import DatasetError
+
+log = logging.getLogger(__name__)
 
 DEBRIS_AGE_SECONDS = 24 * 3600
 
@@ -30,8 +33,9 @@ def commit(
     Raises DatasetError if an earlier one has the same inputs and another content.
     """
     _remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
-    with storage.naming(root), filesystem.open_output_stream(row_groups_path(root, manifest.attempt)) as stream:
-        pq.write_table(pa.Table.from_pylist([asdict(group) for group in row_groups]), stream)
+    index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
+    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
+    manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
     if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
         return manifest
     earlier = read_manifest(filesystem, root)
@@ -67,8 +71,15 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
 
 
 def remove_debris(filesystem: FileSystem, root: str) -> None:
-    """Remove what attempts that died left behind: those that no manifest names and that nothing wrote to for a day."""
-    manifest = read_manifest(filesystem, root)
+    """Remove what attempts that died left behind: those that no manifest names and that nothing wrote to for a day.
+
+    Nothing, where the manifest cannot be read: it may name any of them.
+    """
+    try:
+        manifest = read_manifest(filesystem, root)
+    except DatasetError as error:
+        log.warning("old attempts stay: %s", error)
+        return
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root, recursive=True):
         top = entry.path.removeprefix(root).lstrip("/").split("/")[0]

@@ -11,9 +11,10 @@ from pydantic import Field, ValidationError
 from pipelines.config.section import Section
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn
-from pipelines.errors import CorruptError, DatasetError
+from pipelines.dataset.sealed import seal, unseal
+from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
-FORMAT = 1
+FORMAT = 2
 SPLITS = ("train", "validation", "test")
 DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
 
@@ -58,6 +59,8 @@ class Manifest(Section):
     """Hex SHA-256 of the content; see `content_digest`."""
     attempt: str
     """Names the folder of the parts: data-<attempt>/."""
+    row_groups_checksum: str = ""
+    """`sha256:…` of the bytes of row_groups-<attempt>.parquet; known when that is written."""
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     """When, UTC, ISO 8601."""
     encoders: dict[str, FittedEncoder]
@@ -91,18 +94,24 @@ class Manifest(Section):
         return next(column for column in self.columns if column.role == "target")
 
     def to_json(self) -> bytes:
-        return json.dumps(self.model_dump(mode="json"), indent=1).encode()
+        return seal(self.model_dump(mode="json"))
 
 
 def parse_manifest(text: bytes, path: str) -> Manifest:
-    """Raises CorruptError if the file is not a manifest, DatasetError if it is of a newer format than ours."""
+    """Raises CorruptError if a byte is not as it was written, OutdatedError or DatasetError if the format is older or newer."""
     try:
-        values = json.loads(text)
-        found = values["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path} is not a manifest: {error}; {DAMAGED}") from error
-    if not isinstance(found, int) or found > FORMAT:
-        raise DatasetError(f"{path} has format {found}; this version of Lockstep reads up to {FORMAT}: upgrade it")
+        values, is_sealed = unseal(text)
+    except ValueError as error:
+        raise CorruptError(f"{path} is not a manifest as it was written: {error}; {DAMAGED}") from error
+    match values.get("format"):
+        case int(older) if 0 < older < FORMAT:
+            raise OutdatedError(f"{path} has format {older}; this version of Lockstep reads format {FORMAT}: run jobs/etl.py again")
+        case int(newer) if newer > FORMAT:
+            raise DatasetError(f"{path} has format {newer}; this version of Lockstep reads format {FORMAT}: upgrade it")
+        case int(ours) if ours == FORMAT and is_sealed:
+            pass
+        case _:
+            raise CorruptError(f"{path} is not a manifest as it was written: it has no format, or no checksum; {DAMAGED}")
     try:
         return Manifest.model_validate(values)
     except ValidationError as error:

@@ -35,6 +35,15 @@ class RowGroup:
     """Hex SHA-256 of its columns in canonical form."""
 
 
+ROW_GROUPS = pa.schema(
+    [
+        *(("split", pa.string()), ("part", pa.int64()), ("index", pa.int64()), ("file", pa.string()), ("rows", pa.int64())),
+        *(("bytes", pa.int64()), ("footer_offset", pa.int64()), ("digest", pa.string())),
+    ]
+)
+"""The index as a table."""
+
+
 def rows_per_group(columns: tuple[TensorColumn, ...], row_group_bytes: int) -> int:
     """How many rows decode to about `row_group_bytes`, within ROWS_PER_GROUP."""
     return int(np.clip(row_group_bytes // sum(column.row_bytes for column in columns), *ROWS_PER_GROUP))

@@ -1,18 +1,17 @@
 """Finds and opens dataset versions."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from pipelines.dataset import storage
 from pipelines.dataset.commit import read_manifest, row_groups_path
 from pipelines.dataset.manifest import DAMAGED, SPLITS, Manifest, content_digest
-from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.parts import ROW_GROUPS, RowGroup
 from pipelines.dataset.schema import TensorColumn
-from pipelines.errors import CorruptError, DatasetError
+from pipelines.dataset.tables import read_table
+from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,22 @@ class Version:
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:
-    """Root and manifest of every version in a dataset's folder, newest first."""
+    """Root and manifest of every version in a dataset's folder, newest first.
+
+    Those of an older format do not count beside others; raises OutdatedError if there are no others.
+    """
     filesystem, folder = storage.locate(path)
-    found = [(entry.path, read_manifest(filesystem, entry.path)) for entry in storage.entries(filesystem, folder) if not entry.is_file]
-    whole = [(root, manifest) for root, manifest in found if manifest]
-    return sorted(whole, key=lambda pair: pair[1].created, reverse=True)
+    found: list[tuple[str, Manifest]] = []
+    outdated: OutdatedError | None = None
+    for entry in storage.entries(filesystem, folder):
+        try:
+            if not entry.is_file and (manifest := read_manifest(filesystem, entry.path)):
+                found.append((entry.path, manifest))
+        except OutdatedError as error:
+            outdated = error
+    if outdated and not found:
+        raise outdated
+    return sorted(found, key=lambda pair: pair[1].created, reverse=True)
 
 
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
@@ -74,16 +84,8 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
-    path = row_groups_path(root, manifest.attempt)
-    content = storage.read(filesystem, path)
-    if content is None:
-        raise CorruptError(f"{path} is missing; {DAMAGED}")
-    try:
-        table = pq.read_table(pa.BufferReader(content))
-        values = [table.column(field.name).to_pylist() for field in fields(RowGroup)]
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
-    return tuple(map(RowGroup, *values))
+    table = read_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, manifest.row_groups_checksum)
+    return tuple(RowGroup(**row) for row in table.to_pylist())
 
 
 def _check(version: Version) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from versions import write_version
 
+from pipelines.dataset.sealed import seal, unseal
 from pipelines.dataset.versions import open_version
 from pipelines.errors import LockstepError
 from pipelines.loader import Loader, Order
@@ -132,9 +133,9 @@ def emptied(path: Path, chance: random.Random) -> None:
 
 
 def edit_manifest(path: Path, chance: random.Random) -> None:
-    """One value of the JSON becomes another one, or one key another one."""
+    """One value of the JSON becomes another one, or one key another one; the seal stays, or is made anew."""
     manifest = next(_root(path).rglob("manifest.json"))
-    values = json.loads(manifest.read_text())
+    values, _ = unseal(manifest.read_bytes())
     place: Any = values
     while True:
         key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
@@ -146,7 +147,7 @@ def edit_manifest(path: Path, chance: random.Random) -> None:
         else:
             place[key] = _edited(place[key], chance)
         break
-    manifest.write_text(json.dumps(values))
+    manifest.write_bytes(chance.choice([json.dumps(values).encode(), seal(values)]))
 
 
 def _edited(value: Any, chance: random.Random) -> Any:

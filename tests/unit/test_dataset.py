@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, remove_debris, row_groups_path
 from pipelines.dataset.plain import from_parquet
 from pipelines.dataset.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
+from pipelines.dataset.sealed import checksum, seal, unseal
 from pipelines.dataset.versions import Version, open_version
-from pipelines.errors import CorruptError, DatasetError
+from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.loader import Loader, Order
 
 
@@ -28,8 +30,10 @@ def version(tmp_path: Path) -> Version:
 
 
 def edit_manifest(version: Version, **changes: object) -> None:
+    """As somebody who means it: with a new seal."""
     path = Path(version.root) / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    values, _ = unseal(path.read_bytes())
+    path.write_bytes(seal({**values, **changes}))
 
 
 def test_p6_the_digest_is_of_the_rows_not_of_the_files(version: Version, tmp_path: Path) -> None:
@@ -98,8 +102,28 @@ def test_a_version_of_another_config_is_not_opened(version: Version) -> None:
 
 def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:
     edit_manifest(version, format=99)
-    with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads up to 1: upgrade it"):
+    with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads format 2: upgrade it"):
         open_version(version.root)
+
+
+def test_a_version_of_an_older_format_is_made_again_and_then_passed_over(version: Version, tmp_path: Path) -> None:
+    old = tmp_path / ("1" * 12) / "manifest.json"
+    old.parent.mkdir()
+    old.write_text(json.dumps({**version.manifest.model_dump(mode="json"), "format": 1}))
+    with pytest.raises(OutdatedError, match=r"manifest.json has format 1; this version of Lockstep reads format 2: run jobs/etl.py again"):
+        open_version(str(old.parent))
+    assert open_version(str(tmp_path)).digest == version.digest
+    shutil.rmtree(version.root)
+    with pytest.raises(OutdatedError, match=r"has format 1"):
+        open_version(str(tmp_path))
+
+
+def test_p8_nothing_is_removed_where_the_manifest_cannot_be_read(version: Version) -> None:
+    (Path(version.root) / "manifest.json").write_text("{")
+    for path in [*Path(version.root).rglob("*")][::-1]:
+        os.utime(path, (time.time() - 90_000,) * 2)
+    remove_debris(version.filesystem, version.root)
+    assert (Path(version.root) / version.row_groups[0].file).exists()
 
 
 def test_a_manifest_that_lies_about_rows_is_an_error(version: Version) -> None:
@@ -110,10 +134,22 @@ def test_a_manifest_that_lies_about_rows_is_an_error(version: Version) -> None:
         open_version(version.root)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": "one"}'])
+NO_MANIFESTS = {
+    "empty": "",
+    "cut off": "{",
+    "a list": "[]",
+    "an empty object": "{}",
+    "without a checksum": '{"format": 2}',
+    "another type": '{"format": "one"}',
+    "deep lists": "[" * 100_000,
+    "deep objects": '{"a":' * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", NO_MANIFESTS.values(), ids=NO_MANIFESTS)
 def test_what_is_not_a_manifest_is_an_error_that_names_the_file(version: Version, content: str) -> None:
     (Path(version.root) / "manifest.json").write_text(content)
-    with pytest.raises(DatasetError, match=r"manifest\.json (is not a manifest|has format)"):
+    with pytest.raises(CorruptError, match=r"manifest\.json is not a manifest as it was written: .*; the version is damaged"):
         open_version(version.root)
 
 
@@ -121,7 +157,14 @@ def test_an_altered_row_group_index_is_an_error(version: Version) -> None:
     path = row_groups_path(version.root, "a")
     table = pq.read_table(path)
     pq.write_table(table.set_column(table.column_names.index("rows"), "rows", pa.array([1] * len(table))), path)
+    with pytest.raises(CorruptError, match=r"has sha256:.*; the manifest says sha256:.*; the version is damaged: remove its folder"):
+        open_version(version.root)
+    edit_manifest(version, row_groups_checksum=checksum(Path(path).read_bytes()))
     with pytest.raises(CorruptError, match=r"has digest .*; the manifest says .*; the version is damaged: remove its folder"):
+        open_version(version.root)
+    pq.write_table(table.set_column(table.column_names.index("rows"), "rows", pa.array(["1"] * len(table))), path)
+    edit_manifest(version, row_groups_checksum=checksum(Path(path).read_bytes()))
+    with pytest.raises(CorruptError, match=r"has other columns than split, part, index, file, rows"):
         open_version(version.root)
     Path(path).write_bytes(Path(path).read_bytes()[:100])
     with pytest.raises(CorruptError, match=r"the version is damaged"):
