@@ -4,6 +4,7 @@
       manifest.json                    written last, names the attempt that counts; without it there is no version;
                                        ends with the SHA-256 of its own bytes, and has those of the tables beside it
       row_groups-<attempt>.parquet     one row per row group, in the order that positions count
+      sources-<attempt>.parquet        one row per file of the raw tables: its path, size and checksum
       data-<attempt>/split=train/part-….parquet
       quarantine-<attempt>/….parquet
 
@@ -11,6 +12,7 @@
 2. `parts`     writes one part file, and digests its row groups.
 3. `manifest`  what a version contains, and its digest; `sealed` JSON that notices an altered byte, `tables` beside it.
 4. `storage`   the few file operations on which the promise of "whole or not at all" rests.
-5. `commit`    makes an attempt's parts a version.
-6. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `arrays` writes one of arrays.
+5. `sources`   the files that a version was made of.
+6. `commit`    makes an attempt's parts a version.
+7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `arrays` writes one of arrays.
 """

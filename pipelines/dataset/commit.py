@@ -1,8 +1,8 @@
 """Makes an attempt's parts a version: whole, or not at all, whoever else is writing the same one.
 
 Every attempt writes in folders of its own, data-<attempt>/ and quarantine-<attempt>/, beside its own
-row_groups-<attempt>.parquet. Creating manifest.json, which names the attempt, is the one moment at which the version
-comes to be. Whoever comes second finds it there, and removes what is its own.
+row_groups-<attempt>.parquet and sources-<attempt>.parquet. Creating manifest.json, which names the attempt, is the one
+moment at which the version comes to be. Whoever comes second finds it there, and removes what is its own.
 """
 
 import logging
@@ -16,18 +16,27 @@ from pyarrow.fs import FileSystem, FileType
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
+from pipelines.dataset.sources import Sources, summarised, write_sources
 from pipelines.dataset.tables import write_table
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)
 
 DEBRIS_AGE_SECONDS = 24 * 3600
+FOLDERS, FILES = ("data", "quarantine"), ("row_groups", "sources")
+"""What an attempt writes, each with its name behind a hyphen; the files are Parquet."""
 
 
 def commit(
-    filesystem: FileSystem, root: str, manifest: Manifest, row_groups: Sequence[RowGroup], quarantine: Sequence[str] = ()
+    filesystem: FileSystem,
+    root: str,
+    manifest: Manifest,
+    row_groups: Sequence[RowGroup],
+    quarantine: Sequence[str] = (),
+    sources: Sources | None = None,
 ) -> Manifest:
-    """Publish `manifest` in the folder `root` and return the manifest that is now there: ours, or an equal earlier one.
+    """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there:
+    ours, or an equal earlier one.
 
     The files of `row_groups` and `quarantine` are those that count, by their paths relative to `root`.
     Raises DatasetError if an earlier one has the same inputs and another content.
@@ -36,6 +45,9 @@ def commit(
     index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
     checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
+    if sources:
+        checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)
+        manifest = manifest.model_copy(update={"sources": summarised(sources), "sources_checksum": checksum})
     if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
         return manifest
     earlier = read_manifest(filesystem, root)
@@ -62,12 +74,18 @@ def row_groups_path(root: str, attempt: str) -> str:
     return f"{root}/row_groups-{attempt}.parquet"
 
 
+def sources_path(root: str, attempt: str) -> str:
+    return f"{root}/sources-{attempt}.parquet"
+
+
 def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
     """Remove everything that an attempt has written."""
-    for kind in ("data", "quarantine"):
+    for kind in FOLDERS:
         storage.remove_folder(filesystem, f"{root}/{kind}-{attempt}")
-    if filesystem.get_file_info(row_groups_path(root, attempt)).type != FileType.NotFound:
-        filesystem.delete_file(row_groups_path(root, attempt))
+    for kind in FILES:
+        path = f"{root}/{kind}-{attempt}.parquet"
+        if filesystem.get_file_info(path).type != FileType.NotFound:
+            filesystem.delete_file(path)
 
 
 def remove_debris(filesystem: FileSystem, root: str) -> None:
@@ -84,7 +102,7 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
     for entry in storage.entries(filesystem, root, recursive=True):
         top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
         kind, _, attempt = top.removesuffix(".parquet").partition("-")
-        if kind in ("data", "quarantine", "row_groups") and attempt:
+        if kind in (*FOLDERS, *FILES) and attempt:
             written = entry.mtime.timestamp() if entry.mtime else time.time()
             newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
@@ -94,7 +112,7 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
 
 def _remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
     """Remove this attempt's files that no collected task named: a task that was retried leaves one."""
-    for kind in ("data", "quarantine"):
+    for kind in FOLDERS:
         for entry in storage.entries(filesystem, f"{root}/{kind}-{attempt}", recursive=True):
             if entry.type == FileType.File and entry.path.removeprefix(root).lstrip("/") not in named:
                 filesystem.delete_file(entry.path)

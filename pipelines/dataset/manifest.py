@@ -19,13 +19,13 @@ SPLITS = ("train", "validation", "test")
 DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
 
 
-class SourceFile(Section):
-    """One file of a raw table when it was read."""
+class SourceSummary(Section):
+    """A raw table's files when they were read; sources-<attempt>.parquet lists them."""
 
-    path: str
+    files: int
     bytes: int
-    checksum: str
-    """`sha256:…` of its bytes, or `stat:…` of size and modification time."""
+    digest: str
+    """Hex SHA-256 over the path, size and checksum of each."""
 
 
 class FittedEncoder(Section):
@@ -61,6 +61,8 @@ class Manifest(Section):
     """Names the folder of the parts: data-<attempt>/."""
     row_groups_checksum: str = ""
     """`sha256:…` of the bytes of row_groups-<attempt>.parquet; known when that is written."""
+    sources_checksum: str = ""
+    """Likewise of sources-<attempt>.parquet; empty where there are no raw tables."""
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     """When, UTC, ISO 8601."""
     encoders: dict[str, FittedEncoder]
@@ -69,8 +71,8 @@ class Manifest(Section):
     # What only ETL knows.
     identity: dict[str, Any] = {}
     """The part of the config that decided the rows."""
-    sources: dict[str, tuple[SourceFile, ...]] = {}
-    """The raw tables' files, by table."""
+    sources: dict[str, SourceSummary] = {}
+    """What the raw tables were, by table."""
     raw_schema: str = ""
     """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
     rows_parsed: int = 0

@@ -6,10 +6,11 @@ from typing import Any
 from pyarrow.fs import FileSystem
 
 from pipelines.dataset import storage
-from pipelines.dataset.commit import read_manifest, row_groups_path
+from pipelines.dataset.commit import read_manifest, row_groups_path, sources_path
 from pipelines.dataset.manifest import DAMAGED, SPLITS, Manifest, content_digest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
 from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.sources import Sources, read_sources
 from pipelines.dataset.tables import read_table
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
@@ -39,6 +40,14 @@ class Version:
 
     def rows(self, split: str) -> int:
         return sum(group.rows for group in self.row_groups if group.split == split)
+
+    def sources(self) -> Sources:
+        """The files that it was made of, by table; none where it was made without ETL.
+
+        Raises CorruptError if their list is gone or altered.
+        """
+        wanted = self.manifest.sources_checksum
+        return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), wanted) if wanted else {}
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:

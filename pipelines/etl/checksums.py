@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.config.source import Table
-from pipelines.dataset.manifest import SourceFile
+from pipelines.dataset.sources import SourceFile, Sources
 from pipelines.errors import SourceError
 from pipelines.etl import files
 from pipelines.etl.content import BLOCK_BYTES, naming, open_file
@@ -35,7 +35,7 @@ def stats(table: Table) -> tuple[SourceFile, ...]:
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(found, marks, strict=True))
 
 
-def check_unchanged(tables: dict[str, Table], before: dict[str, tuple[SourceFile, ...]]) -> None:
+def check_unchanged(tables: dict[str, Table], before: Sources) -> None:
     """Raises SourceError if a file is not as it was when `before` was taken with `stats`: rows may be of either state."""
     for name, table in tables.items():
         if changed := sorted({file.path for file in set(before[name]) ^ set(stats(table))}):

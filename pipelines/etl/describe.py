@@ -6,18 +6,14 @@ from platform import python_version
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.dataset.manifest import Manifest, SourceFile, content_digest, split_summaries
+from pipelines.dataset.manifest import Manifest, content_digest, split_summaries
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.fit import Fitted
 
-Sources = dict[str, tuple[SourceFile, ...]]
-"""Files by table."""
-
 
 def describe(
     config: Config,
-    sources: Sources,
     attempt: Attempt,
     schema: pa.Schema,
     fitted: Fitted,
@@ -25,14 +21,13 @@ def describe(
     parsed: int,
     warnings: tuple[str, ...],
 ) -> Manifest:
-    """`schema` is that of the query's output, `parsed` the rows of the sources. The run is still to be named."""
+    """`schema` is that of the query's output, `parsed` the rows of the sources. The run and the sources are still to be named."""
     return Manifest(
         name=config.name,
         version=attempt.root.rpartition("/")[2],
         digest=content_digest(fitted.encoders, report.row_groups),
         attempt=attempt.name,
         identity=config.data_identity,
-        sources=sources,
         raw_schema=schema_to_text(schema),
         encoders=fitted.encoders,
         splits=split_summaries(fitted.encoders, report.row_groups),

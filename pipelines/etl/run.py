@@ -25,12 +25,13 @@ from pipelines.config.features import Bpe
 from pipelines.config.source import Source, Table
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest, SourceFile
+from pipelines.dataset.manifest import FORMAT, SPLITS, Manifest
+from pipelines.dataset.sources import SourceFile, Sources
 from pipelines.errors import DatasetError
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.checksums import check_unchanged, checksums, stats
-from pipelines.etl.describe import Sources, describe
+from pipelines.etl.describe import describe
 from pipelines.etl.executors import check_executors
 from pipelines.etl.faults import driver_errors, naming_table, source_errors
 from pipelines.etl.fit import fit, raw_schema
@@ -72,7 +73,7 @@ def run(config: Config) -> Manifest:
             check_unchanged(config.source.tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
-                manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine)
+                manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
         _sweep(attempt, folder)
         tracked.finish(manifest, stages.seconds)
     return manifest
@@ -124,7 +125,7 @@ def _write(spark: SparkSession, config: Config, sources: Sources, attempt: Attem
         parts = part_numbers(encoded_bytes(kept, fitted.rows, fitted.encoders), dataset.part_bytes)
         report.add(write_parts(kept, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed)))
     check_quarantined(parsed, report.refused, limit, report.samples)
-    manifest = describe(config, sources, attempt, raw_schema(rows), fitted, report, parsed, warnings)
+    manifest = describe(config, attempt, raw_schema(rows), fitted, report, parsed, warnings)
     order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest, report
 

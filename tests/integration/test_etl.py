@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,13 @@ def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> Non
     assert all(found.parts > 1 and found.rows > 200 for found in splits.values())
     attempt = version.manifest.attempt
     left = {path.name for path in Path(version.root).iterdir()}
-    assert left == {f"data-{attempt}", f"quarantine-{attempt}", f"row_groups-{attempt}.parquet", "manifest.json"}
+    assert left == {
+        f"data-{attempt}",
+        f"quarantine-{attempt}",
+        f"row_groups-{attempt}.parquet",
+        f"sources-{attempt}.parquet",
+        "manifest.json",
+    }
     files = {str(path.relative_to(version.root)) for path in Path(version.root).glob("data-*/*/*")}
     assert files == {group.file for group in version.row_groups}
 
@@ -198,9 +205,12 @@ def test_a_published_split_of_real_data_is_kept(tmp_path: Path, uri: str, monkey
     assert manifest.splits["test"].rows == 16_281
     assert manifest.splits["train"].rows + manifest.splits["validation"].rows == 32_561
     assert manifest.rows_parsed == 48_842 and manifest.quarantined == {}
-    assert sorted(file.bytes for files in manifest.sources.values() for file in files) == sorted(
-        path.stat().st_size for path in raw("adult").glob("adult-t*.csv")
-    )
+    sources = open_version(config.dataset.path).sources()
+    files = {(file.path, file.bytes, file.checksum) for found in sources.values() for file in found}
+    assert files == {
+        (str(path), path.stat().st_size, f"sha256:{sha256(path.read_bytes()).hexdigest()}") for path in raw("adult").glob("adult-t*.csv")
+    }
+    assert sum(summary.bytes for summary in manifest.sources.values()) == sum(size for _, size, _ in files)
     assert manifest.profile["workclass"]["most_frequent"]["Private"] == max(manifest.profile["workclass"]["most_frequent"].values())
 
 

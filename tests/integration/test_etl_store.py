@@ -35,7 +35,10 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
     version = open_version(config.dataset.path, config.data_identity)
     entries = storage.entries(version.filesystem, version.root, recursive=True)
     left = {entry.path.removeprefix(f"{version.root}/") for entry in entries if entry.type == FileType.File}
-    written = {group.file for group in version.row_groups} | {"manifest.json", f"row_groups-{made.attempt}.parquet"}
+    written = {group.file for group in version.row_groups} | {
+        "manifest.json",
+        *(f"{kind}-{made.attempt}.parquet" for kind in ("row_groups", "sources")),
+    }
     assert {path for path in left if not path.startswith(f"quarantine-{made.attempt}/")} == written
 
 

@@ -18,6 +18,7 @@ from pipelines.dataset.commit import commit, remove_debris, row_groups_path
 from pipelines.dataset.plain import from_parquet
 from pipelines.dataset.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
 from pipelines.dataset.sealed import checksum, seal, unseal
+from pipelines.dataset.sources import SourceFile
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.loader import Loader, Order
@@ -70,16 +71,40 @@ def test_p8_files_that_no_collected_task_named_are_removed(tmp_path: Path, versi
     assert open_version(version.root).rows("train") == 3_000
 
 
+def test_p6_a_version_lists_the_files_it_was_made_of_beside_its_manifest(version: Version) -> None:
+    root, count = Path(version.root), 10_000
+    without = (root / "manifest.json").read_bytes()
+    assert version.sources() == {}
+    (root / "manifest.json").unlink()
+    files = tuple(SourceFile(f"/raw/{number}\n.jpg", number, f"sha256:{number:064x}") for number in range(count))
+    made = commit(version.filesystem, version.root, version.manifest, version.row_groups, sources={"images": files, "labels": files[:1]})
+    assert (made.sources["images"].files, made.sources["images"].bytes) == (count, sum(range(count)))
+    assert len((root / "manifest.json").read_bytes()) < len(without) + 1_000
+    found, listed = open_version(version.root), root / "sources-a.parquet"
+    assert found.sources() == {"images": files, "labels": files[:1]}
+    pq.write_table(pq.read_table(listed).slice(1), listed)
+    with pytest.raises(CorruptError, match=r"sources-a.parquet has sha256:.*; the manifest says sha256:"):
+        found.sources()
+    listed.unlink()
+    with pytest.raises(CorruptError, match=r"sources-a.parquet is missing"):
+        found.sources()
+    assert open_version(version.root).rows("train") == 3_000, "which training does without"
+
+
 def test_p8_only_old_debris_of_other_attempts_is_removed(version: Version) -> None:
     root = Path(version.root)
     for attempt, age_seconds in (("old", 90_000), ("young", 60)):
         (root / f"data-{attempt}").mkdir()
-        part = root / f"data-{attempt}/part.parquet"
-        part.write_bytes(b"")
-        for path in (part, part.parent):
+        written = [root / name for name in (f"data-{attempt}/part.parquet", f"row_groups-{attempt}.parquet", f"sources-{attempt}.parquet")]
+        for path in written:
+            path.write_bytes(b"")
+        for path in (*written, root / f"data-{attempt}"):
             os.utime(path, (time.time() - age_seconds,) * 2)
     remove_debris(version.filesystem, version.root)
-    assert sorted(entry.name for entry in root.glob("data-*")) == ["data-a", "data-young"]
+    assert {entry.name for entry in root.iterdir()} == {
+        *("manifest.json", "data-a", "row_groups-a.parquet"),
+        *("data-young", "row_groups-young.parquet", "sources-young.parquet"),
+    }
 
 
 def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:
