@@ -1,10 +1,15 @@
-"""Batch norm over the rows of all workers. torch's own is for GPUs only; this one serves where there is none."""
+"""Batch norm over the rows of all workers. torch's own is for GPUs only; this one serves where there is none.
+
+A channel's variance is a sum of squared distances from the mean. The mean of the squares less the square of the mean is
+the same number on paper; in float32 nothing is left of it where the mean is large.
+"""
 
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -24,39 +29,90 @@ class _Synchronised(_BatchNorm):
     def _check_input_dim(self, input: Tensor) -> None:
         pass
 
+    @torch.compiler.disable  # a collective ends what can be compiled as one
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
-        dims = [dim for dim in range(input.ndim) if dim != 1]
-        own = torch.cat([input.sum(dims), input.square().sum(dims), input.new_full((1,), input.numel() / input.shape[1])])
-        sums: Tensor = _SumOverWorkers.apply(own)
-        count = sums[-1].clamp(min=1)
-        mean, square = (sums[:-1] / count).chunk(2)
-        variance = (square - mean.square()).clamp(min=0)
-        self._remember(mean.detach(), (variance * (count / (count - 1).clamp(min=1))).detach())
-        shape = [-1 if dim == 1 else 1 for dim in range(input.ndim)]
-        normal = (input - mean.view(shape)) * torch.rsqrt(variance + self.eps).view(shape)
-        return normal * self.weight.view(shape) + self.bias.view(shape) if self.affine else normal
+        output, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
+        self._remember(mean, variance)
+        return output
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
             share = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance, share)
+            self.running_mean.lerp_(mean.to(self.running_mean), share)
+            self.running_var.lerp_(variance.to(self.running_var), share)
 
 
-class _SumOverWorkers(torch.autograd.Function):
-    """A sum over all workers whose gradient is the sum of theirs."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        values = values.clone()
-        dist.all_reduce(values)
-        return values
+class _Normalise(torch.autograd.Function):
+    """Collective, forward and backward. bf16 and fp16 are computed in float32, and come out as they went in."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.contiguous().clone()
-        dist.all_reduce(gradient)
-        return gradient
+    def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The output; beside it the mean, and the variance over all rows less one, both float64 of shape (channels,)."""
+        values = _wide(input)
+        count, mean, squares = _moments_of_all(values)
+        scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
+        ctx.save_for_backward(input, weight, mean, scale, count)
+        output = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        if weight is not None and bias is not None:
+            output = output * _by_channel(weight, values) + _by_channel(bias, values)
+        variance = squares / (count - 1).clamp(min=1)
+        ctx.mark_non_differentiable(mean, variance)
+        return output.to(input.dtype), mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+        """Gradients of this worker's input for the loss of all workers; of weight and bias, its part of the sum over workers."""
+        input, weight, mean, scale, count = ctx.saved_tensors
+        values, gradient = _wide(input), _wide(given)
+        normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        dims = _all_but_channels(values)
+        own = torch.stack([gradient.sum(dims), (gradient * normal).sum(dims)]).double()
+        of_all = own.clone()
+        dist.all_reduce(of_all)
+        shift, slope = of_all / count.clamp(min=1)
+        through = gradient - _by_channel(shift, values) - normal * _by_channel(slope, values)
+        if weight is None:
+            return (through * _by_channel(scale, values)).to(input.dtype), None, None, None
+        through = through * _by_channel(scale * weight, values)
+        return through.to(input.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None
+
+
+def _moments_of_all(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many values a channel has on all workers, their mean, and their squared distances from it: float64.
+
+    Each worker's own are combined as in Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for
+    computing sample variances".
+    """
+    own = torch.stack(_moments(values))
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    counts, means, squares = torch.stack(every).unbind(1)
+    count = counts.sum(0)
+    mean = (counts * means).sum(0) / count.clamp(min=1)
+    return count, mean, squares.sum(0) + (counts * (means - mean).square()).sum(0)
+
+
+def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    dims = _all_but_channels(values)
+    count = torch.full((values.shape[1],), values.numel() // max(values.shape[1], 1), dtype=torch.float64)
+    mean = (values.sum(dims).double() / count.clamp(min=1)).to(values.dtype)
+    from_mean = values - _by_channel(mean, values)
+    off = from_mean.sum(dims).double() / count.clamp(min=1)  # what rounding left of the mean
+    return count, mean.double() + off, from_mean.square().sum(dims).double() - count * off.square()
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def _all_but_channels(values: Tensor) -> list[int]:
+    return [dim for dim in range(values.ndim) if dim != 1]
+
+
+def _by_channel(values: Tensor, like: Tensor) -> Tensor:
+    """One value per channel, in the other's type, in a shape that broadcasts to its."""
+    return values.to(like.dtype).view([-1 if dim == 1 else 1 for dim in range(like.ndim)])

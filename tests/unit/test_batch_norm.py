@@ -1,0 +1,160 @@
+"""Batch norm over all workers' rows is that of one process with all of them: outputs, gradients, statistics."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor, nn
+
+from pipelines.train.batch_norm import _Normalise, synchronised
+from pipelines.train.place import Place
+
+ROWS, CHANNELS, WORKERS = 24, 5, 3
+SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "one has one": (1, 23, 0)}
+KINDS: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {
+    "rows": (nn.BatchNorm1d, ()),
+    "1d": (nn.BatchNorm1d, (7,)),
+    "2d": (nn.BatchNorm2d, (4, 3)),
+    "3d": (nn.BatchNorm3d, (2, 3, 2)),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cumulative": {"momentum": None},
+    "still": {"momentum": 0.0},
+    "without weight and bias": {"affine": False},
+    "without running statistics": {"track_running_stats": False},
+}
+HALVES = {"bf16": (torch.bfloat16, 2**-7), "fp16": (torch.float16, 2**-10)}
+FAR = 3000.0
+
+
+def norm(kind: str = "2d", dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:
+    made = KINDS[kind][0](CHANNELS, **settings)
+    for parameter, start in zip(made.parameters(), (0.5, -1.0), strict=False):
+        nn.init.trunc_normal_(parameter, start, 0.1, generator=torch.Generator().manual_seed(1))
+    return made.to(dtype)
+
+
+def values(kind: str = "2d", mean: float = 0.3) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(ROWS, CHANNELS, *KINDS[kind][1], generator=generator, dtype=torch.float64) + mean
+
+
+def passed(module: nn.Module, given: Tensor, first: int = 0) -> dict[str, Tensor]:
+    """Two passes forward and one backward of the rows from `first` on, with another gradient for every value."""
+    given = given.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    module(given.detach() * 2 + 1)
+    output = module(given)
+    size = output.shape[1:].numel()
+    gradients = torch.arange(first * size, (first + len(given)) * size, dtype=torch.float64).sin()
+    output.backward(gradients.view(output.shape).to(output.dtype))
+    assert given.grad is not None
+    return {"output": output.detach(), "gradient": given.grad, **dict(module.named_buffers()), **gradients_of(module)}
+
+
+def gradients_of(module: nn.Module) -> dict[str, Tensor]:
+    return {f"gradient of {name}": values.grad for name, values in module.named_parameters() if values.grad is not None}
+
+
+def cases() -> dict[str, tuple[Callable[[], nn.Module], Tensor, str]]:
+    """By name: the module, all workers' values, and how they are shared."""
+    found: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {}
+    for kind in KINDS:
+        for share in SHARES:
+            found[f"{kind}, {share}"] = (lambda kind=kind: norm(kind)), values(kind), share
+    for name, settings in SETTINGS.items():
+        found[name] = (lambda settings=settings: norm(**settings)), values(), "unequal"
+    found["channels last"] = norm, values().to(memory_format=torch.channels_last), "unequal"
+    found["far from zero"] = (lambda: norm(dtype=torch.float32)), values(mean=FAR).float(), "unequal"
+    for name, (dtype, _) in HALVES.items():
+        found[name] = (lambda: norm(dtype=torch.float32)), values().to(dtype), "two have none"
+        found[f"{name} weights"] = (lambda dtype=dtype: norm(dtype=dtype)), values().to(dtype), "unequal"
+    return found
+
+
+def in_worker(place: Place) -> dict[str, dict[str, Tensor]]:
+    """All that the tests below look at: starting processes takes longer than the passes."""
+    found = {}
+    for name, (make, given, share) in cases().items():
+        own, first = given.split(SHARES[share])[place.rank], sum(SHARES[share][: place.rank])
+        found[name] = passed(synchronised(make(), place.device), own, first)
+    compiled = synchronised(norm(), place.device)
+    compiled.compile(backend="eager")
+    found["compiled"] = passed(compiled, values().split(SHARES["unequal"])[place.rank], sum(SHARES["unequal"][: place.rank]))
+    if place.rank == 0:  # alone: nothing that is evaluated may wait for another worker
+        found["evaluated"] = {"output": synchronised(norm(track_running_stats=False).eval(), place.device)(values())}
+    return found
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
+    return in_group(WORKERS, tmp_path_factory.mktemp("group"), in_worker)
+
+
+def assert_whole(answers: list[dict[str, Tensor]], wanted: dict[str, Tensor], tolerance: float = 1e-9) -> None:
+    """What the workers have, side by side or added up, is what one process has."""
+    for name, whole in wanted.items():
+        if name in ("output", "gradient"):
+            found = torch.cat([answer[name] for answer in answers])
+        elif name.startswith("gradient"):
+            found = torch.stack([answer[name] for answer in answers]).sum(0)
+        else:
+            found = answers[-1][name]
+            assert all(torch.equal(answer[name], found) for answer in answers)
+        torch.testing.assert_close(found, whole, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("name", [name for name in cases() if not name.startswith(("bf16", "fp16", "far"))])
+def test_it_is_the_norm_of_the_whole_batch(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
+    make, given, _ = cases()[name]
+    assert_whole([answer[name] for answer in workers], passed(make(), given))
+
+
+@pytest.mark.parametrize("name", [f"{half}{of}" for half in HALVES for of in ("", " weights")])
+def test_halves_are_summed_in_float32(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
+    make, given, _ = cases()[name]
+    _, rounding = HALVES[name.split()[0]]
+    answers = [answer[name] for answer in workers]
+    assert answers[0]["output"].dtype == given.dtype
+    wanted = passed(make().double(), given.double())
+    for answer in answers:
+        for key, found in answer.items():
+            answer[key] = found.double() if found.is_floating_point() else found
+    assert_whole(answers, wanted, 16 * rounding)
+
+
+def test_a_variance_of_one_is_one_far_from_zero(workers: list[dict[str, dict[str, Tensor]]]) -> None:
+    given = values(mean=FAR).float()
+    wanted = passed(norm(), given.double())
+    answers = [{key: found.double() for key, found in answer["far from zero"].items()} for answer in workers]
+    for answer in answers:
+        answer["num_batches_tracked"] = answer["num_batches_tracked"].long()
+    assert_whole(answers, wanted, 2e-3)
+    torch.testing.assert_close(answers[0]["running_var"], wanted["running_var"], rtol=1e-5, atol=0)
+
+
+def test_a_compiled_model_s_is_the_same(workers: list[dict[str, dict[str, Tensor]]]) -> None:
+    assert_whole([answer["compiled"] for answer in workers], passed(norm(), values()))
+
+
+def test_what_is_evaluated_waits_for_nobody(workers: list[dict[str, dict[str, Tensor]]]) -> None:
+    torch.testing.assert_close(workers[0]["evaluated"]["output"], norm(track_running_stats=False).eval()(values()))
+
+
+def test_channels_stay_last(workers: list[dict[str, dict[str, Tensor]]]) -> None:
+    answer = workers[0]["channels last"]
+    assert answer["output"].is_contiguous(memory_format=torch.channels_last)
+    assert answer["gradient"].is_contiguous(memory_format=torch.channels_last)
+
+
+def checked(_: Place, affine: bool) -> bool:
+    given = values()[:6].clone().requires_grad_()
+    parameters = [values.requires_grad_() for values in norm().parameters()] if affine else [None, None]
+    return torch.autograd.gradcheck(lambda *inputs: _Normalise.apply(*inputs, 1e-5)[0], (given, *parameters))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_its_gradients_are_its_outputs_differences(tmp_path: Path, affine: bool) -> None:
+    assert in_group(1, tmp_path, checked, affine) == [True]
