@@ -31,6 +31,7 @@ from pipelines.etl.distribute import distribute
 from pipelines.etl.session import session
 from pipelines.learning import task_of
 from pipelines.loader.reader import Reader
+from pipelines.tasks.base import Monitor
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
 
@@ -57,15 +58,15 @@ def run(config: Config) -> dict[str, float]:
     with tracking.baseline_run(config, version) as tracked:
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
-        parameters, metrics = _best(task, rows)
+        parameters, metrics = _best(task, task.monitored(config.train.monitor), rows)
         tracked.finish(parameters, metrics)
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
     return metrics
 
 
-def _best(task: Supervised, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, float]]:
+def _best(task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, float]]:
     """Parameters and metrics of the model with the best validation metric; of the first where there is no validation split."""
-    name, direction = task.monitor
+    name, direction = monitor
     found = []
     for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
         estimator = _estimator(task, regularisation)

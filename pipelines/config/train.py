@@ -65,7 +65,7 @@ class Train(Section):
     threads_per_shard: PositiveInt = 1
     """Of `exact`: one and two threads give different sums, so their number decides the model."""
     epochs: PositiveInt = 5
-    """Passes over the training split; each is validated, and the best one's weights are kept."""
+    """Passes over the training split; each is validated, and the weights of the best one by `monitor` are kept."""
     max_steps: PositiveInt | None = None
     """Ends the run early, after so many steps in all."""
     accumulate: PositiveInt = 1
@@ -92,8 +92,12 @@ class Train(Section):
     """Compiles the model with torch.compile."""
     sync_batch_norm: bool = False
     """Batch norm over the rows of all workers, not of each."""
+    monitor: str = ""
+    """Validation metric that picks the best epoch: one that the curves show, or `loss`. By default the task's: `auc` of two classes,
+    `accuracy` of more, `rmse` of a number, `mse` of a forecast, `ndcg_10` of a next item, `nats_per_token` of text. Of equal epochs
+    the one of the lower loss is the best, then the earlier."""
     early_stopping: PositiveInt | None = None
-    """Epochs without a better validation metric after which training ends."""
+    """Epochs without a better `monitor` after which training ends."""
     init_from: str = ""
     """Id of an MLflow run whose weights the model starts from."""
 

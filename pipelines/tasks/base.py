@@ -8,6 +8,7 @@ shares, padding and class weights come out right for any number of workers.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Literal
 
 import numpy as np
@@ -59,6 +60,9 @@ class Task(ABC):
     """Whether training draws something for each row, such as an augmentation or negatives: then every training batch carries
     ROW_KEYS, from which `draws` makes numbers that are the same for any number of workers and after any restart."""
 
+    minimised: str = "loss"
+    """The metric that is what training minimises: `train.monitor` may call it loss."""
+
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         self.settings = settings
         self.data = data
@@ -66,7 +70,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def monitor(self) -> Monitor:
-        """What picks the best epoch."""
+        """What picks the best epoch, unless `train.monitor` names another of the metrics."""
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -79,6 +83,27 @@ class Task(ABC):
     @abstractmethod
     def metrics(self) -> MetricCollection:
         """New metrics, to accumulate one split's rows on the CPU."""
+
+    def monitored(self, name: str) -> Monitor:
+        """The metric of that name, or `loss`; without a name `monitor`.
+
+        Raises ConfigError if there is no such metric, or if it does not say which way is better.
+        """
+        if not name:
+            return self.monitor
+        higher = {key: metric.higher_is_better for key, metric in self.metrics().items()}
+        found = self.minimised if name == "loss" else name
+        if found == self.monitor[0]:
+            return self.monitor
+        if found not in higher:
+            near = get_close_matches(name, higher, n=1)
+            raise ConfigError(
+                f"train.monitor is {name}, and the validation metrics are {', '.join(higher)}; {near[0] if near else self.monitor[0]} is "
+                f"{'near' if near else 'the default'}"
+            )
+        if higher[found] is None and found != self.minimised:
+            raise ConfigError(f"train.monitor is {name}, a metric that does not say which way is better; set higher_is_better in its class")
+        return found, "max" if higher[found] else "min"
 
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:

@@ -21,6 +21,7 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 class Forecasting(Task):
     settings: Settings
     monitor: Monitor = ("mse", "min")
+    minimised = "mse"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not a history and what follows it."""

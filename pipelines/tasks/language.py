@@ -26,6 +26,7 @@ NATS, TOKENS, BYTES = range(3)
 class Language(Task):
     settings: Settings
     monitor: Monitor = ("nats_per_token", "min")
+    minimised = "nats_per_token"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the dataset is not one packed column."""
@@ -106,6 +107,7 @@ class Ratio(Metric):
     """A sum over another, float64; of nothing, NaN."""
 
     full_state_update = False
+    higher_is_better = False
     total: Tensor
     units: Tensor
 

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import NextItem as Settings
@@ -18,6 +18,7 @@ from pipelines.dataset.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.draws import content_keys, whole
+from pipelines.tasks.means import Loss, Score
 
 TOP = 10
 SHARES = (0.5, 0.875)
@@ -88,8 +89,8 @@ class NextItem(Task):
         return torch.where(counted, losses, 0).sum(), counted.sum().to(losses.dtype)
 
     def metrics(self) -> MetricCollection:
-        means = {name: MeanMetric(nan_strategy="disable") for name in (f"hit_rate_{TOP}", f"ndcg_{TOP}", "loss")}
-        return MetricCollection(dict(means), compute_groups=False).set_dtype(torch.float64)
+        means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": Score(), f"ndcg_{TOP}": Score(), "loss": Loss()}
+        return MetricCollection(means, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """`loss` is the cross entropy over all items, of those in the vocabulary. One that is not counts as not found."""

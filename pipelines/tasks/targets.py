@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric, MetricCollection
+from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 from torchmetrics.classification import BinaryAUROC
 
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Monitor
+from pipelines.tasks.means import Loss, Score
+from pipelines.tasks.moments import combined, moments
 
 
 class Target(ABC):
@@ -62,7 +64,7 @@ class Binary(Target):
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
     def metrics(self) -> MetricCollection:
-        return _collection(auc=BinaryAUROC(validate_args=False), accuracy=_mean(), loss=_mean())
+        return _collection(auc=BinaryAUROC(validate_args=False), accuracy=Score(), loss=Loss())
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         # Probabilities, not logits: the metric would apply the sigmoid to some batches and not to others.
@@ -87,7 +89,7 @@ class Classes(Target):
         return functional.cross_entropy(output, target.long(), reduction="none")
 
     def metrics(self) -> MetricCollection:
-        return _collection(accuracy=_mean(), loss=_mean())
+        return _collection(accuracy=Score(), loss=Loss())
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         metrics["accuracy"].update((output.argmax(1) == target).double())
@@ -106,7 +108,7 @@ class Quantity(Target):
 
     def metrics(self) -> MetricCollection:
         return _collection(
-            rmse=MeanSquaredError(squared=False), mae=MeanAbsoluteError(), mse=MeanSquaredError(), r2=Determination(), loss=_mean()
+            rmse=MeanSquaredError(squared=False), mae=MeanAbsoluteError(), mse=MeanSquaredError(), r2=Determination(), loss=Loss()
         )
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
@@ -122,28 +124,27 @@ class Quantity(Target):
 
 
 class Determination(Metric):
-    """R², the share of the variance that is explained. torchmetrics' own fails below two rows; this is NaN there."""
+    """R², the share of the variance that is explained. torchmetrics' own fails below two rows, where this is NaN; and it sums
+    squares, which leave nothing of the variance of dates or identifiers."""
 
     full_state_update = False
-    rows: Tensor
-    total: Tensor
-    squares: Tensor
+    higher_is_better = True
+    true: Tensor
+    """Count, mean and squared distances from it of the true values."""
     residual: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("rows", "total", "squares", "residual"):
-            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("true", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx=combined)
+        self.add_state("residual", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, true: Tensor) -> None:
-        self.rows += len(true)
-        self.total += true.sum()
-        self.squares += true.square().sum()
+        self.true = combined(torch.stack([self.true, moments(true, [0])]))
         self.residual += (predicted - true).square().sum()
 
     def compute(self) -> Tensor:
-        spread = (self.squares - self.total.square() / self.rows).clamp(min=0)
-        return torch.where(self.rows < 2, torch.nan, 1 - self.residual / spread)
+        rows, _, squares = self.true
+        return torch.where(rows < 2, torch.nan, 1 - self.residual / squares)
 
 
 def target_kind(data: Data) -> Target:
@@ -167,7 +168,3 @@ def is_binary(column: TensorColumn) -> bool:
 def _collection(**metrics: Metric) -> MetricCollection:
     """float64: sums over millions of rows in float32 lose the digits that pick the best epoch."""
     return MetricCollection(dict(metrics), compute_groups=False).set_dtype(torch.float64)
-
-
-def _mean() -> MeanMetric:
-    return MeanMetric(nan_strategy="disable")

@@ -1,8 +1,4 @@
-"""Batch norm over the rows of all workers. torch's own is for GPUs only; this one serves where there is none.
-
-A channel's variance is a sum of squared distances from the mean. The mean of the squares less the square of the mean is
-the same number on paper; in float32 nothing is left of it where the mean is large.
-"""
+"""Batch norm over the rows of all workers. torch's own is for GPUs only; this one serves where there is none."""
 
 from typing import Any
 
@@ -11,6 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from pipelines.tasks.moments import combined, moments
 
 
 def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
@@ -81,28 +79,12 @@ class _Normalise(torch.autograd.Function):
         return through.to(input.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None
 
 
-def _moments_of_all(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How many values a channel has on all workers, their mean, and their squared distances from it: float64.
-
-    Each worker's own are combined as in Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for
-    computing sample variances".
-    """
-    own = torch.stack(_moments(values))
+def _moments_of_all(values: Tensor) -> Tensor:
+    """Count, mean and squared distances from it of every channel's values on all workers, shape (3, channels)."""
+    own = moments(values, _all_but_channels(values))
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
-    counts, means, squares = torch.stack(every).unbind(1)
-    count = counts.sum(0)
-    mean = (counts * means).sum(0) / count.clamp(min=1)
-    return count, mean, squares.sum(0) + (counts * (means - mean).square()).sum(0)
-
-
-def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    dims = _all_but_channels(values)
-    count = torch.full((values.shape[1],), values.numel() // max(values.shape[1], 1), dtype=torch.float64)
-    mean = (values.sum(dims).double() / count.clamp(min=1)).to(values.dtype)
-    from_mean = values - _by_channel(mean, values)
-    off = from_mean.sum(dims).double() / count.clamp(min=1)  # what rounding left of the mean
-    return count, mean.double() + off, from_mean.square().sum(dims).double() - count * off.square()
+    return combined(torch.stack(every))
 
 
 def _wide(values: Tensor) -> Tensor:

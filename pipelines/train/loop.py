@@ -20,7 +20,7 @@ from pipelines.train.optimize import learning_rate
 from pipelines.train.place import Place
 from pipelines.train.record import Record
 from pipelines.train.saver import Saver
-from pipelines.train.state import State, Trained, improves, order_of, total_steps
+from pipelines.train.state import State, Trained, breaks_tie, improves, order_of, total_steps
 from pipelines.train.strategy import Strategy
 
 
@@ -48,6 +48,7 @@ class Loop:
         self._stride = steps_per_point(self._total, self._ledger.steps_per_reading)
         self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, place.rank == 0)
         self._state = State()
+        self._monitor = task.monitored(self._settings.monitor)
         self._infinite = infinite_buffers(strategy.model)
         self._losses: list[float] = []
         """Of the steps since the last save."""
@@ -133,12 +134,12 @@ class Loop:
         state = self._state
         metrics = self._validation(self._strategy)
         state.epochs, state.validated = state.epochs + 1, state.step
-        name, direction = self._task.monitor
-        value = metrics.get(f"validation/{name}")
+        name, direction = self._monitor
+        value, loss = (metrics.get(f"validation/{metric}") for metric in (name, self._task.minimised))
         if improved := improves(value, state.best, direction):
             state.improved_epoch = state.epochs
-        if is_best := improved or value == state.best:
-            state.best, state.best_epoch, state.best_metrics = value, state.epochs, metrics
+        if is_best := improved or breaks_tie(value, loss, state):
+            state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
         if self._place.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         if self._place.rank == 0 and (text := self._sample()):

@@ -71,8 +71,11 @@ def check(config: Config, version: Version) -> None:
         total_steps(config, version.rows("train"))
     except ConfigError as error:
         raise TrainingError(f"split train of {version.root}: {error}") from error
-    task_of(config.task, version.manifest)
     settings = config.train
+    task_of(config.task, version.manifest).monitored(settings.monitor)
+    if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
+        name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
+        raise ConfigError(f"train.{name} is {value}, and the split validation of {version.root} has no rows; unset it, or make the split")
     busy = settings.shards / (settings.max_workers * -(-settings.shards // settings.max_workers))
     if busy < 0.9:
         log.warning(

@@ -24,9 +24,11 @@ class State:
     validated: int = 0
     """Steps done at the last validation."""
     best_epoch: int = 0
-    """Of equal ones the latest: it has learned for longer."""
+    """Of equal ones that of the lower loss, then the earlier."""
     best: float | None = None
     """The monitored metric of the best epoch."""
+    best_loss: float | None = None
+    """What training minimises, of the best epoch on the validation split."""
     improved_epoch: int = 0
     """The first epoch of that metric, from which early stopping counts."""
     best_metrics: dict[str, float] = field(default_factory=dict)
@@ -60,7 +62,17 @@ def total_steps(config: Config, rows: int) -> int:
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
-    """Whether a monitored value betters the best so far. Without a validation split every epoch does."""
-    if value is None or best is None or isnan(best):
+    """Whether a monitored value betters the best so far. Without a validation split every epoch does; not-a-number never does."""
+    if value is None or best is None:
         return True
+    if isnan(value) or isnan(best):
+        return isnan(best) and not isnan(value)
     return value > best if direction == "max" else value < best
+
+
+def breaks_tie(value: float | None, loss: float | None, state: State) -> bool:
+    """Whether an epoch that monitors the same as the best has a lower loss."""
+    if value is None or state.best is None:
+        return False
+    equal = value == state.best or (isnan(value) and isnan(state.best))
+    return equal and loss is not None and improves(loss, state.best_loss, "min")

@@ -115,7 +115,7 @@ def test_it_is_the_norm_of_the_whole_batch(workers: list[dict[str, dict[str, Ten
 @pytest.mark.parametrize("name", [f"{half}{of}" for half in HALVES for of in ("", " weights")])
 def test_halves_are_summed_in_float32(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
     make, given, _ = cases()[name]
-    _, rounding = HALVES[name.split()[0]]
+    _, rounding = HALVES[name.removesuffix(" weights")]
     answers = [answer[name] for answer in workers]
     assert answers[0]["output"].dtype == given.dtype
     wanted = passed(make().double(), given.double())

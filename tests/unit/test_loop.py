@@ -166,6 +166,15 @@ def test_early_stopping_waits_for_so_many_epochs_and_tests_the_best(home: Path, 
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
 
 
+def test_the_monitor_picks_the_best_epoch_and_ends_the_run(home: Path, tmp_path: Path) -> None:
+    """A model that learns the rows by heart: its loss rises soon, and its accuracy does not fall."""
+    config = training(home, {"hidden": [128, 128]}, monitor="loss", epochs=30, early_stopping=2, lr=0.02)
+    fitted, _, hooks = fit_alone(config, tmp_path)
+    losses = [metrics["validation/loss"] for metrics in hooks.curve.values() if "validation/loss" in metrics]
+    assert fitted.metrics["validation/loss"] == min(losses) == losses[fitted.best_epoch - 1]
+    assert len(losses) == fitted.best_epoch + 2 < 30
+
+
 def whole(folder: Path) -> list[tuple[str, Any]]:
     return Checkpoints(Folder(str(folder)), Place(), 2)._whole()
 

@@ -211,3 +211,17 @@ def test_models_are_initialised_from_torchs_random_state() -> None:
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+def shifted(offset: float) -> float:
+    """R² of numbers with a spread of 1 that lie far from zero, such as dates in seconds."""
+    metrics = task_of("quantity").metrics()
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(1_000, generator=generator, dtype=torch.float64) + offset
+    for part in true.split(300):
+        metrics["r2"].update(part + 0.1, part)
+    return float(metrics["r2"].compute())
+
+
+def test_r2_holds_far_from_zero() -> None:
+    assert shifted(1.7e9) == pytest.approx(shifted(0.0), abs=1e-5)

@@ -1,0 +1,84 @@
+"""Which epoch is the best: by which metric, which way, and of equal ones."""
+
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainings import training, version_of
+
+from pipelines.errors import ConfigError
+from pipelines.learning import task_of
+from pipelines.tasks.base import Task
+from pipelines.train.run import check
+from pipelines.train.state import State, breaks_tie, improves
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("monitor")
+    training(folder)
+    return folder
+
+
+def task(home: Path) -> Task:
+    config = training(home)
+    return task_of(config.task, version_of(config).manifest)
+
+
+@pytest.mark.parametrize(
+    ("name", "monitor"), [("", ("auc", "max")), ("auc", ("auc", "max")), ("accuracy", ("accuracy", "max")), ("loss", ("loss", "min"))]
+)
+def test_a_metric_says_which_way_is_better(home: Path, name: str, monitor: tuple[str, str]) -> None:
+    assert task(home).monitored(name) == monitor
+
+
+def test_loss_is_what_training_minimises(home: Path) -> None:
+    found = task(home)
+    found.minimised = "accuracy"
+    assert found.monitored("loss") == ("accuracy", "max")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"monitor": "acuracy"}, "train.monitor is acuracy, and the validation metrics are accuracy, auc, loss; accuracy is near"),
+        ({"monitor": "zzz"}, "train.monitor is zzz, and the validation metrics are accuracy, auc, loss; auc is the default"),
+    ],
+)
+def test_another_name_is_refused_before_anything_starts(home: Path, settings: dict[str, Any], message: str) -> None:
+    config = training(home, **settings)
+    with pytest.raises(ConfigError, match=message):
+        check(config, version_of(config))
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        ([(0.8, 0.5), (0.9, 0.6), (0.7, 0.4)], 2),
+        ([(0.9, 0.5), (0.9, 0.4), (0.9, 0.6)], 2),
+        ([(0.9, 0.5), (0.9, 0.5)], 1),
+        ([(0.9, None), (0.9, None)], 1),
+        ([(nan, 0.5), (nan, 0.4), (0.1, 0.6), (nan, 0.1)], 3),
+        ([(nan, 0.5), (nan, 0.4)], 2),
+        ([(0.9, nan), (0.9, 0.7)], 2),
+        ([(None, None), (None, None)], 2),
+    ],
+)
+def test_of_equal_epochs_the_lower_loss_is_the_best_then_the_earlier(values: list[tuple[Any, Any]], best: int) -> None:
+    state = State()
+    for epoch, (value, loss) in enumerate(values, 1):
+        if improves(value, state.best, "max") or breaks_tie(value, loss, state):
+            state.best, state.best_loss, state.best_epoch = value, loss, epoch
+    assert state.best_epoch == best
+
+
+@pytest.mark.parametrize("settings", [{"monitor": "loss"}, {"early_stopping": 2}])
+def test_without_rows_to_validate_there_is_nothing_to_monitor(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = training(tmp_path, rows=3, global_batch=8, remainder="keep", **settings)  # a quarter of 3 is none
+    with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, and the split validation of .* has no rows; unset it, or make the split"):
+        check(config, version_of(config))
+
+
+def test_it_decides_the_model(home: Path) -> None:
+    assert training(home, monitor="loss").model_identity != training(home).model_identity
