@@ -11,5 +11,5 @@ def asked(address: str, **headers: str) -> dict[str, Any]:
     try:
         with urlopen(Request(address, headers=headers), timeout=5) as reply:
             return dict(json.load(reply))
-    except (URLError, OSError, ValueError):
+    except (URLError, OSError, TypeError, ValueError, RecursionError):
         return {}

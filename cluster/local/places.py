@@ -45,6 +45,18 @@ _HOSTS = TypeAdapter(dict[str, Host])
 
 
 @dataclass(frozen=True)
+class Keeping:
+    """What is in the file that keeps places."""
+
+    ports: dict[str, int]
+    sockets: str
+    hosts: dict[str, Host]
+
+
+_KEEPING = TypeAdapter(Keeping)
+
+
+@dataclass(frozen=True)
 class Places:
     folder: Path
     """Logs, secrets, data; all hosts see it under this path."""
@@ -63,12 +75,15 @@ class Places:
 
 
 def kept_places(folder: Path) -> Places | None:
-    """Those of servers that were started and not ended."""
+    """Those of servers that were started and not ended. Exits, naming the file that has them, if that is damaged."""
     file = folder / _KEPT
     if not file.exists():
         return None
-    found = json.loads(file.read_text())
-    return Places(folder, found["ports"], Path(found["sockets"]), _HOSTS.validate_python(found["hosts"]))
+    try:
+        found = _KEEPING.validate_json(file.read_bytes())
+    except ValidationError as error:
+        sys.exit(f"{file}: {_first(error)}; end the servers, whose process ids {folder}/pids has, and remove the file")
+    return Places(folder, found.ports, Path(found.sockets), found.hosts)
 
 
 def new_places(folder: Path) -> Places:
@@ -79,8 +94,7 @@ def new_places(folder: Path) -> Places:
     hosts = _described(folder / "hosts.json")
     ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
     places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), hosts)
-    kept = {"ports": ports, "sockets": str(places.sockets), "hosts": {server: asdict(host) for server, host in hosts.items()}}
-    write(folder / _KEPT, json.dumps(kept))
+    write(folder / _KEPT, json.dumps(asdict(Keeping(ports, str(places.sockets), hosts))))
     return places
 
 
@@ -95,10 +109,14 @@ def _described(file: Path) -> dict[str, Host]:
     try:
         found = _HOSTS.validate_json(file.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        sys.exit(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}; docs/cluster.md shows what it has to be")
+        sys.exit(f"{file}: {_first(error)}; docs/cluster.md shows what it has to be")
     if found.keys() != SERVERS:
         sys.exit(f"{file} has to name every server, and has {', '.join(sorted(found))}; there are {', '.join(sorted(SERVERS))}")
     if missing := sorted({host.enter[0] for host in found.values() if host.enter and not shutil.which(host.enter[0])}):
         sys.exit(f"{file}: {', '.join(missing)} is not here; `enter` is the prefix of a command that runs on the host")
     return found
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

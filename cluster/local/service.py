@@ -4,20 +4,34 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import psutil
+from credentials import write
+from pydantic import TypeAdapter, ValidationError
 from sessions import end_session, of_session
 
 START_SECONDS = 120.0
 """Until a server answers; a busy machine takes ten times what an idle one takes."""
 LAST_WORDS = 2_000
 
+
+@dataclass(frozen=True)
+class Started:
+    """What a file of a process id holds."""
+
+    process: int
+    created: float
+    """When, for a number is given out again."""
+
+
+_STARTED = TypeAdapter(Started)
 State = Literal["up", "not answering", "down"]
 
 
@@ -48,11 +62,14 @@ class Service:
     def leader(self) -> int | None:
         """The process that was started, alive or gone; None if none was, or if its number is another process's by now."""
         with suppress(FileNotFoundError):
-            kept = json.loads(self._pid_file.read_text())
+            try:
+                kept = _STARTED.validate_json(self._pid_file.read_bytes())
+            except ValidationError as error:
+                sys.exit(f"{self._pid_file}: {error.errors()[0]['msg']}; end {self.name} if it runs, and remove the file")
             with suppress(psutil.NoSuchProcess):
-                if psutil.Process(kept["process"]).create_time() != kept["created"]:
+                if psutil.Process(kept.process).create_time() != kept.created:
                     return None
-            return int(kept["process"])
+            return kept.process
         return None
 
     def state(self) -> State:
@@ -77,8 +94,7 @@ class Service:
                 stderr=output,
                 start_new_session=True,
             )
-        kept = {"process": started.pid, "created": psutil.Process(started.pid).create_time()}
-        self._pid_file.write_text(json.dumps(kept))
+        write(self._pid_file, json.dumps(asdict(Started(started.pid, psutil.Process(started.pid).create_time()))))
 
     def wait(self) -> None:
         """Until it answers. Raises NotStartedError."""

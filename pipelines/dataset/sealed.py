@@ -37,5 +37,14 @@ def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
     return values, True
 
 
+def unsealed(text: bytes) -> dict[str, Any] | None:
+    """The values without the seal; None if the text is not as `seal` wrote it."""
+    try:
+        values, is_sealed = unseal(text)
+    except ValueError:
+        return None
+    return values if is_sealed else None
+
+
 def _sealed(body: bytes) -> bytes:
     return body + f',\n "{SEAL}": "{checksum(body)}"\n}}\n'.encode()

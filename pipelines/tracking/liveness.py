@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import NamedTuple
 
 from mlflow import MlflowClient
 from mlflow.entities import RunStatus
@@ -21,23 +22,29 @@ DEAD_SECONDS = 60.0
 """A run whose last heartbeat is older is dead. On the machine it ran on, it is dead as soon as its process is."""
 
 
+class Beat(NamedTuple):
+    time: float
+    host: str
+    process: int
+
+
 def heartbeat() -> str:
-    return json.dumps({"time": time.time(), "host": socket.gethostname(), "process": os.getpid()})
+    return json.dumps(Beat(time.time(), socket.gethostname(), os.getpid())._asdict())
 
 
 def is_alive(tags: Mapping[str, str]) -> bool:
     """Whether the run with these tags is still at work, as far as can be told from here."""
-    if HEARTBEAT not in tags:
+    beat = _last(tags)
+    if beat is None:
         return False
-    beat = json.loads(tags[HEARTBEAT])
-    here = beat["host"] == socket.gethostname()
-    return time.time() - beat["time"] < DEAD_SECONDS and not (here and not _exists(beat["process"]))
+    here = beat.host == socket.gethostname()
+    return time.time() - beat.time < DEAD_SECONDS and not (here and not _exists(beat.process))
 
 
 def at_work(tags: Mapping[str, str]) -> str:
     """Where a live run works, and when it said so last."""
-    beat = json.loads(tags[HEARTBEAT])
-    return f"process {beat['process']} on {beat['host']}, last heard of {time.time() - beat['time']:.0f} s ago"
+    beat = _last(tags)
+    return f"process {beat.process} on {beat.host}, last heard of {time.time() - beat.time:.0f} s ago" if beat else "not heard of"
 
 
 @contextmanager
@@ -67,6 +74,15 @@ def correct_dead(client: MlflowClient, experiment: str) -> None:
         if not is_alive(run.data.tags):
             client.set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.FAILED))
             log.warning("run %s was left RUNNING by a process that is gone: it is FAILED now", run.info.run_id)
+
+
+def _last(tags: Mapping[str, str]) -> Beat | None:
+    """The last heartbeat; None if there is none, or if somebody has edited it."""
+    try:
+        beat = json.loads(tags[HEARTBEAT])
+        return Beat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def _exists(process: int) -> bool:

@@ -39,4 +39,11 @@ def recorded(uri: str, run_id: str) -> Recorded:
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is not a training; give the id of a run of jobs/train.py")
     with reaching(uri):
         path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))
-    return Recorded(run_id, run.info.status, run.data.tags, json.loads(path.read_text()), run.data.tags[FOLDER])
+    return Recorded(run_id, run.info.status, run.data.tags, _config(path, run_id), run.data.tags[FOLDER])
+
+
+def _config(file: Path, run_id: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_bytes()))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TrackingError(f"config.json of run {run_id} is not as it was logged: {error}; log it again, or train anew") from error

@@ -14,7 +14,6 @@
 It is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
 """
 
-import json
 import logging
 import os
 import time
@@ -26,6 +25,7 @@ from uuid import uuid4
 from pyarrow.fs import FileType, LocalFileSystem
 
 from pipelines.dataset import storage
+from pipelines.dataset.sealed import seal, unsealed
 from pipelines.errors import DatasetError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,20 @@ class Folder:
             return storage.read(self.filesystem, path)
 
     def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
-        self.put(name, json.dumps(values).encode(), durable)
+        self.put(name, seal(values), durable)
 
     def get_json(self, name: str) -> dict[str, Any] | None:
+        """A file's values, None where there is none. Raises TrainingError if they are not as they were put."""
         content = self.get(name)
-        return None if content is None else json.loads(content)
+        values = None if content is None else unsealed(content)
+        if content is not None and values is None:
+            raise TrainingError(f"{self.path}/{name} is not as it was written; restore it, or remove it")
+        return values
+
+    def glance(self, name: str) -> dict[str, Any] | None:
+        """A file's values, None where there is none or it is damaged: for what is looked at and soon written again."""
+        content = self.get(name)
+        return None if content is None else unsealed(content)
 
     def has(self, name: str) -> bool:
         return self._kind(name) != FileType.NotFound

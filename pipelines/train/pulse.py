@@ -85,9 +85,9 @@ class Pulse:
 
     def _late(self) -> str:
         """The workers that do not answer, else those that are behind, else those that wait for nobody."""
-        before = {rank: self._folder.get_json(self._file(rank)) for rank in range(self._place.world_size)}
+        before = {rank: self._folder.glance(self._file(rank)) for rank in range(self._place.world_size)}
         Event().wait(2.5 * self._seconds)
-        now = {rank: self._folder.get_json(self._file(rank)) for rank in before}
+        now = {rank: self._folder.glance(self._file(rank)) for rank in before}
         others = [rank for rank in now if not _of(now, rank)["failed"]]  # who waited in vain as well is no cause
         silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
         if silent:

@@ -1,11 +1,11 @@
 """What a checkpoint holds beside tensors, and how it is written."""
 
-import json
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from typing import Any
 
-FORMAT = 1
+from pipelines.dataset.sealed import seal, unsealed
+
+FORMAT = 2
 RECORD = "record.json"
 
 
@@ -34,12 +34,9 @@ class Record:
 
 
 def to_json(record: Record) -> bytes:
-    """The record as JSON, under the SHA-256 of the text."""
-    text = json.dumps(asdict(record))
-    return f"{sha256(text.encode()).hexdigest()}\n{text}".encode()
+    return seal(asdict(record))
 
 
 def from_json(content: bytes) -> dict[str, Any] | None:
     """A record's values; None if the text is not the one that was written."""
-    digest, _, text = content.partition(b"\n")
-    return json.loads(text) if sha256(text).hexdigest().encode() == digest else None
+    return unsealed(content)

@@ -66,7 +66,7 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
             thread.join(_LOOK_SECONDS[folder.is_local])
             if machines:
                 machines.look()
-            progress.show(folder.get_json(PROGRESS))
+            progress.show(folder.glance(PROGRESS))
             if interrupts.signal is not None and leave_by is None:
                 leave_by = time.monotonic() + LEAVE_SECONDS
                 progress.say("stopping: the workers save and leave; once more to stop at once")

@@ -17,6 +17,7 @@ from test_train import once_at, workers
 from trainings import training
 
 from pipelines.config import Config, load
+from pipelines.dataset.sealed import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run
 from pipelines.train.run import Result, train
@@ -98,7 +99,7 @@ def trail_of(config: Config) -> list[Path]:
 @contextmanager
 def altered(file: Path, **values: Any) -> Iterator[None]:
     content = file.read_text()
-    file.write_text(json.dumps({**json.loads(content), **values}))
+    file.write_bytes(seal({**unseal(content)[0], **values}))
     yield
     file.write_text(content)
 

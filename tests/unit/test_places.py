@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from places import PORTS, SERVERS, forget_places, kept_places, new_places
+from service import Service
 
 TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["env", "-i"]}
 NOWHERE = {**TWO, "enter": ["nowhere"]}
@@ -34,6 +35,18 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
     places.sockets.rmdir()
     forget_places(places)
     assert kept_places(folder) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"ports": []}', b"{}"], ids=range(6))
+def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "places.json").write_bytes(content)
+    with pytest.raises(SystemExit, match=r"places.json: .*; end the servers, whose process ids .*/pids has, and remove the file"):
+        kept_places(tmp_path)
+    (tmp_path / "pids").mkdir()
+    (tmp_path / "pids/mlflow").write_bytes(content)
+    server = Service("mlflow", "127.0.0.1:5000", ["true"], {}, lambda: True, tmp_path)
+    with pytest.raises(SystemExit, match=r"pids/mlflow: .*; end mlflow if it runs, and remove the file"):
+        server.state()
 
 
 @pytest.mark.parametrize(

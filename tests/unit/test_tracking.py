@@ -157,6 +157,13 @@ def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, ve
     assert begin(uri, version, "elsewhere").run_id == run.run_id
 
 
+def test_a_heartbeat_that_is_none_is_of_nobody_at_work(uri: str, version: Version) -> None:
+    run = begin(uri, version, "edited")
+    for told in ("", "{", "[" * 4_000, "[]", '{"time": "noon"}', '{"time": 1, "host": 2, "process": "x"}'):
+        run.tag({HEARTBEAT: told})
+        assert begin(uri, version, "edited").run_id == run.run_id
+
+
 @pytest.mark.parametrize(("status", "goes_on"), [("FINISHED", False), ("FAILED", True), ("KILLED", True)])
 def test_only_a_finished_run_starts_anew(uri: str, version: Version, status: Any, goes_on: bool) -> None:
     run = begin(uri, version, status)

@@ -59,6 +59,20 @@ def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: C
     assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"step": 2}'], ids=range(5))
+def test_a_file_of_a_run_that_is_not_as_it_was_written_is_one_clear_error(
+    tmp_path: Path, saved: Callable[[int], tuple[str, Record]], content: bytes
+) -> None:
+    name, _ = saved(1)
+    (tmp_path / name / RECORD).write_bytes(content)
+    with pytest.raises(TrainingError, match=rf"{name}: damaged, and no other checkpoint is left; restore one of them"):
+        Checkpoints(Folder(str(tmp_path)), Place(), keep=5).restore({})
+    (tmp_path / "trail/step-000000001.json").write_bytes(content)
+    with pytest.raises(TrainingError, match=r"trail/step-000000001.json is not as it was written; restore it, or remove it"):
+        follow(Folder(str(tmp_path)))
+    assert Folder(str(tmp_path)).glance("trail/step-000000001.json") is None
+
+
 def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
     saved(1)
     for step in (2, 3):
