@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -59,7 +57,7 @@ def splits(path: str) -> bool:
 def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
     """The file's bytes as they lie, for reading anywhere in it."""
     if path.startswith(PACKAGE):
-        return _open_resource(path)
+        return pa.OSFile(str(inside_package(path)))
     filesystem, inner = locate(path)
     return filesystem.open_input_file(inner)
 
@@ -106,20 +104,26 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
 
 
 def package_folder(path: str) -> Path:
-    """Where the package of package://name/file is installed. Raises SourceError if it is not, or not in a folder."""
+    """Where the package of package://name/file is installed, which is not imported: that would run it.
+
+    Raises SourceError if it is not installed, or not in a folder.
+    """
     name = path.removeprefix(PACKAGE).partition("/")[0]
-    spec = find_spec(name)
+    try:
+        spec = find_spec(name) if name.isidentifier() else None
+    except ValueError:  # of __main__
+        spec = None
     if spec is None or not spec.submodule_search_locations:
         raise SourceError(f"{path}: no package {name} is installed in a folder; install it on every machine that Spark uses")
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-@contextmanager
-def _open_resource(path: str) -> Iterator[pa.NativeFile]:
-    package, _, name = path.removeprefix(PACKAGE).partition("/")
-    try:
-        resource: Any = files(package).joinpath(name)
-    except ModuleNotFoundError as error:
-        raise SourceError(f"{path}: {error}; install the package on every machine that Spark uses") from error
-    with as_file(resource) as local, pa.OSFile(str(local)) as stream:
-        yield stream
+def inside_package(path: str) -> Path:
+    """The file that package://name/file stands for. Raises SourceError if it is none, or one outside the package."""
+    folder = package_folder(path)
+    file = folder / path.removeprefix(PACKAGE).partition("/")[2]
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise SourceError(f"{path} leads out of the package, to {file.resolve()}; give a file inside it, or this one by its own path")
+    if not file.is_file():
+        raise SourceError(f"{path}: {'a folder' if file.is_dir() else 'no such file'} in {folder}; give a file, or a glob such as *.csv")
+    return file

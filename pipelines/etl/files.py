@@ -1,18 +1,21 @@
 """The files of a raw table: found, and cut into byte ranges.
 
-A path is a file, a folder (its files at any depth), a glob (`*`, `?`, `[a-z]`, `{a,b}`, and `**/` for any folders, which
-Spark's own readers do not know), or a URI of one of these, or package://name/file for files inside an installed Python
-package. Names that start with `_` or `.` are hidden, as in Spark.
+A path is a file, a folder (its files at any depth), a glob, a URI of one of these, or package://name/file for files inside
+an installed Python package. A glob has `*`, `?`, `[a-z]`, `[!a-z]`, `{a*,b}`, and `**/` for any folders, which Spark's own
+readers do not know; a backslash takes the next character as itself. Names that start with `_` or `.` are hidden, as in Spark.
 """
 
 import re
 from dataclasses import dataclass
 
+import bracex
 from pyarrow.fs import FileInfo, FileSelector, FileType
+from wcmatch import glob
 
 from pipelines.errors import SourceError
-from pipelines.etl.content import PACKAGE, locate, naming, open_file, package_folder, splits
+from pipelines.etl.content import PACKAGE, inside_package, locate, naming, package_folder, splits
 
+MOST_GLOBS = 1_000
 _WILDCARD = re.compile(r"[*?\[{]")
 
 
@@ -70,8 +73,8 @@ def _find(path: str) -> list[File]:
             raise SourceError(f"{path}: no such file; give a path that exists")
         root = inner if at.type == FileType.Directory else _WILDCARD.split(inner, maxsplit=1)[0].rpartition("/")[0]
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
-    wanted = ".*" if at.type == FileType.Directory else _regex(inner)
-    found = [entry for entry in below if entry.is_file and re.fullmatch(wanted, entry.path) and not _hidden(entry.path.removeprefix(root))]
+    wanted = _matcher("**" if at.type == FileType.Directory else inner)
+    found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
     if not found:
         raise SourceError(
             f"{path}: {'no file in this folder' if at.type == FileType.Directory else 'no such file'}; give a path that exists"
@@ -80,34 +83,27 @@ def _find(path: str) -> list[File]:
 
 
 def _in_package(path: str) -> list[File]:
-    """Files inside an installed package. Raises SourceError if there are none."""
+    """Files inside an installed package. Raises SourceError if there are none, or one leads out of it."""
     if not _WILDCARD.search(path):
-        with naming(path), open_file(path) as resource:
-            return [File(path, resource.size(), "")]
-    package, _, glob = path.removeprefix(PACKAGE).partition("/")
-    root = package_folder(path)
-    names = ((file.relative_to(root).as_posix(), file) for file in sorted(root.rglob("*")) if file.is_file())
-    found = [
-        File(f"{PACKAGE}{package}/{name}", file.stat().st_size, "")
-        for name, file in names
-        if re.fullmatch(_regex(glob), name) and not _hidden(name)
-    ]
+        return [File(path, inside_package(path).stat().st_size, "")]
+    package, _, inner = path.removeprefix(PACKAGE).partition("/")
+    root, wanted = package_folder(path), _matcher(inner)
+    names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    found = [f"{PACKAGE}{package}/{name}" for name in names if wanted.match(name) and not _hidden(name)]
     if not found:
         raise SourceError(f"{path}: no such file in {root}; give a path that exists")
-    return found
+    return [File(name, inside_package(name).stat().st_size, "") for name in found]
 
 
-def _regex(glob: str) -> str:
-    """A glob as a regular expression, for files that it names and those in folders that it names."""
-    tokens = re.findall(r"\*\*/|\{[^}]*\}|\[[^\]]*\]|.", glob)
-    return "".join(map(_token_regex, tokens)) + "(?:/.*)?"
-
-
-def _token_regex(token: str) -> str:
-    if len(token) > 1 and token[0] == "{":
-        return f"(?:{'|'.join(re.escape(name) for name in token[1:-1].split(','))})"
-    wildcards = {"*": "[^/]*", "?": "[^/]", "**/": "(?:[^/]+/)*"}
-    return wildcards.get(token) or (token if len(token) > 1 else re.escape(token))
+def _matcher(pattern: str) -> glob.WcMatcher[str]:
+    """For the paths of files that a glob names, and of those in folders that it names."""
+    try:
+        globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
+    except bracex.ExpansionLimitException as error:
+        raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
+    return glob.compile(
+        [some for one in globs for some in (one, f"{one}/**")], flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX, limit=0
+    )
 
 
 def _hidden(path: str) -> bool:

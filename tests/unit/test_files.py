@@ -1,6 +1,8 @@
 """Files are found as Spark finds them, and cut so that every line is in one piece."""
 
 import gzip
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,11 @@ GLOBS = [
     ("/*.csv", ["a.csv", "b.csv"]),
     ("/[b-z].{csv,txt}", ["b.csv", "b.txt"]),
     ("/?.csv", ["a.csv", "b.csv"]),
+    ("/{a*,b}.csv", ["a.csv", "b.csv"]),
+    ("/{a,{b,x=1/c}}.c[a-z]v", ["a.csv", "b.csv", "x=1/c.csv"]),
+    ("/{d*,x=1}", ["deep/er/d.csv", "x=1/c.csv"]),
+    ("/[!a].csv", ["b.csv"]),
+    ("/[^a].csv", ["b.csv"]),
     ("/d*", ["deep/er/d.csv"]),
     ("/*/*.csv", ["x=1/c.csv"]),
     ("/**/*.csv", ["a.csv", "b.csv", "deep/er/d.csv", "x=1/c.csv"]),
@@ -61,6 +68,41 @@ def test_files_of_an_installed_package() -> None:
 def test_packages_without_such_files_are_named(path: str, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         find(path)
+
+
+@pytest.mark.parametrize("name", ["antigravity", "sklearn.datasets", "__main__", "", "..", "json"])
+def test_what_is_no_package_in_a_folder_is_refused_and_never_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+    for file in ("x.csv", "*.csv"):
+        with pytest.raises(SourceError, match=f"no (package {re.escape(name)} is installed|such file)"):
+            find(f"package://{name}/{file}")
+    assert "antigravity" not in sys.modules
+
+
+def test_a_package_s_files_lie_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lent"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('a package that is run')")
+    (package / "deep/a.csv").write_text("1\n")
+    (tmp_path / "secret.csv").write_text("2\n")
+    (package / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (package / "near.csv").symlink_to(package / "deep/a.csv")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("../secret.csv", "deep/../../secret.csv", "link.csv", "/etc/passwd", "*nk.csv"):
+        with pytest.raises(SourceError, match="leads out of the package, to /"):
+            find(f"package://lent/{name}")
+        with pytest.raises(SourceError, match=r"leads out of the package, to /|no such file"):
+            list(blocks(f"package://lent/{name}"))
+    with pytest.raises(SourceError, match=r"a folder in .*lent; give a file"):
+        find("package://lent/deep")
+    assert [file.bytes for file in find(("package://lent/near.csv", "package://lent/deep/../deep/a.csv", "package://lent/**/a.csv"))] == [
+        2
+    ] * 3
+
+
+def test_braces_without_end_are_refused() -> None:
+    with pytest.raises(SourceError, match="braces stand for more than 1,000 globs; use"):
+        find("/tmp/{1..100000}.csv")
 
 
 def test_several_paths_give_each_file_once(folder: Path) -> None:

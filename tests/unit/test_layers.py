@@ -33,7 +33,7 @@ THIRD_PARTIES = {
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tracking": {"mlflow", "numpy", "pandas"},
     "learning": set(),
-    "etl": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
+    "etl": {"bracex", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "wcmatch"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
     "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
