@@ -7,7 +7,7 @@ from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import FittedEncoder, Manifest, content_digest, split_summaries
-from pipelines.dataset.parts import RowGroup, compressed_bytes
+from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError, DatasetError
@@ -39,7 +39,7 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
         file = entry.path.removeprefix(root).lstrip("/")
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
-            groups.append(RowGroup(split, part, index, file, group.num_rows, compressed_bytes(group), offset, ""))
+            groups.append(RowGroup(split, part, index, file, group.num_rows, *_span(group), "", offset, "", ""))
     if target not in {column.name for column in columns}:
         raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
     return Version(filesystem, root, _manifest(columns, groups), tuple(groups))
@@ -57,6 +57,14 @@ def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
             return pq.read_metadata(file)
     except (OSError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: {error}; write the file again") from error
+
+
+def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """Where a row group's bytes start, and how many they are."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+    ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
+    return min(starts), max(ends) - min(starts)
 
 
 def _column(field: pa.Field, target: str, path: str) -> TensorColumn:

@@ -1,19 +1,20 @@
 """Reads row groups, and never returns a wrong one.
 
-What a manifest says of a row group is checked before and after decoding: its size before memory is spent on it, page
-checksums on every read, row count and column types always, the SHA-256 of its content the first time it is read.
+What the index says of a row group is checked on every read: the checksums of its bytes and of the file's footer before
+anything is decoded, row count and column types after. In a folder of plain Parquet, of which no checksums are known, the
+sizes that the footer claims are checked before memory is spent on them, and page checksums where there are any.
 """
 
+import os
 from collections import OrderedDict
 from threading import Lock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
 
 from pipelines.dataset import storage
-from pipelines.dataset.parts import RowGroup, row_group_digest
+from pipelines.dataset.parts import RowGroup, checksum
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError, DatasetError
@@ -36,7 +37,6 @@ class Reader:
         self._version = version
         self._names = [column.name for column in self.columns]
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
-        self._verified = np.zeros(len(self.groups), bool)
         self._lock = Lock()
 
     @property
@@ -56,25 +56,22 @@ class Reader:
             values = {
                 column.name: _joined([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in self.columns
             }
-            if not self._verified[number] and group.digest:
-                self._verify(group, table)
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; restore it, or run jobs/etl.py again") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
             raise CorruptError(f"{self._name(group)}: {error}; restore the file, or run jobs/etl.py again") from error
-        self._verified[number] = True
         return values
 
     def _decode(self, group: RowGroup) -> pa.Table:
-        filesystem, path = self._version.filesystem, f"{self._version.root}/{group.file}"
-        remote = not isinstance(filesystem, LocalFileSystem)
-        with filesystem.open_input_file(path) as source:
+        with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
             footer = self._footer(group, source)
             self._check_claims(group, footer)
-            # Many small reads are coalesced into one for a store; a local file is faster without.
-            with pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=remote) as file:
-                table = file.read_row_group(group.index, columns=self._names, use_threads=False)
+            content = source.read_at(group.bytes, group.offset)
+        _check(content, group.checksum, "its bytes")
+        excerpt = _Excerpt(content, group.offset)
+        with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
+            table = file.read_row_group(group.index, columns=self._names, use_threads=False)
         if table.num_rows != group.rows:
             raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.rows}")
         return table
@@ -88,7 +85,9 @@ class Reader:
         size = source.size()
         if not 0 <= group.footer_offset < size:
             raise DatasetError(f"the file ends at byte {size}, before its footer at {group.footer_offset}")
-        footer = pq.read_metadata(pa.BufferReader(source.read_at(size - group.footer_offset, group.footer_offset)))
+        content = source.read_at(size - group.footer_offset, group.footer_offset)
+        _check(content, group.footer_checksum, "the footer's bytes")
+        footer = pq.read_metadata(pa.BufferReader(content))
         with self._lock:
             self._footers[group.file] = footer
             if len(self._footers) > FOOTERS_KEPT:
@@ -103,16 +102,42 @@ class Reader:
         if claimed.num_rows != group.rows:
             raise DatasetError(f"it has {claimed.num_rows} rows; the manifest says {group.rows}")
         expected = group.rows * self.row_bytes
-        if claimed.total_byte_size > UNCOMPRESSED_SLACK * expected + 2**20:
-            raise DatasetError(f"its pages unpack to {claimed.total_byte_size} bytes; its rows take {expected}")
-
-    def _verify(self, group: RowGroup, table: pa.Table) -> None:
-        found = row_group_digest(self.columns, table)
-        if found != group.digest:
-            raise DatasetError(f"its content has digest {found[:12]}; the manifest says {group.digest[:12]}")
+        if max(group.bytes, claimed.total_byte_size) > UNCOMPRESSED_SLACK * expected + 2**20:
+            raise DatasetError(f"its pages are {group.bytes} bytes and unpack to {claimed.total_byte_size}; its rows take {expected}")
 
     def _name(self, group: RowGroup) -> str:
         return f"{self._version.root}/{group.file}, row group {group.index}"
+
+
+class _Excerpt:
+    """A file of which one span of bytes is at hand: places in it are those in the whole file."""
+
+    closed = False
+
+    def __init__(self, content: pa.Buffer, start: int) -> None:
+        self._content, self._start, self._at = memoryview(content), start, 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset if whence == os.SEEK_SET else self._start + len(self._content) + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int) -> memoryview:
+        """Without a copy. Raises OSError outside of the span."""
+        at = self._at - self._start
+        if not 0 <= at <= at + size <= len(self._content):
+            raise OSError(f"it points to {size} bytes at {self._at}, outside of the row group")
+        self._at += size
+        return self._content[at : at + size]
+
+    def close(self) -> None: ...
+
+
+def _check(content: pa.Buffer, wanted: str, what: str) -> None:
+    if wanted and (found := checksum(content)) != wanted:
+        raise DatasetError(f"{what} have the checksum {found[:12]}, and {wanted[:12]} when they were written")
 
 
 def _joined(chunks: list[np.ndarray]) -> np.ndarray:

@@ -27,7 +27,7 @@ THIRD_PARTIES = {
     "errors": set(),
     "installed": set(),
     "config": {"pydantic", "tyro", "yaml"},
-    "dataset": {"numpy", "pyarrow", "pydantic"},
+    "dataset": {"numpy", "pyarrow", "pydantic", "xxhash"},
     "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
