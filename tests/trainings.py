@@ -18,9 +18,9 @@ FEATURES = 8
 
 def training(
     folder: Path,
+    *,
     rows: int = 2_000,
     task: dict[str, Any] | None = None,
-    *,
     uri: str = "",
     numbered: bool = False,
     nan_row: int | None = None,

@@ -17,7 +17,7 @@ from pipelines.tracking.etl import SPARK_APPLICATION, etl_run
 from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.training import TrainingRun, open_training, weights_file
+from pipelines.tracking.training import TrainingRun, open_training, unfinished_folder, weights_of
 
 __all__ = [
     "SPARK_APPLICATION",
@@ -30,5 +30,6 @@ __all__ = [
     "open_training",
     "system_metrics",
     "under_way",
-    "weights_file",
+    "unfinished_folder",
+    "weights_of",
 ]

@@ -5,6 +5,8 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
@@ -42,15 +44,30 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
     uri = config.tracking.uri
     client = connect(uri)
     experiment = experiment_of(client, config)
-    identity = f"{config.model_identity[:16]}-{version.digest[:16]}"
     with reaching(uri):
         correct_dead(client, experiment)
-        earlier = client.search_runs(
-            [experiment], f"tags.`{IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
-        )
-        if earlier and earlier[0].info.status != "FINISHED":
-            return _continued(client, uri, earlier[0], tags)
-        return _begun(client, config, version, experiment, {**tags, IDENTITY: identity})
+        if earlier := _unfinished(client, experiment, _identity(config, version)):
+            return _continued(client, uri, earlier, tags)
+        return _begun(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
+
+
+def unfinished_folder(config: Config, version: Version) -> str:
+    """Folder of the run that this command would go on with; empty where it would begin one. Raises TrackingError."""
+    client = connect(config.tracking.uri)
+    with reaching(config.tracking.uri):
+        experiment = client.get_experiment_by_name(config.experiment)
+        run = experiment and _unfinished(client, experiment.experiment_id, _identity(config, version))
+    return run.data.tags.get(FOLDER, "") if run else ""
+
+
+def _identity(config: Config, version: Version) -> str:
+    return f"{config.model_identity[:16]}-{version.digest[:16]}"
+
+
+def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
+    """The newest run of that identity, unless it is finished."""
+    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1)
+    return found[0] if found and found[0].info.status != "FINISHED" else None
 
 
 def _continued(client: MlflowClient, uri: str, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
@@ -107,15 +124,18 @@ def dataset_input(config: Config, version: Version) -> DatasetInput:
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
 
 
-def weights_file(uri: str, run_id: str) -> str:
-    """Local path of the weights file of a run's model. Raises TrackingError if the run has none."""
+def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
+    """The weights file of a run's model, and the model's digest as the run has it. Raises TrackingError if there is none."""
     client = connect(uri)
     try:
         run = client.get_run(run_id)
         models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
         if not models:
-            raise TrackingError(f"run {run_id} has no model; give the id of a finished run, which MLflow shows as FINISHED")
-        return str(download_artifacts(artifact_uri=f"{models[0].artifact_location}/artifacts/weights.safetensors", tracking_uri=uri))
+            raise TrackingError(f"run {run_id} has no model; give the id of a finished training, which MLflow shows as FINISHED")
+        artifact = f"{models[0].artifact_location}/artifacts/weights.safetensors"
+        with TemporaryDirectory() as folder:
+            path = download_artifacts(artifact_uri=artifact, dst_path=folder, tracking_uri=uri)
+            return Path(path).read_bytes(), run.data.tags.get("model.digest", "")
     except (MlflowException, OSError) as error:
         raise TrackingError(
             f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}; "

@@ -12,10 +12,11 @@ from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
 from pipelines.train.folder import FAILURE, PROGRESS, STOP, WEIGHTS, Folder
+from pipelines.train.initial import initial_weights, is_kept, keep_initial
 from pipelines.train.progress import Progress, summary
 from pipelines.train.pulse import PULSES
 from pipelines.train.state import order_of, total_steps
-from pipelines.train.trainer import put_initial, trainer_of
+from pipelines.train.trainer import trainer_of
 from pipelines.train.watch import watch
 from pipelines.train.weights import from_bytes, model_digest
 from pipelines.train.worker import work
@@ -50,6 +51,7 @@ def train(config: Config) -> Result:
     """
     version = open_version(config.dataset.path, config.data_identity)
     check(config, version)
+    initial = None if is_kept(config, version) else initial_weights(config, version)
     progress = Progress()
     with cluster(config.train):
         gpus = takes_gpus(config.train)
@@ -58,7 +60,7 @@ def train(config: Config) -> Result:
         run = tracking.open_training(config, version, tags)
         progress.say(_opening(config, version, run, gpus))
         with tracking.under_way(run):
-            folder = _prepared(config, run)
+            folder = _prepared(initial, run)
             trained = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
             result = _filed(config, version, run, folder, trained)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
@@ -102,12 +104,12 @@ def _left_out(config: Config, version: Version) -> int:
     return order_of(config).remainder_rows(version.rows("train")) if config.train.remainder == "drop" else 0
 
 
-def _prepared(config: Config, run: tracking.TrainingRun) -> Folder:
+def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> Folder:
     """The run's folder, without what an earlier command said in it, and with the weights to start from."""
     folder = Folder(run.folder)
     for name in (STOP, FAILURE, PROGRESS, PULSES, _RAY_STATE):
         folder.remove(name)
-    put_initial(config, folder)
+    keep_initial(initial, folder)
     return folder
 
 

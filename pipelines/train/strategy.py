@@ -60,11 +60,12 @@ def strategy_of(settings: Train, task: Task, place: Place, weights: Mapping[str,
     torch.manual_seed(settings.seed)
     model = task.model()
     if weights is not None:
-        _take(model, weights, settings.init_from)
+        take_weights(model, weights, settings.init_from)
     return STRATEGIES[settings.strategy](settings, task, model, place)
 
 
-def _take(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+def take_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Give the model weights by name. Raises TrainingError, naming the first few, if names or shapes differ."""
     own = model.state_dict()
     differing = sorted(name for name in own.keys() | weights.keys() if not _alike(own.get(name), weights.get(name)))
     if differing:

@@ -9,13 +9,12 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, ScalingPolicy
 
-from pipelines import tracking
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
 from pipelines.train.cluster import may_grow
 from pipelines.train.deterministic import CUBLAS
-from pipelines.train.folder import INITIAL, Folder
+from pipelines.train.folder import Folder
 from pipelines.train.pulse import COLLECTIVE_SHARE
 from pipelines.train.worker import PACKAGES, Assignment
 
@@ -92,11 +91,3 @@ def trainer_of(
             worker_runtime_env={"env_vars": CUBLAS} if gpus and settings.strategy == "exact" else None,
         ),
     )
-
-
-def put_initial(config: Config, folder: Folder) -> None:
-    """Give the workers the weights to start from, where the config names some."""
-    if config.train.init_from and not folder.has(INITIAL):
-        path = tracking.weights_file(config.tracking.uri, config.train.init_from)
-        with open(path, "rb") as file:
-            folder.put(INITIAL, file.read())

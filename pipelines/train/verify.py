@@ -15,9 +15,10 @@ from pipelines.tracking.client import flattened
 from pipelines.tracking.recorded import Recorded, recorded
 from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.train.folder import Folder
+from pipelines.train.initial import initial_weights, keep_initial
 from pipelines.train.progress import Progress
 from pipelines.train.trail import follow
-from pipelines.train.trainer import put_initial, trainer_of
+from pipelines.train.trainer import trainer_of
 from pipelines.train.watch import watch
 from pipelines.train.witness import Found, work_again
 
@@ -40,13 +41,14 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     parent = again.train.storage.rstrip("/")
     name = f"{again.name}-verify-{uuid4().hex[:8]}"
     folder = Folder(f"{parent}/{name}")
+    initial = initial_weights(again, version)
     with cluster(again.train):
         gpus = takes_gpus(again.train)
         warn_of_waiting(again.train)
         asked = f"the first {steps:,} steps" if steps else "all steps"
         progress.say(f"verifying {asked} of run {run_id}; workers: {again.train.workers}")
         try:
-            put_initial(again, folder)
+            keep_initial(initial, folder)
             trainer = trainer_of(work_again, again, version, run_id, folder, gpus, trail=trail, steps=steps)
             answer = watch(trainer, folder, progress, lambda: None)
         finally:

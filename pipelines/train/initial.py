@@ -1,0 +1,47 @@
+"""The weights that a run starts from: another run's, fetched and tried on the model before anything else starts."""
+
+from safetensors import SafetensorError
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.errors import TrainingError
+from pipelines.learning import task_of
+from pipelines.train.folder import INITIAL, Folder
+from pipelines.train.strategy import take_weights
+from pipelines.train.weights import from_bytes, model_digest
+
+
+def initial_weights(config: Config, version: Version) -> bytes | None:
+    """The safetensors file of the run that `train.init_from` names; None where it names none.
+
+    Raises TrackingError if MLflow has no such run or no weights of it, and TrainingError if they cannot be read, are not those that were
+    filed, or are not this model's.
+    """
+    origin = config.train.init_from
+    if not origin:
+        return None
+    content, digest = tracking.weights_of(config.tracking.uri, origin)
+    try:
+        weights = from_bytes(content)
+    except SafetensorError as error:
+        raise TrainingError(f"train.init_from is {origin}, whose weights cannot be read: {error}; train and file it anew") from error
+    if digest and (found := model_digest(weights)) != digest:
+        raise TrainingError(
+            f"train.init_from is {origin}, whose weights are not those that it filed ({found[:12]}, and not {digest[:12]}); "
+            "train and file it anew"
+        )
+    take_weights(task_of(config.task, version.manifest).model(), weights, origin)
+    return content
+
+
+def is_kept(config: Config, version: Version) -> bool:
+    """Whether this command goes on with a run that keeps the weights it began with, wherever they came from."""
+    folder = tracking.unfinished_folder(config, version) if config.train.init_from else ""
+    return bool(folder) and Folder(folder).has(INITIAL)
+
+
+def keep_initial(content: bytes | None, folder: Folder) -> None:
+    """Give the workers the weights to start from, unless they have them."""
+    if content is not None and not folder.has(INITIAL):
+        folder.put(INITIAL, content)

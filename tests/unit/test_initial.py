@@ -1,0 +1,116 @@
+"""Weights of another run are tried on the model before Ray starts, and before a run is opened."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+import yaml
+from mlflow import MlflowClient
+from torch import Tensor
+from trainings import training, version_of
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.errors import LockstepError, TrackingError, TrainingError
+from pipelines.learning import task_of
+from pipelines.train.folder import INITIAL, Folder
+from pipelines.train.initial import initial_weights, is_kept
+from pipelines.train.run import train
+from pipelines.train.weights import from_bytes, model_digest, to_bytes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("initial")
+    training(folder)
+    return folder
+
+
+def weights_of(config: Config) -> dict[str, Tensor]:
+    return dict(task_of(config.task, version_of(config).manifest).model().state_dict())
+
+
+def filed(config: Config, content: bytes, digest: str = "") -> str:
+    """Id of a run with a model of these weights, as a training files it."""
+    client = MlflowClient(config.tracking.uri)
+    found = client.get_experiment_by_name("earlier")
+    experiment = found.experiment_id if found else client.create_experiment("earlier", f"{config.train.storage}/filed")
+    run = client.create_run(experiment, tags={"model.digest": digest} if digest else {})
+    model = client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)
+    folder = Path(config.train.storage) / run.info.run_id / "artifacts"
+    folder.mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(content)
+    client.log_model_artifacts(model.model_id, str(folder.parent))
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
+    """By name: what init_from is, the error, and words of it."""
+    weights = weights_of(config)
+    content, digest = to_bytes(weights), model_digest(weights)
+    other = to_bytes(weights_of(training(Path(config.dataset.path).parent, task={"hidden": [32, 16]})))
+    without = MlflowClient(config.tracking.uri)
+    empty = without.create_run(without.create_experiment("empty")).info.run_id
+    return {
+        "no run": ("f00d" * 8, TrackingError, "train.init_from is f00d.*not found"),
+        "no model": (empty, TrackingError, f"run {empty} has no model; give the id of a finished training"),
+        "cut off": (filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
+        "not weights": (filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
+        "one bit": (filed(config, flipped(content), digest), TrainingError, "whose weights are not those that it filed"),
+        "another model": (filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
+    }
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_starts(home: Path) -> None:
+    config = training(home)
+    for name, (origin, kind, message) in cases(config).items():
+        with pytest.raises(kind, match=message) as refused:
+            train(training(home, init_from=origin))
+        assert "\n" not in str(refused.value), name
+        assert not ray.is_initialized(), name
+        assert MlflowClient(config.tracking.uri).get_experiment_by_name(config.experiment) is None, name
+
+
+def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
+    config = training(home)
+    weights = weights_of(config)
+    origin = filed(config, to_bytes(weights), model_digest(weights))
+    started = training(home, init_from=origin)
+    content = initial_weights(started, version_of(started))
+    assert content is not None
+    assert model_digest(from_bytes(content)) == model_digest(weights)
+    assert initial_weights(config, version_of(config)) is None
+
+
+def test_the_command_ends_with_one_line(home: Path, tmp_path: Path) -> None:
+    config = training(home, init_from="f00d" * 8)
+    file = tmp_path / "toy.yaml"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json", by_alias=True, exclude={"tracking": {"tags"}})))
+    command, environment = [sys.executable, "jobs/train.py", str(file)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (TrackingError.exit_code, 1), done.stderr
+    assert done.stderr.startswith("error: train.init_from is f00d")
+
+
+def test_a_run_that_goes_on_keeps_what_it_began_with(home: Path) -> None:
+    """The run it began from may be gone by then."""
+    config = training(home, init_from="f00d" * 8)
+    version = version_of(config)
+    assert not is_kept(config, version)
+    run = tracking.open_training(config, version, {})
+    run.end("KILLED")
+    assert not is_kept(config, version)
+    Folder(run.folder).put(INITIAL, b"kept")
+    assert is_kept(config, version)
+    run.end("FINISHED")
+    assert not is_kept(config, version)
