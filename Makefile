@@ -11,7 +11,7 @@ server := $(VENV)/installed-server
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-cluster chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-quick test-cluster docs chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ demo: java $(installed) ## raw data to a tracked model: digits, through Spark, R
 
 test: java $(installed) ## all tests, quick ones first; ARGS="tests/unit -k order" for some
 	@python -m pytest $(ARGS)
+
+test-quick: $(installed) ## in two minutes: no Spark, no Ray, no groups of workers
+	@python -m pytest -m "not slow" tests/unit $(ARGS)
+
+docs: $(installed) ## write docs/config.md anew, from the settings
+	@python -m pipelines.config.reference > docs/config.md.new && mv docs/config.md.new docs/config.md
 
 chaos: java $(installed) ## faults to real processes at random moments, and what came of them; ARGS="--cases etl fuzz" for some
 	@PYTHONPATH=.:tests:cluster/local python -m chaos $(ARGS)

@@ -1,5 +1,6 @@
 """Groups of processes that meet over Gloo, as workers do, without Ray."""
 
+import multiprocessing
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,15 +9,24 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
+from torch.multiprocessing import start_processes
 
 from pipelines.train.place import Place
+
+# A server that has imported these forks every process: importing them anew took each 5 s of a core.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.train.ddp", "pipelines.train.exact"])
+
+
+def run_processes(count: int, function: Callable[..., None], *arguments: Any) -> None:
+    """Run `function(rank, *arguments)` in `count` processes, and raise what one of them raised."""
+    start_processes(function, arguments, count, start_method="forkserver")
 
 
 def in_group(world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What `function(place, *arguments)` returns in each of `world_size` processes; an exception is returned too."""
     folder.mkdir(parents=True, exist_ok=True)
-    multiprocessing.spawn(_enter, (world_size, folder, function, arguments), world_size)
+    run_processes(world_size, _enter, world_size, folder, function, arguments)
     return [pickle.loads((folder / f"answer-{rank}").read_bytes()) for rank in range(world_size)]
 
 

@@ -15,6 +15,8 @@ from servers import RAY_SETTINGS
 
 from pipelines.config import load
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 KUBERNETES = sorted((ROOT / "cluster/kubernetes").glob("*.yaml"))
 OBJECTS = [(file, thing) for file in KUBERNETES for thing in yaml.safe_load_all(file.read_text()) if thing]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from groups import run_processes
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -24,6 +24,8 @@ from pipelines.train.exact import Exact
 from pipelines.train.place import Place
 from pipelines.train.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.train.weights import model_digest
+
+pytestmark = pytest.mark.slow
 
 
 @given(st.integers(1, 64), st.data())
@@ -136,7 +138,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "label": random.normal(size=1_000).astype(np.float32),
     }
     write_version(folder / "version", {"train": [rows]})
-    mp.spawn(train_all, (str(folder),), nprocs=max(WORLD_SIZES))
+    run_processes(max(WORLD_SIZES), train_all, str(folder))
     return folder
 
 

@@ -19,6 +19,8 @@ from pipelines.train.meeting import Meeting
 from pipelines.train.place import Place
 from pipelines.train.tree import Span, largest_nodes, tree_sum
 
+pytestmark = pytest.mark.slow
+
 WORKERS, SHARDS = 3, 7
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 EVEN, UNEVEN = (3, 999, 30, 6, 0, 12_000), (1, 2, 4, 1_000)

@@ -25,7 +25,7 @@ from pipelines.train.record import RECORD
 from pipelines.train.state import Trained
 from pipelines.train.strategy import Strategy, strategy_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 Curve = dict[int, dict[str, float]]
 UNTIMED = ("train/loss", "train/grad_norm", "train/learning_rate", "validation/auc", "validation/loss")

@@ -21,6 +21,8 @@ from pipelines.train.folder import Folder
 from pipelines.train.place import Place
 from pipelines.train.pulse import Pulse
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 4.0
 
 

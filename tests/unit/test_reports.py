@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torch import multiprocessing
+from groups import FORKING
 
 from pipelines.train.folder import PROGRESS, STOP, Folder
 from pipelines.train.place import Place
@@ -33,7 +33,7 @@ def linger(uri: str) -> None:
 
 
 def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
-    old = multiprocessing.get_context("spawn").Process(target=linger, args=(str(tmp_path),))
+    old = FORKING.Process(target=linger, args=(str(tmp_path),))
     old.start()
     while not (tmp_path / "attempt").exists():
         time.sleep(0.05)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from groups import run_processes
 from sklearn import metrics as sklearn_metrics
 from torch import nn
 from torch.nn import functional
@@ -197,7 +198,7 @@ def _measure_a_share(rank: int, store: str, kind: str) -> None:
 
 def test_metrics_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     kind = "binary"  # its AUC is the one that gathers rows
-    torch.multiprocessing.spawn(_measure_a_share, (f"{tmp_path}/store", kind), nprocs=2)
+    run_processes(2, _measure_a_share, f"{tmp_path}/store", kind)
     batch = batch_of(kind)
     expected = measured(task_of(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
     for rank in range(2):

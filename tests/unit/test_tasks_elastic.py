@@ -20,7 +20,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.place import Place
 from pipelines.train.strategy import strategy_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 SEQUENCE = {"encoder": "sequence", "length": 8, "keep": "last", "vocabulary_of": ["history", "next"]}
 SPEECH = {"kind": "speech", "filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2, "dropout": 0.1}

@@ -1,0 +1,109 @@
+"""docs/config.md, made from the settings themselves: `python -m pipelines.config.reference > docs/config.md`."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipelines.config import features
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.features import EncoderSettings
+from pipelines.config.pipeline import Config
+from pipelines.config.source import Source, Table
+from pipelines.config.task import KINDS, TaskSettings
+from pipelines.config.tracking import Tracking
+from pipelines.config.train import Checkpoint, Train
+
+INTRODUCTION = """# Every setting
+
+One YAML file is one pipeline. `python jobs/train.py conf/adult.yaml --help` shows a file's own values, and any setting can be
+given as a flag: `--train.lr 1e-3`. This page is made from the settings' classes.
+"""
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    parts = [INTRODUCTION, *_sections(), "## `dataset.features` and `dataset.target`: encoders\n", *_encoders(), "## `task`\n", *_tasks()]
+    return "\n".join(parts)
+
+
+def _sections() -> list[str]:
+    named: dict[str, type[BaseModel]] = {
+        "The file": Config,
+        "`source`": Source,
+        "`source.tables.NAME`": Table,
+        "`dataset`": Dataset,
+        "`dataset.split`, by shares": ByFraction,
+        "`dataset.split`, by a column": ByColumn,
+        "`dataset.split`, by time": ByTime,
+        "`train`": Train,
+        "`train.checkpoint`": Checkpoint,
+        "`tracking`": Tracking,
+    }
+    return [described(f"## {title}", section) for title, section in named.items()]
+
+
+def _encoders() -> list[str]:
+    kinds = [kind for kind in vars(features).values() if isinstance(kind, type) and issubclass(kind, EncoderSettings)]
+    named = [kind for kind in kinds if "default" in _properties(kind)["encoder"]]
+    return [described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in named]
+
+
+def _tasks() -> list[str]:
+    own = described("### Any task, one of your own too", TaskSettings)
+    return [own, *(described(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
+
+
+def described(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
+    """A heading, what the section is for, and a row for each of its settings."""
+    rows = [
+        f"| `{name}` | {_type(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
+        for name, values in _properties(section).items()
+        if name not in without
+    ]
+    table = ["| setting | values | default | |", "|---|---|---|---|", *rows, ""] if rows else []
+    purpose = [_line(section.__doc__), ""] if section.__doc__ and "__doc__" in vars(section) else []
+    return "\n".join([heading, "", *purpose, *table])
+
+
+def _properties(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    return section.model_json_schema(by_alias=True).get("properties", {})
+
+
+def _type(values: dict[str, Any]) -> str:
+    """A JSON schema in words: `whole number > 0`, `a \\| b`."""
+    if "$ref" in values or "allOf" in values:
+        return "a section"
+    if "enum" in values or "const" in values:
+        return _cell(" | ".join(f"`{value}`" for value in values.get("enum", [values.get("const")])))
+    if options := values.get("anyOf") or values.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type(option) for option in options))
+    if values.get("type") == "array":
+        items = [_type(item) for item in values.get("prefixItems", [])] or [_type(values.get("items", {}))]
+        return f"list of {', '.join(dict.fromkeys(items))}"
+    if values.get("type") == "object":
+        inner = values.get("additionalProperties")
+        return f"mapping of names to {_type(inner)}" if isinstance(inner, dict) else "mapping"
+    words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "none"}
+    bounds = [f"{sign} {values[key]:,}" for key, sign in _BOUNDS.items() if key in values]
+    return " ".join([words.get(values.get("type", ""), "any"), ", ".join(bounds)]).strip()
+
+
+def _default(values: dict[str, Any]) -> str:
+    if "default" not in values:
+        return "required" if "$ref" not in values else ""
+    default = values["default"]
+    return "" if default is None or isinstance(default, dict) else f"`{_cell(json.dumps(default, ensure_ascii=False))}`"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")
