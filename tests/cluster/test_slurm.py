@@ -12,7 +12,8 @@ import hosts
 import pytest
 import slurms
 from asking import asked
-from clusters import ROOT, plain_environment, run, run_id_of
+from clusters import ROOT, new_home, plain_environment, run, run_id_of
+from documents import below, reader_s_folder, typed
 from loopback import free_port
 from mlflow import MlflowClient
 from sessions import process
@@ -78,6 +79,18 @@ def test_it_trains_on_all_nodes_of_the_allocation(environment: dict[str, str], h
     told = ended(number, environment)
     assert (told["JobState"], told["ExitCode"], told["NumNodes"]) == ("COMPLETED", "0:0", "2"), log.read_text()[-4000:]
     assert status_of(log, environment) == "FINISHED"
+
+
+def test_p1_the_page_s_commands_train_as_they_are_typed(environment: dict[str, str]) -> None:
+    """The nodes' cores and MLflow's place are what a site sets."""
+    names = ("SLURM_CONF", "MLFLOW_TRACKING_URI")
+    variables = {**{name: environment[name] for name in names}, "SBATCH_CPUS_PER_TASK": "1"}
+    (block,) = below("docs/cluster.md: Slurm")
+    with new_home() as home, reader_s_folder(home) as folder:
+        (number,) = re.findall(r"Submitted batch job (\d+)", typed(block, folder, variables=variables))
+        told, log = ended(number, environment), folder / f"lockstep-{number}.log"
+        assert (told["JobState"], told["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()[-4000:]
+        assert status_of(log, environment) == "FINISHED"
 
 
 def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[str, str], home: Path) -> None:

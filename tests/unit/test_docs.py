@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from documents import DOCUMENTS, IN_CLUSTER_TESTS, NOT_TYPED, ROOT, shell_blocks
 
 from pipelines.config import Config, load, parse
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Data
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "THREATS.md", *ROOT.glob("docs/**/*.md")])
 README = (ROOT / "README.md").read_text()
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -27,6 +26,16 @@ MAKE_TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text
 def blocks(text: str, language: str) -> list[str]:
     """The fenced code blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_every_shell_block_is_typed_by_a_test_but_for_what_cannot_be() -> None:
+    all_of_them = shell_blocks()
+    assert len(all_of_them) == sum(len(blocks(file.read_text(), "sh")) for file in DOCUMENTS)
+    assert {block.place for block in all_of_them} >= IN_CLUSTER_TESTS.keys(), "a page of before"
+    for place, tests in IN_CLUSTER_TESTS.items():
+        assert f'below("{place}")' in (ROOT / tests).read_text()
+    lines = {line.partition("#")[0].strip() for block in all_of_them for line in block.text.splitlines()}
+    assert lines >= NOT_TYPED.keys(), "nobody would type it"
 
 
 def commands(text: str) -> list[list[str]]:
@@ -48,23 +57,22 @@ def check_job(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [words for file in DOCUMENTS for words in commands(file.read_text())], ids=" ".join)
 def test_a_command_of_the_documents_exists(words: list[str]) -> None:
+    """A look ahead: `make test` and `make test-cluster` type the blocks, which takes minutes."""
     while re.match(r"[A-Z_]+=", words[0]):  # variables of the command
         words = words[1:]
     match words:
         case ["make", target, *_]:
             assert target in MAKE_TARGETS
-        case ["python", "cluster/submit.py", "--", "python", *job] | ["spark-submit", "--archives", "environment.tar.gz#environment", *job]:
+        case ["python", "cluster/submit.py", "--", "python", *job] | ["spark-submit", "--archives" | "--master", _, *job]:
             check_job(job)
         case ["sbatch", script, *job]:
             assert (ROOT / script).exists()
             check_job(["jobs/train.py", *job])
         case ["python", "cluster/submit.py", "--follow", "NAME"] | ["ray", "job", "list"] | ["ray", "job", "stop", "NAME"]:
             assert (ROOT / "cluster/submit.py").exists()
-        case [".", ".cluster/cluster.env"]:
-            assert ".cluster" in (ROOT / "cluster/local/control.py").read_text()
-        case ["mkdir", "environment", "&&", "tar", "-xf", "environment.tar.gz", "-C", "environment"]:
-            assert "mkdir environment && tar -xf environment.tar.gz -C environment" in (ROOT / "cluster/pack.sh").read_text()
-        case ["cluster/pack.sh", _]:
+        case [".", ".cluster/cluster.env" | ".venv/bin/activate"] | ["export" | "mkdir", *_]:
+            pass
+        case ["cluster/pack.sh", _, *_]:
             assert os.access(ROOT / "cluster/pack.sh", os.X_OK)
         case ["spark-submit" | "python", *job] | ["ray", "job", "submit", "--working-dir", ".", "--", "python", *job]:
             check_job(job)
@@ -119,10 +127,42 @@ def test_the_readme_s_own_task_trains() -> None:
     assert next(model.parameters()).shape == (settings.width, 2) and settings.width == 128
 
 
+def links(file: Path) -> list[Path]:
+    """Files that a document leads to."""
+    return [(file.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", file.read_text()) if "://" not in target]
+
+
+def test_every_document_is_found_from_the_readme() -> None:
+    found, look = set(), [ROOT / "README.md"]
+    while look:
+        found.add(file := look.pop())
+        look += [target for target in links(file) if target.suffix == ".md" and target not in found]
+    assert set(DOCUMENTS) - found == set()
+
+
+def test_a_promise_that_tests_name_is_on_the_page_with_the_tests_that_name_it() -> None:
+    page = ROOT / "docs/promises.md"
+    sections = dict(re.findall(r"^## P(\d): .*?$(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
+    tests = {file: file.read_text() for file in ROOT.glob("tests/**/test_*.py")}
+    names = [name for text in tests.values() for name in re.findall(r"^def test((?:_p\d)+)_", text, re.MULTILINE)]
+    named = {number for name in names for number in re.findall(r"\d", name)}
+    assert sections.keys() == named == set("12345678")
+    for number, section in sections.items():
+        listed = {(page.parent / target).resolve() for target in re.findall(r"\]\((\.\./tests/[^)]+)\)", section)}
+        assert listed, f"P{number} has no tests"
+        assert [str(file) for file in listed if f"_p{number}_" not in tests.get(file, "")] == []
+
+
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_link_leads_to_a_file(file: Path) -> None:
-    targets = [target for target in re.findall(r"\]\(([^)#]+)", file.read_text()) if "://" not in target]
-    assert [target for target in targets if not (file.parent / target).exists()] == []
+    assert [str(target) for target in links(file) if not target.exists()] == []
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_link_into_a_page_leads_to_a_heading(file: Path) -> None:
+    for name, anchor in re.findall(r"\]\(([^):#]*\.md)?#([^)]+)\)", file.read_text()):
+        headings = re.findall(r"^#+ (.+)$", (file.parent / (name or file.name)).read_text(), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:

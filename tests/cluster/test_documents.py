@@ -1,0 +1,35 @@
+"""The pages whose blocks need servers, or minutes, typed as they stand, in fresh shells."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusters import new_home, run_id_of
+from documents import below, reader_s_folder, typed
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with new_home() as home, reader_s_folder(home) as folder:
+        yield folder
+
+
+def test_p1_a_cluster_of_one_machine_is_started_used_and_ended_as_the_page_says(folder: Path) -> None:
+    start, use, end = below("docs/cluster.md: Servers of one machine")
+    (jobs,) = below("docs/cluster.md: Jobs")
+    try:
+        assert len(re.findall(r"^\S+ +up ", typed(start, folder), re.MULTILINE)) == 7
+        (name,) = re.findall(r"^job (\S+): ", typed(use, folder), re.MULTILINE)
+        said = typed(jobs, folder, {"NAME": name})
+        assert "best epoch, " in said, said
+    finally:
+        assert "postgres         ended" in typed(end, folder)
+
+
+def test_p5_a_run_is_verified_as_the_page_says(folder: Path) -> None:
+    train, verify = below("docs/exact.md: To verify a run")
+    said = typed(verify, folder, {"RUN_ID": run_id_of(typed(train, folder))})
+    assert len(re.findall(r"^identical: ", said, re.MULTILINE)) == 2

@@ -1,0 +1,21 @@
+"""What README and docs tell a reader to type works as it is typed, page by page, in fresh shells."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import IN_CLUSTER_TESTS, Block, reader_s_folder, shell_blocks, typed
+
+BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with reader_s_folder(tmp_path_factory.mktemp("reader")) as folder:
+        yield folder
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_p1_a_block_of_the_documents_runs_as_it_is_typed(block: Block, folder: Path) -> None:
+    typed(block, folder)
