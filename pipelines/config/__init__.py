@@ -1,8 +1,9 @@
 """One YAML file is one pipeline. It is read here, and nowhere else.
 
-1. `load`      merges a YAML file with the command line, checks it, and words every fault on one line.
+1. `load`      merges a YAML file (`reading`) with the command line (`flags`), and checks it.
 2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
-3. `section`   what they have in common.
+3. `section`   what they have in common; `options` those of Spark's readers, `secrets` what no setting may hold.
+4. `wording`   makes a line of every fault.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
 """

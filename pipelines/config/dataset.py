@@ -3,11 +3,19 @@
 from typing import Annotated, Any
 
 import tyro
-from pydantic import BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import Feature
 from pipelines.config.section import Fraction, Section, Text
 
+
+def _of_a_column(name: str) -> str:
+    if not (0 < len(name) <= 100 and name.isprintable()) or set(".`/") & set(name):
+        raise ValueError("a tensor column's name has 1 to 100 characters, none of them . ` or /; choose another, and give its `column`")
+    return name
+
+
+ColumnName = Annotated[str, AfterValidator(_of_a_column)]
 # YAML has made dates of 2017-01-01 by now, and numbers of 300.
 Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 
@@ -17,8 +25,11 @@ class ByFraction(Section):
     with `group` by that column's value."""
 
     train: Fraction = 0.8
+    """Share of the rows that a model is fitted to."""
     validation: Fraction = 0.1
+    """Share of the rows that choose the best epoch."""
     test: Fraction = 0.1
+    """Share of the rows that the best epoch is judged by in the end."""
     group: str = ""
     """Column whose equal values stay in one split."""
 
@@ -70,9 +81,10 @@ class Dataset(Section):
     """Columns that identify a row: of rows that share a key one, chosen by content, is kept, and the others are quarantined.
     Without one, equal rows are kept."""
     split: tyro.conf.Suppress[Split] = ByFraction()
-    features: tyro.conf.Suppress[dict[str, Feature]]
+    """Which rows train, validate and test: by shares, by a column of the query, or by time."""
+    features: tyro.conf.Suppress[dict[ColumnName, Feature]]
     """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""
-    target: tyro.conf.Suppress[dict[str, Feature]] = {}
+    target: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
     """The one tensor column the model predicts; none beside a feature that is packed, whose later tokens are predicted."""
     part_bytes: PositiveInt = 256 * 2**20
     """Encoded size of a part file, about."""

@@ -11,7 +11,7 @@ class EncoderSettings(Section):
     packs: ClassVar[bool] = False
     """Whether it makes rows of another number than it is given: windows of documents."""
     encoder: str
-    """Which of those below; alone, it may stand for its settings."""
+    """Which of the encoders; alone, it may stand for its settings."""
     column: str = ""
     """Column of the query to encode; by default the one of the feature's own name."""
 
@@ -75,6 +75,7 @@ class Fourier(Numeric):
     scale: PositiveFloat = 1.0
     """Standard deviation of the frequencies, in cycles per standard deviation of the column."""
     seed: Seed = 0
+    """Of the frequencies."""
 
     def inputs(self, feature: str) -> tuple[str, ...]:
         return self.columns or super().inputs(feature)
@@ -122,7 +123,12 @@ class Vocabulary(EncoderSettings):
 
 class Sequence(EncoderSettings):
     """The words of a text, or the elements of an array, as their numbers: int32 of a fixed length. 0 fills what a shorter
-    one leaves free, 1 is NULL, rare and unseen words, and the others follow, most frequent first."""
+    one leaves free, 1 is rare and unseen words and a NULL among an array's elements, and the others follow, most frequent
+    first. A text or array that is NULL itself is quarantined.
+
+    A word is a run of letters, digits and `_`, with an apostrophe in front if there is one; any other character but a blank is
+    a word by itself: `It's 9.5 %` has the words `It`, `'s`, `9`, `.`, `5`, `%`. `split(…)` in the query cuts differently.
+    """
 
     encoder: Literal["sequence"] = "sequence"
     length: PositiveInt
@@ -147,6 +153,7 @@ class Hash(EncoderSettings):
 
     encoder: Literal["hash"] = "hash"
     buckets: Annotated[int, Field(ge=2, le=2**31 - 1)]
+    """Numbers there are; values that share one are not told apart."""
 
 
 class Binary(EncoderSettings):
@@ -208,6 +215,7 @@ class LogMel(EncoderSettings):
     mels: PositiveInt = 40
     """Bands, equally far apart on the mel scale from 0 to half the sample rate."""
     window_seconds: PositiveFloat = 0.025
+    """Length of a frame."""
     hop_seconds: PositiveFloat = 0.01
     """From the beginning of a frame to that of the next."""
 

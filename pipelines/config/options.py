@@ -2,8 +2,11 @@
 
 import codecs
 import difflib
-import re
 from collections.abc import Mapping
+
+from pipelines.config import secrets
+from pipelines.config.secrets import is_secret
+from pipelines.config.section import shown
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _TEXT = ("encoding", "charset")
@@ -34,8 +37,6 @@ _SWITCHES = {
         "recursiveFileLookup",
     )
 }  # fmt: skip
-_SECRET = re.compile(r"password|secret|token|access.?key", re.IGNORECASE)
-SECRETS_ELSEWHERE = "give it in the environment: MLFLOW_TRACKING_PASSWORD, AWS_SECRET_ACCESS_KEY, or Spark's own configuration"
 Value = str | bool | int | float
 
 
@@ -48,14 +49,14 @@ def check_options(table_format: str, given: Mapping[str, Value]) -> None:
     """Raise ValueError for an option that the format does not have, or a value that nobody would understand."""
     known = {option.lower(): option for option in OPTIONS[table_format]}
     for option, value in given.items():
-        if _SECRET.search(option):
-            raise ValueError(f"{option} is a secret, which would be shown wherever a run is; {SECRETS_ELSEWHERE}")
+        if is_secret(option):
+            raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
         if option.lower() not in known:
             near = difflib.get_close_matches(option.lower(), known, n=1)
             remedy = f"{known[near[0]]} is near" if near else f"there are {', '.join(known.values()) or 'none'}"
             raise ValueError(f"{table_format} has no option {option}; {remedy}")
         if rule := _rule_broken(option.lower(), str(value)):
-            raise ValueError(f"{option} is {value}; {rule}")
+            raise ValueError(f"{option} is {shown(value)}; {rule}")
 
 
 def _rule_broken(option: str, value: str) -> str:
@@ -65,9 +66,22 @@ def _rule_broken(option: str, value: str) -> str:
         return "it must be a whole number of lines"
     if option in ("quote", "escape") and (len(value) > 1 or not value.isascii()):
         return "it must be one ASCII character, or '' for none"
-    if option in _TEXT:
-        try:
-            codecs.lookup(value)
-        except LookupError:
-            return "it must be an encoding that Python knows, such as ISO-8859-1"
+    if option in ("sep", "delimiter") and (not value or set(value) & set('"\r\n\0') or ("\\" in value and value != "\\t")):
+        return "it must be what stands between values, such as ; or \\t, without a double quote, a backslash or a line break"
+    if option in ("maxcolumns", "maxcharspercolumn") and not value.removeprefix("-").isdecimal():
+        return "it must be a whole number"
+    if option in _TEXT and not _encodes_text(value):
+        return "it must be an encoding of text that Python knows, such as ISO-8859-1"
     return ""
+
+
+def _encodes_text(encoding: str) -> bool:
+    """Whether Python has the codec, and text comes out of it as it went in, byte by byte: base64 makes no text, punycode
+    needs all of it."""
+    sample = "a,1\r\n" + "b" * 100
+    try:
+        encoded = sample.encode(encoding)
+        decoder = codecs.getincrementaldecoder(encoding)("strict")
+        return "".join(decoder.decode(encoded[place : place + 1]) for place in range(len(encoded))) + decoder.decode(b"", True) == sample
+    except (LookupError, ValueError):
+        return False

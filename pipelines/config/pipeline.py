@@ -3,12 +3,12 @@
 import json
 import re
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.options import SECRETS_ELSEWHERE
+from pipelines.config.secrets import ELSEWHERE, secrets_in
 from pipelines.config.section import Section
 from pipelines.config.source import Source
 from pipelines.config.task import TaskSettings
@@ -22,27 +22,35 @@ PLACEMENT = frozenset(
     | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
-_LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;](?:[\w.]*(?:password|secret|token)[\w.]*)=", re.IGNORECASE)
+
+def _named(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
+        raise ValueError("must have 1 to 100 letters of ASCII, digits, _, . and -, the first a letter or digit")
+    return name
 
 
 class Config(Section):
     """One YAML file: raw tables to a tracked model."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: Annotated[str, AfterValidator(_named)]
     """Of the pipeline, its MLflow experiment and its runs."""
     source: Source
+    """Raw tables, the query over them, and what its rows must satisfy."""
     dataset: Dataset
+    """Where versions go, how rows are split, and how columns are encoded."""
     task: TaskSettings
+    """What is learned."""
     train: Train = Train()
+    """How the model is fitted, on how many workers."""
     tracking: Tracking = Field(default_factory=Tracking)
+    """Where MLflow keeps the results."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":
         """A config is logged, shown and kept with the dataset. Errors of the whole do not repeat the value."""
-        paths = {f"source.tables.{name}.path": path for name, table in self.source.tables.items() for path in table.paths}
-        places = {"tracking.uri": self.tracking.uri, "dataset.path": self.dataset.path, "train.storage": self.train.storage, **paths}
-        if found := [key for key, value in places.items() if _LOGIN.search(value)]:
-            raise ValueError(f"{', '.join(found)}: holds a password, which would be shown wherever a run is; {SECRETS_ELSEWHERE}")
+        sql: Any = {"source": {"query", "expect"}}
+        if found := list(secrets_in(self.model_dump(mode="json", by_alias=True, exclude=sql))):
+            raise ValueError(f"{', '.join(found)}: holds a password or a token, {ELSEWHERE}")
         return self
 
     @property

@@ -1,10 +1,11 @@
 """The base of every config section: frozen, strict about names, documented field by field."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+SHOWN_CHARACTERS = 80
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -18,6 +19,15 @@ def _named(value: str) -> str:
 
 Name = Annotated[str, AfterValidator(_named)]
 """Of a table or an expectation: it stands in SQL, in reasons of the quarantine, and in MLflow's metrics."""
+
+
+def shown(value: Any) -> str:
+    """A value in a line, as YAML writes it, short."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = str(value)
+    text = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    return text if text and text.isprintable() else repr(text)
 
 
 class Section(BaseModel):

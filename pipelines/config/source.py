@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import tyro
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.options import Value, check_options
@@ -18,7 +19,7 @@ class Table(Section):
     archives, a row with `path` and `content` for each."""
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
-    ddl: str = Field("", alias="schema")
+    ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
     """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
     options: dict[str, Value] = {}
     """Of Spark's reader for the format."""

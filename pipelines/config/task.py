@@ -1,5 +1,6 @@
 """`task`: what is learned. Built-in kinds by name, others by import path."""
 
+import difflib
 from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
@@ -8,7 +9,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
-"""That dropout zeroes a value."""
 
 
 class TaskSettings(Section):
@@ -30,6 +30,7 @@ class Tabular(TaskSettings):
     hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; none at all is linear or logistic regression."""
     dropout: Probability = 0.0
+    """Probability that a value between two layers is zeroed, in training."""
     embedding: PositiveInt | None = None
     """Width of every embedding; by default it grows with the fourth root of the number of values."""
     batch_norm: bool = False
@@ -44,6 +45,7 @@ class Vision(TaskSettings):
     network: Literal["small", "resnet18", "resnet50"] = "small"
     """`small`: two 3x3 convolutions of 32 and 64 channels, 128 hidden units."""
     dropout: Probability = 0.0
+    """Probability that a value between two layers is zeroed, in training."""
 
 
 class Language(TaskSettings):
@@ -52,11 +54,15 @@ class Language(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.language:Language"
     kind: Literal["language"] = "language"
     class_weights: Literal["none"] = "none"
+    """None: there are no classes of a target to weigh."""
     layers: PositiveInt = 4
+    """Blocks of self-attention and perceptron."""
     heads: PositiveInt = 4
+    """Of the self-attention in a block."""
     width: PositiveInt = 128
     """Of the residual stream; each head has an even share of it."""
     dropout: Probability = 0.0
+    """Probability that a value between two layers is zeroed, in training."""
     sample_tokens: NonNegativeInt = 200
     """Length of the text that the model writes after every epoch, a file of the MLflow run; 0 for none."""
     temperature: PositiveFloat = 0.8
@@ -76,6 +82,7 @@ class Forecasting(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
     class_weights: Literal["none"] = "none"
+    """None: there are no classes of a target to weigh."""
     kernel: PositiveInt = 25
     """Steps of the moving average that is the trend; an odd number."""
 
@@ -87,7 +94,8 @@ class Forecasting(TaskSettings):
 
 
 class Text(TaskSettings):
-    """A convolutional network over the words of one sequence column."""
+    """A convolutional network over the words of one column, as the encoder `sequence` cuts them: runs of letters, digits and
+    `_` with the apostrophe in front, and every other character but blanks by itself."""
 
     implementation: ClassVar[str] = "pipelines.tasks.text:Text"
     kind: Literal["text"] = "text"
@@ -98,6 +106,7 @@ class Text(TaskSettings):
     filters: PositiveInt = 100
     """Of each width."""
     dropout: Probability = 0.5
+    """Probability that a value between two layers is zeroed, in training."""
 
 
 class Speech(TaskSettings):
@@ -108,6 +117,7 @@ class Speech(TaskSettings):
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
     """Of each convolution."""
     dropout: Probability = 0.0
+    """Probability that a value between two layers is zeroed, in training."""
     shift_frames: NonNegativeInt = 0
     """In training a recording is moved by up to so many frames, forwards or back."""
     masked_frames: NonNegativeInt = 0
@@ -132,6 +142,7 @@ class Recommendation(TaskSettings):
     hidden: tuple[PositiveInt, ...] = (64, 32)
     """Of `dlrm`: widths of the hidden layers."""
     dropout: Probability = 0.0
+    """Probability that a value between two layers is zeroed, in training."""
 
 
 class NextItem(TaskSettings):
@@ -140,11 +151,15 @@ class NextItem(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
     kind: Literal["next_item"] = "next_item"
     class_weights: Literal["none"] = "none"
+    """None: there are no classes of a target to weigh."""
     width: PositiveInt = 50
     """Of an item's vector and of every layer."""
     blocks: PositiveInt = 2
+    """Of self-attention and perceptron."""
     heads: PositiveInt = 1
+    """Of the self-attention in a block."""
     dropout: Probability = 0.5
+    """Probability that a value between two layers is zeroed, in training."""
     negatives: PositiveInt = 256
     """Items drawn anew for each row and epoch, among which the right one is to be found."""
     evaluation_negatives: PositiveInt = 100
@@ -179,11 +194,13 @@ def settings_class(kind: str) -> type[TaskSettings]:
         return KINDS[kind]
     module, _, name = kind.partition(":")
     if not name or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"no kind {kind!r}; it must be one of {', '.join(KINDS)}, or module:Class of your own settings")
+        close = difflib.get_close_matches(kind, KINDS, n=1)
+        rule = f"{close[0]} is near" if close else f"it must be one of {', '.join(KINDS)}, or module:Class of your own settings"
+        raise ValueError(f"no kind {kind!r}; {rule}")
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{kind!r} cannot be imported: {error}") from error
+        raise ValueError(f"{kind!r} cannot be imported: {' '.join(str(error).split())}") from error
     if not (isinstance(found, type) and issubclass(found, TaskSettings)):
         raise ValueError(f"{kind!r} is not a task's settings; it must name a class derived from pipelines.config.TaskSettings")
     return found

@@ -40,9 +40,11 @@ class Train(Section):
     storage: Text = "runs"
     """Folder or URI of checkpoints."""
     checkpoint: Checkpoint = Checkpoint()
+    """When the run's state is saved."""
 
     # The order of rows.
     seed: Seed = 0
+    """Of the order of rows, the first weights, dropout, and whatever else is drawn."""
     shards: PositiveInt = 8
     """Logical workers: fixed for a run, while `workers` may be anything up to it."""
     global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
@@ -51,6 +53,7 @@ class Train(Section):
     """Row groups, or slices of them where a shard has fewer than 16, that are shuffled together within a shard: more is a better
     shuffle and more memory."""
     shuffle: bool = True
+    """Whether every epoch has an order of its own; false takes the rows as ETL wrote them."""
     remainder: Literal["drop", "keep"] = "drop"
     """What becomes of the rows of an epoch that do not fill a global batch; `keep` makes them one smaller step."""
     cache_bytes: NonNegativeInt = 1 * 2**30
@@ -71,6 +74,7 @@ class Train(Section):
     accumulate: PositiveInt = 1
     """Passes that one step is split into, to save memory; the step's rows stay `global_batch`."""
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    """`sgd` has momentum; `adam` and `adamw` differ in how they decay weights."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """The schedule's peak."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -84,6 +88,7 @@ class Train(Section):
     step_epochs: PositiveInt = 10
     """Of the `step` schedule: the learning rate is multiplied by `step_factor` after so many epochs."""
     step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Of the `step` schedule: what the learning rate is multiplied by."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Gradients are scaled down to this norm."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"

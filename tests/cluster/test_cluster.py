@@ -99,7 +99,7 @@ def test_the_model_is_served_from_the_server_s_artifacts(environment: dict[str, 
 
 def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
     said = run([sys.executable, SUBMIT, *TRAIN, "--train.lr", "-1"], environment, 2)
-    assert "--train.lr: Input should be greater than 0 (got -1)" in said
+    assert "--train.lr: must be greater than 0 (got -1)" in said
     said = run([sys.executable, SUBMIT, "--follow", "nobody"], environment, 1)
     assert "`ray job list` shows the jobs it has" in said
 

@@ -97,7 +97,7 @@ def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[s
     number, log = submitted(environment, home, "--train.lr", "-1")
     told = ended(number, environment)
     assert (told["JobState"], told["ExitCode"]) == ("FAILED", "2:0"), log.read_text()[-4000:]
-    assert "--train.lr: Input should be greater than 0 (got -1)" in log.read_text()
+    assert "--train.lr: must be greater than 0 (got -1)" in log.read_text()
 
 
 def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str], home: Path) -> None:

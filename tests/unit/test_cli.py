@@ -40,7 +40,7 @@ def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--train.lr", "-1"], "--train.lr: Input should be greater than 0 (got -1)"),
+        (["--train.lr", "-1"], "--train.lr: must be greater than 0 (got -1)"),
         (["--train.wrokers", "2"], "--train.wrokers: no such setting; workers is near (got 2)"),
     ],
 )

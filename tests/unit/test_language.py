@@ -118,10 +118,10 @@ def test_columns_that_are_not_packed_are_named() -> None:
     [
         ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are no rows of the query: it must be the only feature"),
         ({"features": {"text": {"encoder": "bpe", "length": 8}, "age": "identity"}}, {}, "text is packed into windows"),
-        ({"features": {"text": {"encoder": "bpe", "length": 8, "vocabulary": 100}}}, {}, "greater than or equal to 258"),
-        ({"features": {"text": "bytes"}}, {}, "Field required"),
+        ({"features": {"text": {"encoder": "bpe", "length": 8, "vocabulary": 100}}}, {}, "must be at least 258"),
+        ({"features": {"text": "bytes"}}, {}, "length: is needed"),
         ({}, {"width": 100, "heads": 8}, "width is 100, which 8 heads do not share in even numbers; take 96"),
-        ({}, {"class_weights": "balanced"}, "Input should be 'none'"),
+        ({}, {"class_weights": "balanced"}, "must be none"),
     ],
 )
 def test_settings_that_cannot_be(dataset: dict[str, Any], task: dict[str, Any], message: str) -> None:

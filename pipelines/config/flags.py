@@ -1,0 +1,91 @@
+"""The command line's settings: `--section.setting VALUE`, with YAML values, or several as `--help` prints them.
+
+--task.hidden 256 128        --task.hidden [256, 128]        --task.hidden=[]
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+
+from pipelines.config.reading import from_yaml, told
+from pipelines.config.section import shown
+from pipelines.errors import ConfigError
+
+
+def read(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
+    """Values by dotted key: of one word its YAML value, or itself where the model takes nothing but text, for YAML would join
+    the lines of a query; of several words a list, of none an empty tuple.
+
+    Raises ConfigError for a word that belongs to no flag, or is no YAML.
+    """
+    words: dict[str, list[str]] = {}
+    key = ""
+    for argument in arguments:
+        if argument.startswith("--") and len(argument) > 2:
+            key, equals, text = argument.removeprefix("--").partition("=")
+            if not key:
+                raise ConfigError(f"{argument}: an override is --section.setting VALUE")
+            words[key] = [text] if equals else []
+        elif key:
+            words[key].append(argument)
+        else:
+            raise ConfigError(f"{argument}: an override is --section.setting VALUE")
+    return {key: _value(key, texts, model) for key, texts in words.items()}
+
+
+def fit(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -> None:
+    """Give the flags' values the form of their settings: a list where only a list can be, pairs where a mapping can.
+
+    Raises ConfigError for a flag without a value that is no list.
+    """
+    for flag in flags:
+        *sections, last = flag.split(".")
+        holder = values
+        for section in sections:
+            holder = holder[section]
+        kinds = _kinds(model, [*sections, last])
+        value = holder[last]
+        if value == () and kinds not in ({tuple}, {dict}):
+            raise ConfigError(f"--{flag}: a value must follow, such as --{flag} 2")
+        if kinds == {tuple}:
+            holder[last] = list(value) if isinstance(value, list | tuple) else [value]
+        elif kinds == {dict} and isinstance(value, list | tuple) and len(value) % 2 == 0:
+            holder[last] = dict(zip(value[::2], value[1::2], strict=True))
+
+
+def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
+    if len(texts) == 1 and _kinds(model, key.split(".")) == {str}:
+        return texts[0]
+    values = []
+    for text in texts:
+        try:
+            values.append(None if text == "None" else from_yaml(text))
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--{key}: not a YAML value: {told(error)} (got {shown(text)})") from error
+    return () if not values else values[0] if len(values) == 1 else values
+
+
+def _kinds(model: Any, keys: list[str]) -> set[Any]:
+    """Which types the setting can have, `tuple` and `dict` for all of their kind; none where no section declares it."""
+    for key in keys:
+        if get_origin(model) is dict:
+            model = get_args(model)[1]
+            continue
+        fields: Mapping[str, Any] = getattr(model, "model_fields", {})
+        field = next((field for name, field in fields.items() if key in (name, field.alias)), None)
+        if field is None:
+            return set()
+        model = field.annotation
+    return _types(model)
+
+
+def _types(annotation: Any) -> set[Any]:
+    origin = get_origin(annotation)
+    if origin in (tuple, dict):
+        return {origin}
+    if origin is Annotated:
+        return _types(annotation.__origin__)
+    inner = get_args(annotation)
+    return set().union(*map(_types, inner)) if inner and origin is not None else {annotation}

@@ -1,0 +1,135 @@
+"""pydantic's faults in plain words: a line for each place, `file: dotted.key: rule; remedy (got value)`."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.config.secrets import holds_login, is_secret
+from pipelines.config.section import shown
+
+_LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
+_NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
+# By pydantic's names of faults; in braces what it knows of the rule.
+_WORDS = {
+    "tuple_type": _LIST,
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "union_tag_not_found": "`encoder` is missing, such as {{encoder: standardize}}",
+    "missing": "is needed",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": "must be a whole number of fewer digits",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "bool_type": _SWITCH,
+    "bool_parsing": _SWITCH,
+    "string_type": "must be text",
+    "string_unicode": "must be text, without halves of characters",
+    "string_too_short": "must not be empty",
+    "too_short": "must have {min_length} at least",
+    "too_long": "must have {max_length} at most",
+    "invalid_key": "a name must be text; put it into quotes",
+    "recursion_loop": "must not hold itself",
+}
+MOST_NAMES = 20
+
+
+def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> list[str]:
+    """One line for each place that has a fault: what several kinds of values at one place miss is told together."""
+    by_place: dict[tuple[str, ...], list[Any]] = {}
+    for fault in error.errors():
+        by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
+    # That a list is no text goes without saying where something inside the list is told.
+    outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
+    return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Which of the known names was meant, or all of them if they are few."""
+    names = list(known)
+    if close := _close(name, names):
+        return f"{close} is near"
+    return f"there are {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists those there are"
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    """The known name that differs least, if it differs little; in case least of all."""
+    lower = {one.lower(): one for one in known}
+    return next((lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=1)), "")
+
+
+def dotted(keys: Iterable[str]) -> str:
+    """Keys as a flag names them; those that no flag can name are quoted."""
+    return ".".join(shown(key) if "." not in key else repr(shown(key)) for key in keys)
+
+
+def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], origin: str, flags: frozenset[str]) -> str:
+    key = ".".join(place)
+    where = f"--{dotted(place)}" if key in flags else f"{origin}: {dotted(place)}" if place else origin
+    if isinstance(faults[0]["input"], list | tuple):
+        faults = [fault for fault in faults if fault["type"] != "string_type"] or faults
+    told = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
+    rule = ", or ".join([told[0], *[rule.removeprefix("must be ") for rule in told[1:]]])
+    allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _quoted(fault["ctx"]["expected"])]
+    if meant := _close(str(faults[0]["input"]), allowed):
+        rule += f"; {meant} is near"
+    got = faults[0]["input"]
+    hidden = isinstance(got, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or holds_login(str(got))
+    return f"{where}: {rule}" + ("" if hidden else f" (got {shown(got)})")
+
+
+def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
+    context = fault.get("ctx", {})
+    match fault["type"]:
+        case "extra_forbidden":
+            known = _fields(model, place[:-1])
+            return f"no such setting; {near(place[-1], known)}" if known else "no such setting"
+        case "literal_error":
+            allowed = _quoted(context["expected"])
+            return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
+        case "union_tag_invalid":
+            tag = context["tag"]
+            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {near(tag, _quoted(context['expected_tags']))}"
+        case "too_short" if not context["actual_length"]:
+            return "must not be empty"
+        case kind if kind in _WORDS:
+            return _WORDS[kind].format(**{name: f"{rule:,.12g}" if isinstance(rule, float) else rule for name, rule in context.items()})
+        case _:
+            return " ".join(fault["msg"].removeprefix("Value error, ").split())
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"'([^']*)'", text)
+
+
+def _keys(location: tuple[str | int, ...], values: Any, missing: bool) -> list[str]:
+    """pydantic's location without the names it adds for the members of a union."""
+    keys = []
+    for position, key in enumerate(location):
+        if missing and position == len(location) - 1:
+            keys.append(str(key))
+        elif isinstance(values, dict) and key in values:
+            keys.append(str(key))
+            values = values[key]
+        elif isinstance(values, list) and isinstance(key, int):
+            keys.append(str(key))
+            values = values[key] if key < len(values) else None
+    return keys
+
+
+def _fields(model: Any, keys: Iterable[str]) -> list[str]:
+    """Names of the settings of the section that `keys` lead to; none where the way leads through a mapping."""
+    for key in keys:
+        field = getattr(model, "model_fields", {}).get(key)
+        model = field.annotation if field else None
+    return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]

@@ -1,0 +1,136 @@
+"""Every setting is explained where it stands, and `--help` shows that explanation and takes what it prints."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.config import Config, from_command_line
+from pipelines.config.section import Section
+from pipelines.features.raw import words
+
+ROOT = Path(__file__).parents[2]
+
+
+def sections(base: type[Section] = Section) -> Iterator[type[Section]]:
+    """Every section of the config."""
+    for section in base.__subclasses__():
+        if section.__module__.startswith("pipelines.config."):
+            yield section
+            yield from sections(section)
+
+
+SETTINGS = [(section, name) for section in sections() for name in section.model_fields]
+
+
+@pytest.mark.parametrize(("section", "name"), SETTINGS, ids=[f"{section.__name__}.{name}" for section, name in SETTINGS])
+def test_a_setting_is_explained(section: type[Section], name: str) -> None:
+    found = next((base.model_fields[name].description for base in section.__mro__ if name in getattr(base, "model_fields", {})), None)
+    inherited = [base.model_fields[name].description for base in section.__mro__ if name in getattr(base, "model_fields", {})]
+    assert found or any(inherited)
+
+
+def shown(config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setenv("COLUMNS", "90")  # one column of them
+    with pytest.raises(SystemExit):
+        from_command_line("jobs/train.py", [str(ROOT / config), "--help"])
+    return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+
+
+def explanations(text: str) -> dict[str, str]:
+    """What `--help` says of each flag, in a line."""
+    told: dict[str, str] = {}
+    flag = ""
+    for line in (line.strip("│|╭╰╮╯─-+ ") if line[:3] in ("---", "+--") else line.strip("│| ") for line in text.splitlines()):
+        if found := re.match(r"--(\S+)", line):
+            flag = found[1]
+        elif flag:
+            told[flag] = f"{told.get(flag, '')} {line}".strip()
+    return {flag: " ".join(said.partition("(default")[0].split()) for flag, said in told.items()}
+
+
+def settings_of(section: Any, key: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Flag, explanation and value of each setting of a config, but those of mappings."""
+    for name, field in type(section).model_fields.items():
+        value, dotted = getattr(section, name), f"{key}{field.alias or name}"
+        if isinstance(value, Section) and name != "split":
+            yield from settings_of(value, f"{dotted}.")
+        elif not isinstance(value, dict) and name != "split":
+            described = [base.model_fields[name].description for base in type(section).__mro__ if name in getattr(base, "model_fields", {})]
+            yield dotted, next(filter(None, described)), value
+
+
+@pytest.mark.parametrize("config", ["conf/adult.yaml", "conf/video_games.yaml", "conf/shakespeare.yaml", "conf/trec.yaml"])
+def test_help_shows_each_setting_s_own_explanation(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = explanations(shown(config, monkeypatch, capsys))
+    assert "train.seed" in told and "schema" in {flag.rpartition(".")[2] for flag in told}
+    for flag, explanation, _ in settings_of(from_command_line("jobs/train.py", [str(ROOT / config)])):
+        assert told[flag].endswith(" ".join(explanation.split())), flag
+
+
+def words_of(value: Any) -> list[str]:
+    """A default as `--help` prints it."""
+    return [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
+
+
+@pytest.mark.parametrize("name", ["adult", "trec", "movielens", "spoken_digits", "video_games"])
+def test_every_value_that_help_prints_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", "/home-of-runs")
+    path = str(ROOT / f"conf/{name}.yaml")
+    config = from_command_line("jobs/train.py", [path])
+    flags = [word for flag, _, value in settings_of(config) for word in (f"--{flag}", *words_of(value)) if value != ""]
+    again = from_command_line("jobs/train.py", [path, *flags])
+    assert again.model_dump() == config.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        (["--task.hidden", "256", "128"], "hidden", (256, 128)),
+        (["--task.hidden", "[256, 128]"], "hidden", (256, 128)),
+        (["--task.hidden=[256, 128]"], "hidden", (256, 128)),
+        (["--task.hidden", "256"], "hidden", (256,)),
+        (["--task.hidden"], "hidden", ()),
+        (["--task.hidden", "[]"], "hidden", ()),
+        (["--task.class_weights", "1", "2.5"], "class_weights", (1.0, 2.5)),
+        (["--task.class_weights", "balanced"], "class_weights", "balanced"),
+    ],
+)
+def test_lists_are_taken_in_both_forms(given: list[str], key: str, value: Any) -> None:
+    assert getattr(from_command_line("jobs/train.py", [str(ROOT / "conf/adult.yaml"), *given]).task, key) == value
+
+
+def test_lists_of_every_section_are_taken() -> None:
+    flags = [
+        "--train.workers",
+        "1",
+        "2",
+        "--dataset.key",
+        "a",
+        "--source.tables.train.path",
+        "/a",
+        "/b",
+        "--tracking.tags",
+        "team",
+        "x",
+        "n",
+        "'1'",
+    ]
+    flags += ["--train.max_steps", "None", "--dataset.features.place", "{encoder: fourier}", "--dataset.features.place.columns", "a", "b"]
+    config: Config = from_command_line("jobs/train.py", [str(ROOT / "conf/adult.yaml"), *flags])
+    assert (config.train.workers, config.dataset.key, config.train.max_steps) == ((1, 2), ("a",), None)
+    assert config.source.tables["train"].paths == ("/a", "/b")
+    assert config.tracking.tags == {"team": "x", "n": "1"}
+    assert config.dataset.encoders["place"].columns == ("a", "b")
+
+
+def test_words_are_what_the_explanation_says() -> None:
+    assert words(pa.array(["It's 9.5 %", "snake_case don't"])).to_pylist() == [
+        ["It", "'s", "9", ".", "5", "%"],
+        ["snake_case", "don", "'t"],
+    ]
