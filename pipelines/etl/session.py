@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from types import FrameType
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -20,6 +21,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
 from pipelines.etl.faults import LEAVING
+from pipelines.etl.private import private_settings
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
 CONTENT = {
@@ -73,8 +75,8 @@ def session(name: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
-    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.master", _master()).config("spark.executorEnv.PYTHONPATH", _python_path()).getOrCreate()
+    settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
+    spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
     _leave_on_signals(spark)
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
@@ -95,11 +97,19 @@ def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
 
 
-def _master() -> str:
-    """The master that was named; a machine by itself makes a task again as well."""
+def _of_context() -> dict[str, str]:
+    """What only a new context takes."""
+    if SparkSession.getActiveSession() is not None:
+        return {}
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
     assert jvm is not None
+    master = _master(jvm)
+    return {"spark.master": master, **private_settings(jvm, master)}
+
+
+def _master(jvm: Any) -> str:
+    """The master that was named; a machine by itself makes a task again as well."""
     named = str(jvm.System.getProperty("spark.master") or "local[*]")
     cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
     return f"local[{cores[1] or 1},{TRIES}]" if cores else named

@@ -11,6 +11,7 @@ from mlflow.tracking.context.registry import resolve_tags
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
+from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.run import Run, under_way
 
@@ -47,7 +48,8 @@ def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
     experiment = experiment_of(client, config)
     with reaching(uri):
         correct_dead(client, experiment)
-        described = {**resolve_tags(), **config.tracking.tags, **tags, "lockstep.kind": "etl", HEARTBEAT: heartbeat()}
+        own = {GIT_COMMIT: git_commit(), "lockstep.kind": "etl", HEARTBEAT: heartbeat()}
+        described = {**resolve_tags(), **config.tracking.tags, **tags, **own}
         run_id = client.create_run(experiment, tags=described, run_name=f"{config.name}-etl").info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
         log_params(client, run_id, config)

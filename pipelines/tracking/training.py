@@ -1,8 +1,6 @@
 """The run of a training: opened or continued by the driver, and ended as what it was."""
 
 import json
-import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +12,11 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 
-from pipelines.config import Config, home
+from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
+from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
@@ -111,7 +110,7 @@ def tags_of(config: Config, version: Version) -> dict[str, str]:
         "dataset.digest": version.digest,
         "dataset.version": version.manifest.version,
         "dataset.run_id": version.manifest.run_id,
-        "git.commit": _git_commit(),
+        GIT_COMMIT: git_commit(),
     }
 
 
@@ -151,14 +150,3 @@ def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
         return ""
-
-
-def _git_commit() -> str:
-    """Of the code as it was submitted, or of the pipeline's folder; empty where there is no git."""
-    if submitted := os.environ.get("LOCKSTEP_GIT_COMMIT"):
-        return submitted
-    try:
-        answer = subprocess.run(["git", "-C", home(), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return answer.stdout.strip()

@@ -243,3 +243,11 @@ def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version
     run = begin(uri, version, "weights")
     with pytest.raises(TrackingError, match=f"run {run.run_id} has no model"):
         tracking.weights_of(uri, run.run_id)
+
+
+def test_every_run_has_the_commit_of_its_code(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_GIT_COMMIT", "f00d" * 10)
+    own = config(uri, "commits")
+    with tracking.etl_run(own, {}) as etl, tracking.baseline_run(own, version) as baseline:
+        runs = [etl.run_id, baseline.run_id, begin(uri, version, "commits").run_id]
+    assert [MlflowClient(uri).get_run(run).data.tags["git.commit"] for run in runs] == ["f00d" * 10] * 3
