@@ -11,7 +11,8 @@
     failure.json          a worker: an error that another attempt would meet again
     weights.safetensors   rank 0, at the end: the best epoch's
 
-It is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
+JSON is sealed, and safetensors have their checksum beside them: what was altered since is not taken for what was written.
+The folder is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
 """
 
 import logging
@@ -25,13 +26,15 @@ from uuid import uuid4
 from pyarrow.fs import FileType, LocalFileSystem
 
 from pipelines.dataset import storage
-from pipelines.dataset.sealed import seal, unsealed
+from pipelines.dataset.sealed import checksum, seal, unsealed
 from pipelines.errors import DatasetError, TrainingError
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
+SUM = ".checksum"
+"""Behind the name of a file that has its checksum beside it."""
 PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", "reservation"
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between attempts to write what must be written."""
@@ -63,6 +66,18 @@ class Folder:
         path = f"{self.path}/{name}"
         with _naming(path):
             return storage.read(self.filesystem, path)
+
+    def put_summed(self, name: str, content: bytes) -> None:
+        """Write a file beside its checksum, for `get_summed`."""
+        self.put(f"{name}{SUM}", checksum(content).encode())
+        self.put(name, content)
+
+    def get_summed(self, name: str) -> bytes | None:
+        """A file's bytes, None where there is none. Raises TrainingError if they are not as they were put."""
+        content = self.get(name)
+        if content is not None and self.get(f"{name}{SUM}") != checksum(content).encode():
+            raise TrainingError(f"{self.path}/{name} is not as it was written; remove it, and give the same command again")
+        return content
 
     def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
         self.put(name, seal(values), durable)

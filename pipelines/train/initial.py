@@ -44,4 +44,4 @@ def is_kept(config: Config, version: Version) -> bool:
 def keep_initial(content: bytes | None, folder: Folder) -> None:
     """Give the workers the weights to start from, unless they have them."""
     if content is not None and not folder.has(INITIAL):
-        folder.put(INITIAL, content)
+        folder.put_summed(INITIAL, content)

@@ -121,7 +121,7 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: 
             f"{_AWAY_SECONDS / 60:.0f} minutes; the same command files it"
         )
     run.send(trained["unsent"])
-    content = folder.get(WEIGHTS)
+    content = folder.get_summed(WEIGHTS)
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)

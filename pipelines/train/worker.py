@@ -104,7 +104,7 @@ def placed(assignment: Assignment) -> tuple[Config, Place]:
 def prepared(config: Config, assignment: Assignment, folder: Folder, place: Place) -> tuple[Task, Strategy, Checkpoints]:
     """What a loop needs."""
     task = task_of(config.task, assignment.version.manifest)
-    initial = folder.get(INITIAL) if config.train.init_from else None
+    initial = folder.get_summed(INITIAL) if config.train.init_from else None
     strategy = strategy_of(config.train, task, place, None if initial is None else from_bytes(initial))
     checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints
@@ -117,7 +117,7 @@ def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, p
     try:
         trained = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
         if place.rank == 0 and trained.finished:
-            folder.put(WEIGHTS, to_bytes(weights_of(strategy.model)))
+            folder.put_summed(WEIGHTS, to_bytes(weights_of(strategy.model)))
     finally:
         if isinstance(reports, FirstReports):
             unsent = reports.close(LAST_WORDS_SECONDS)

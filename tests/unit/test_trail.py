@@ -8,11 +8,11 @@ import torch
 
 from pipelines.errors import TrainingError
 from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
+from pipelines.train.folder import WEIGHTS, Folder
 from pipelines.train.place import Place
 from pipelines.train.record import RECORD, Record, from_json, to_json
 from pipelines.train.trail import follow
-from pipelines.train.weights import digests
+from pipelines.train.weights import digests, to_bytes
 
 
 @pytest.fixture
@@ -71,6 +71,17 @@ def test_a_file_of_a_run_that_is_not_as_it_was_written_is_one_clear_error(
     with pytest.raises(TrainingError, match=r"trail/step-000000001.json is not as it was written; restore it, or remove it"):
         follow(Folder(str(tmp_path)))
     assert Folder(str(tmp_path)).glance("trail/step-000000001.json") is None
+
+
+def test_weights_that_are_not_as_they_were_written_are_one_clear_error(tmp_path: Path) -> None:
+    folder, content = Folder(str(tmp_path)), to_bytes({"w": torch.arange(3.0)})
+    assert folder.get_summed(WEIGHTS) is None
+    folder.put_summed(WEIGHTS, content)
+    assert folder.get_summed(WEIGHTS) == content
+    for altered in (b"", content[:-1], content[:-1] + b"\x01"):
+        (tmp_path / WEIGHTS).write_bytes(altered)
+        with pytest.raises(TrainingError, match=r"weights.safetensors is not as it was written; remove it, and give the same command"):
+            folder.get_summed(WEIGHTS)
 
 
 def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
