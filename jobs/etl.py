@@ -6,11 +6,12 @@ spark-submit jobs/etl.py conf/adult.yaml [--section.setting VALUE ...]
 import logging
 import sys
 
-from pipelines.config import from_command_line
 from pipelines.errors import exit_on_error
 
 
 def main() -> None:
+    from pipelines.config import from_command_line  # what takes time is loaded where signals are heeded
+
     config = from_command_line("jobs/etl.py", sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pipelines").setLevel(logging.INFO)

@@ -7,11 +7,12 @@ ray job submit --working-dir . -- python jobs/train.py conf/adult.yaml
 import logging
 import sys
 
-from pipelines.config import from_command_line
 from pipelines.errors import exit_on_error
 
 
 def main() -> None:
+    from pipelines.config import from_command_line  # what takes time is loaded where signals are heeded
+
     config = from_command_line("jobs/train.py", sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pipelines").setLevel(logging.INFO)

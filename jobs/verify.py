@@ -7,11 +7,12 @@ import argparse
 import logging
 import sys
 
-from pipelines.config import from_command_line
 from pipelines.errors import ConfigError, exit_on_error
 
 
 def main() -> None:
+    from pipelines.config import from_command_line  # what takes time is loaded where signals are heeded
+
     parser = argparse.ArgumentParser("jobs/verify.py", add_help=False, allow_abbrev=False)
     parser.add_argument("--run", default="")
     parser.add_argument("--steps", type=int)

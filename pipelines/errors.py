@@ -19,6 +19,8 @@ and passes through with its traceback.
 import sys
 from collections.abc import Callable
 
+from pipelines import interrupts
+
 
 class LockstepError(Exception):
     exit_code = 1
@@ -65,9 +67,11 @@ class MismatchError(LockstepError):
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a job's `main`; a LockstepError becomes its message on stderr and its exit code, without a traceback."""
+    """Run a job's `main`; a LockstepError becomes its message on stderr and its exit code, SIGINT and SIGTERM become 130 and
+    143, without a traceback."""
     try:
-        main()
+        with interrupts.leaving():
+            main()
     except LockstepError as error:
         # A ConfigError has a line for each fault, which begins with the file, as a compiler's do.
         print(error if isinstance(error, ConfigError) else f"error: {error}", file=sys.stderr)

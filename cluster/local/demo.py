@@ -69,11 +69,13 @@ def train(arguments: list[str], address: str) -> None:
 
 def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
     """Print what the dataset's manifest and the newest run on it say."""
-    manifest = open_version(config.dataset.path, config.data_identity).manifest
+    version = open_version(config.dataset.path, config.data_identity)
+    manifest = version.manifest
     client = MlflowClient(config.tracking.uri)
-    experiment = client.get_run(manifest.run_id).info.experiment_id
-    of_dataset = f"tags.`dataset.run_id` = '{manifest.run_id}' AND attributes.status = 'FINISHED'"
-    run = client.search_runs([experiment], of_dataset, order_by=["attributes.end_time DESC"], max_results=1)[0]
+    experiment = client.get_experiment_by_name(config.experiment)
+    assert experiment is not None, "the training has made it"
+    of_dataset = f"tags.`dataset.digest` = '{version.digest}' AND tags.strategy LIKE '%' AND attributes.status = 'FINISHED'"
+    run = client.search_runs([experiment.experiment_id], of_dataset, order_by=["attributes.end_time DESC"], max_results=1)[0]
     rows = ", ".join(f"{summary.rows:,} {split}" for split, summary in manifest.splits.items())
     tested = {name.removeprefix("test/"): value for name, value in sorted(run.data.metrics.items()) if name.startswith("test/")}
     print(f"""

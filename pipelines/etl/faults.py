@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines import errors
 from pipelines.config.source import Source
 from pipelines.errors import DatasetError, MismatchError, SourceError
+from pipelines.interrupts import note, received
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -25,8 +27,8 @@ _QUERY = (
     "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
-LEAVING: list[int] = []
-"""Signals that asked this process to leave: what Spark says after one is that its jobs were cancelled."""
+_STOPPED = ("SparkContext was shut down", "SparkContext has been shutdown", "stopped SparkContext")
+"""What Spark says when its Java driver was asked to leave, which only a signal does: to spark-submit, whose exit code is its."""
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
@@ -44,8 +46,6 @@ def source_errors(source: Source) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        if LEAVING:
-            raise SystemExit(128 + LEAVING[0]) from error
         messages = _messages(error)
         if ours := _ours(messages):
             raise ours from error
@@ -76,19 +76,31 @@ def _shuffle_folder() -> str:
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Around all of a job: if Spark's Java driver dies, whatever is asked of it then fails in a way of its own."""
+    """Around all of a job, and around its MLflow run: if Spark's Java driver dies, whatever is asked of it then fails in a way
+    of its own. Raises SystemExit if it was asked to leave, or if this process was."""
     try:
         yield
-    except (Py4JNetworkError, ConnectionError) as error:
-        if LEAVING:
-            raise SystemExit(128 + LEAVING[0]) from error
-        raise DatasetError(
-            "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
-        ) from error
-    except PySparkRuntimeError as error:
-        if "JAVA_GATEWAY_EXITED" not in str(error):
-            raise
-        raise DatasetError("Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above") from error
+    except Exception as error:
+        if (number := _asked_to_leave(error)) is not None:
+            raise SystemExit(128 + number) from error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise DatasetError(
+                "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
+            ) from error
+        if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
+            raise DatasetError(
+                "Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above"
+            ) from error
+        raise
+
+
+def _asked_to_leave(error: BaseException | None) -> int | None:
+    """The signal that is behind an error; to Spark's Java driver alone, SIGTERM."""
+    while error is not None:
+        if any(words in str(error) for words in _STOPPED):
+            note(signal.SIGTERM)
+        error = error.__cause__ or error.__context__
+    return received()
 
 
 @contextmanager

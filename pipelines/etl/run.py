@@ -17,6 +17,8 @@ from hashlib import sha256
 from importlib.metadata import version
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import tracking
@@ -67,7 +69,7 @@ def run(config: Config) -> Manifest:
         log.info("%s is up to date", attempt.root)
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
-        with _undone_on_failure(attempt):
+        with driver_errors(), _undone_on_failure(attempt):
             with _freed(spark):
                 ours, report = _write(spark, config, sources, attempt, stages)
             check_unchanged(config.source.tables, before)
@@ -150,11 +152,12 @@ def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> No
 
 @contextmanager
 def _freed(spark: SparkSession) -> Iterator[None]:
-    """What is kept meanwhile is freed; not if the process leaves, whose call to Spark was broken off midway."""
+    """What is kept meanwhile is freed; not if the process leaves, whose call to Spark was broken off midway, or if Spark is gone."""
     try:
         yield
     except Exception:
-        spark.catalog.clearCache()
+        with suppress(PySparkException, Py4JError, OSError):
+            spark.catalog.clearCache()
         raise
     spark.catalog.clearCache()
 

@@ -3,24 +3,18 @@
 import logging
 import os
 import re
-import signal
 import sys
-import time
 import warnings
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
-from types import FrameType
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
 import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
-from pipelines.etl.faults import LEAVING
+from pipelines.etl.leave import Leaving
 from pipelines.etl.private import private_settings
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
@@ -75,9 +69,12 @@ def session(name: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
+    leaving = Leaving()
+    leaving.install()
     settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
-    _leave_on_signals(spark)
+    leaving.spark = spark
+    leaving.install()  # once more: Spark has taken SIGINT for itself
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)
@@ -113,29 +110,6 @@ def _master(jvm: Any) -> str:
     named = str(jvm.System.getProperty("spark.master") or "local[*]")
     cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
     return f"local[{cores[1] or 1},{TRIES}]" if cores else named
-
-
-def _leave_on_signals(spark: SparkSession) -> None:
-    """SIGINT and SIGTERM leave as an exception does: Spark's tasks end, and what was written is removed."""
-
-    def cancel() -> None:
-        with suppress(Py4JError, OSError):
-            while True:  # the next job as well
-                spark.sparkContext.cancelAllJobs()
-                time.sleep(0.5)
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        LEAVING.append(number)
-        Thread(target=cancel, daemon=True).start()
-        while frame is not None:
-            if "py4j" in frame.f_code.co_filename:
-                return  # amid a call to Spark, which must be heard to its end: the cancelled job ends it
-            frame = frame.f_back
-        raise SystemExit(128 + number)
-
-    if current_thread() is main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, leave)
 
 
 def _python_path() -> str:

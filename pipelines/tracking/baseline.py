@@ -29,6 +29,11 @@ class BaselineRun(Run):
 @contextmanager
 def baseline_run(config: Config, version: Version) -> Iterator[BaselineRun]:
     """An MLflow run that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+    with under_way(lambda: _begun(config, version)) as run:
+        yield run
+
+
+def _begun(config: Config, version: Version) -> BaselineRun:
     uri = config.tracking.uri
     client = connect(uri)
     experiment = experiment_of(client, config)
@@ -37,6 +42,4 @@ def baseline_run(config: Config, version: Version) -> Iterator[BaselineRun]:
         tags = {**resolve_tags(), **tags_of(config, version), "lockstep.kind": "baseline", HEARTBEAT: heartbeat()}
         run_id = client.create_run(experiment, tags=tags, run_name=f"{config.name}-baseline").info.run_id
         client.log_inputs(run_id, [dataset_input(config, version)])
-    run = BaselineRun(client, uri, run_id)
-    with under_way(run):
-        yield run
+    return BaselineRun(client, uri, run_id)

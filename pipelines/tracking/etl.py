@@ -43,6 +43,11 @@ class EtlRun(Run):
 @contextmanager
 def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
     """An MLflow run with these tags that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+    with under_way(lambda: _begun(config, tags)) as run:
+        yield run
+
+
+def _begun(config: Config, tags: Mapping[str, str]) -> EtlRun:
     uri = config.tracking.uri
     client = connect(uri)
     experiment = experiment_of(client, config)
@@ -53,6 +58,4 @@ def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
         run_id = client.create_run(experiment, tags=described, run_name=f"{config.name}-etl").info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
         log_params(client, run_id, config)
-    run = EtlRun(client, uri, run_id)
-    with under_way(run):
-        yield run
+    return EtlRun(client, uri, run_id)

@@ -2,15 +2,16 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
+from pipelines.interrupts import Deferred, done, received
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.liveness import beating
 from pipelines.tracking.sender import Sender
@@ -47,19 +48,25 @@ class Run:
             log.warning("run %s could not be ended as %s: %s", self.run_id, status, str(error).splitlines()[0])
 
 
+OneRun = TypeVar("OneRun", bound=Run)
+
+
 @contextmanager
-def under_way(run: Run) -> Iterator[None]:
-    """Keep the run alive meanwhile. It ends as FINISHED, as FAILED on an exception, as KILLED on an interrupt."""
-    try:
-        with beating(run.client, run.run_id):
-            yield
-    except (KeyboardInterrupt, SystemExit):
-        run.end("KILLED")
-        raise
-    except BaseException:
-        run.end("FAILED")
-        raise
-    run.end("FINISHED")
+def under_way(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
+    """Begin a run and keep it alive meanwhile. It ends as FINISHED, as KILLED on SIGINT and SIGTERM, as FAILED on another
+    exception: a signal waits where it would come between a run's begin and what ends it."""
+    with Deferred() as signals:
+        run = begin()
+        try:
+            with beating(run.client, run.run_id), signals.admitted():
+                yield run
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt | SystemExit) or received() is not None
+            run.end("KILLED" if interrupted else "FAILED")
+            raise
+        run.end("FINISHED")
+        signals.forget()
+        done()
 
 
 def answers(uri: str, seconds: float) -> bool:

@@ -36,11 +36,14 @@ class Sender:
         self._acknowledged: Mapping[str, int] | None = None
         """The last step that MLflow had of each metric when first asked."""
         self._away_since: float | None = None
-        self._thread = Thread(target=self._work, name="tracking", daemon=True)
+        self._defect: Exception | None = None
+        """What ended the thread: nothing would be sent any more, without a word."""
+        self._thread = Thread(target=self._run, name="tracking", daemon=True)
         self._thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a point; returns at once."""
+        """Add a point; returns at once. Raises what ended the thread, if it is not at work any more."""
+        self._check()
         with self._lock:
             self._points.append((int(time.time() * 1_000), step, dict(metrics)))
 
@@ -63,7 +66,18 @@ class Sender:
         self._closed = True
         self._wake.set()
         self._thread.join(timeout=seconds)
+        self._check()
         return self.unsent()
+
+    def _check(self) -> None:
+        if self._defect is not None:
+            raise self._defect
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self._defect = error
 
     def _work(self) -> None:
         while True:
@@ -85,8 +99,8 @@ class Sender:
     def _send(self) -> None:
         client = connect(self._uri)
         if self._acknowledged is None:
-            # MLflow offers no public way to the steps of a run's latest metrics short of every metric's whole history.
-            latest = client.get_run(self._run_id).data._metric_objs
+            # `Run.data.metrics` has values without steps; as a message, which is what a server sends, it has both.
+            latest = client.get_run(self._run_id).to_proto().data.metrics
             self._acknowledged = {metric.key: metric.step for metric in latest}
         while batch := self._next_batch():
             seen = self._acknowledged

@@ -1,6 +1,7 @@
 """The run of a training: opened or continued by the driver, and ended as what it was."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,19 @@ from mlflow.artifacts import download_artifacts
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
+from pyarrow.fs import FileType
 
 from pipelines.config import Config
+from pipelines.dataset import storage
 from pipelines.dataset.versions import Version
-from pipelines.errors import TrackingError
+from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
 from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
+
+log = logging.getLogger(__name__)
 
 IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
 _DIGEST_LENGTH = 32
@@ -46,7 +51,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
     with reaching(uri):
         correct_dead(client, experiment)
         if earlier := _unfinished(client, experiment, _identity(config, version)):
-            return _continued(client, uri, earlier, tags)
+            return _continued(client, config, earlier, tags)
         return _begun(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
 
 
@@ -56,7 +61,7 @@ def unfinished_folder(config: Config, version: Version) -> str:
     with reaching(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
         run = experiment and _unfinished(client, experiment.experiment_id, _identity(config, version))
-    return run.data.tags.get(FOLDER, "") if run else ""
+    return _folder(config, run.info.run_id, run.data.tags.get(FOLDER)) if run else ""
 
 
 def _identity(config: Config, version: Version) -> str:
@@ -69,7 +74,7 @@ def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entitie
     return found[0] if found and found[0].info.status != "FINISHED" else None
 
 
-def _continued(client: MlflowClient, uri: str, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
+def _continued(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
     run_id = run.info.run_id
     if run.info.status == "RUNNING" and is_alive(run.data.tags):
         raise TrackingError(
@@ -77,9 +82,10 @@ def _continued(client: MlflowClient, uri: str, run: entities.Run, tags: Mapping[
             "wait for it, stop it, or change the config"
         )
     client.update_run(run_id, status="RUNNING")
-    for name, value in {**tags, HEARTBEAT: heartbeat()}.items():
+    folder = _folder(config, run_id, run.data.tags.get(FOLDER))
+    for name, value in {**tags, FOLDER: folder, HEARTBEAT: heartbeat()}.items():
         client.set_tag(run_id, name, value)
-    return TrainingRun(client, uri, run_id, run.data.tags[FOLDER], continued=True)
+    return TrainingRun(client, config.tracking.uri, run_id, folder, continued=True)
 
 
 def _begun(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
@@ -93,7 +99,7 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
         HEARTBEAT: heartbeat(),
     }
     run_id = client.create_run(experiment, tags=described, run_name=config.name).info.run_id
-    folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
+    folder = _folder(config, run_id, None)
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, config)
     client.log_inputs(run_id, [dataset_input(config, version)])
@@ -101,6 +107,23 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
     client.log_dict(run_id, manifest.profile, "profile.json")
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
+
+
+def _folder(config: Config, run_id: str, earlier: str | None) -> str:
+    """Of a run's checkpoints: the earlier one, while it is there; it may have been on another machine, or in another home."""
+    own = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
+    if earlier in (None, own) or _is_there(earlier):
+        return earlier or own
+    log.warning("%s, where run %s was saved, is not there any more: %s is what it goes on from", earlier, run_id, own)
+    return own
+
+
+def _is_there(folder: str) -> bool:
+    try:
+        filesystem, path = storage.locate(folder)
+        return bool(filesystem.get_file_info(path).type == FileType.Directory)
+    except (DatasetError, OSError):
+        return False
 
 
 def tags_of(config: Config, version: Version) -> dict[str, str]:
@@ -143,10 +166,8 @@ def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
 
 
 def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
-    """Which Spark application made the dataset; empty if its run is filed elsewhere."""
+    """Which Spark application made the dataset; empty if this MLflow does not have its run, or does not show it."""
     try:
         return str(client.get_run(etl_run_id).data.tags.get(SPARK_APPLICATION, ""))
-    except MlflowException as error:
-        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise
+    except MlflowException:
         return ""

@@ -8,17 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
+from pipelines.train.own_ray import own_ray, signals_kept
 
 log = logging.getLogger(__name__)
 
-OBJECT_STORE_BYTES = 128 * 2**20
-"""Ray's shared memory is hardly used here."""
-WORKER_NICENESS = 0
-"""Ray's default of 15 lets everything else go before the workers, Ray's own daemons too, and a preempted worker holds up all."""
 WORKERS_ENVIRONMENT = {
     # So long Ray waits for a group's workers to take leave of each other before it starts them anew; 30 s by default, which
     # a worker that hangs takes in full.
@@ -29,9 +25,6 @@ WORKERS_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc takes
 }
-
-_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-"""Metrics and events are for a dashboard, which a Ray of our own has none of; metrics alone took 8 ms of CPU a second."""
 
 
 @contextmanager
@@ -44,46 +37,35 @@ def cluster(settings: Train) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    quiet = ray.LoggingConfig(log_level="ERROR")  # of Ray's own processes; what a task prints is passed on
+    of_both: dict[str, Any] = {
+        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # of Ray's own processes; what a task prints is passed on
+        "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
+    }
     if address := os.environ.get("RAY_ADDRESS"):
+        _join(address, of_both)
         try:
-            ray.init(address, logging_config=quiet, runtime_env={"env_vars": WORKERS_ENVIRONMENT})
-        except RuntimeError as error:
-            if "Version mismatch" not in str(error):
-                raise
-            raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
+            yield
+        finally:
+            ray.shutdown()
     else:
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
-        with _on_loopback():
-            ray.init(
-                "local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                logging_config=quiet,
-                runtime_env={"env_vars": WORKERS_ENVIRONMENT},
-                _system_config={"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED},
-            )
+        with own_ray(cpus, **of_both):
+            yield
+
+
+def _join(address: str, settings: dict[str, Any]) -> None:
     try:
-        yield
-    finally:
-        ray.shutdown()
+        with signals_kept():
+            ray.init(address, **settings)
+    except RuntimeError as error:
+        if "Version mismatch" not in str(error):
+            raise
+        raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
 
 
 def may_grow() -> bool:
     """Whether machines may join the Ray that a training runs on: one that RAY_ADDRESS names. None joins one of our own."""
     return bool(os.environ.get("RAY_ADDRESS"))
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Has Ray listen to this machine alone instead of its whole network: what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does when
-    Ray is imported, which it is already."""
-    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def job_tags() -> dict[str, str]:

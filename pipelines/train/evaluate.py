@@ -4,6 +4,8 @@ Each shard's rows go through the model by themselves and add to metrics of the s
 of shards. So which epoch is the best does not depend on who computed what.
 """
 
+from collections.abc import Callable
+
 import torch.distributed as dist
 from torchmetrics import MetricCollection
 
@@ -34,26 +36,40 @@ class Evaluation:
                 prefetch_bytes=settings.prefetch_bytes,
             )
 
-    def __call__(self, strategy: Strategy) -> dict[str, float]:
-        """Metrics as `<split>/<metric>`, equal for all workers; none for a split without rows. Collective."""
+    def __call__(self, strategy: Strategy, broken_off: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+        """Metrics as `<split>/<metric>`, equal for all workers; none for a split without rows. Collective.
+
+        None if it was `broken_off` on any worker, which is asked before every batch.
+        """
         if self._loader is None:
             return {}
         strategy.settle()
         shards = [self._task.metrics() for _ in self._loader.plays]
+        whole = True
         for batch in self._loader:
+            if broken_off():
+                whole = False
+                break
             for metrics, rows in zip(shards, self._loader.by_shard(batch), strict=True):
                 if len(next(iter(rows.values()))):
                     self._task.update(metrics, strategy.predict(rows), rows)
-        merged = self._merged(shards)
+        every = self._gathered(shards if whole else None)
+        if None in every:
+            return None
+        merged = self._merged([metrics for of_worker in every for metrics in of_worker or []])
         return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
 
-    def _merged(self, own: list[MetricCollection]) -> MetricCollection:
-        """All shards' metrics as one, from every worker's own, on every worker."""
-        every: list[list[MetricCollection]] = [own]
-        if self._place.world_size > 1:
-            every = [own] * self._place.world_size
-            dist.all_gather_object(every, own)
-        merged, *others = [metrics for of_worker in every for metrics in of_worker]
+    def _gathered(self, own: list[MetricCollection] | None) -> list[list[MetricCollection] | None]:
+        """Every worker's own, in the order of workers, on every worker."""
+        if self._place.world_size == 1:
+            return [own]
+        every = [own] * self._place.world_size
+        dist.all_gather_object(every, own)
+        return every
+
+    def _merged(self, shards: list[MetricCollection]) -> MetricCollection:
+        """All shards' metrics as one."""
+        merged, *others = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
             metric.sync_on_compute = False  # every worker has them all
             for other in others:

@@ -36,6 +36,10 @@ INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
 SUM = ".checksum"
 """Behind the name of a file that has its checksum beside it."""
 PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", "reservation"
+ATTEMPT = "attempt"
+"""Names the group of workers that the run's folder belongs to: the one that started last."""
+LOOK_SECONDS = {True: 0.5, False: 5.0}
+"""Between looks at the folder, on a local disk and on a store that is paid by the request."""
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between attempts to write what must be written."""
 

@@ -16,6 +16,10 @@ class Hooks(Protocol):
     def asked_to_stop(self) -> bool:
         """Whether this worker was asked to save and leave. Called before every step; returns at once."""
 
+    def asked_to_break_off(self) -> bool:
+        """Whether an evaluation should be broken off, for the same reason. Each worker asks for itself, before every batch;
+        returns at once."""
+
     def unsent(self) -> list[Any]:
         """Points that nobody has acknowledged yet, as JSON values; a checkpoint keeps them."""
 
@@ -39,6 +43,9 @@ class Silent:
         pass
 
     def asked_to_stop(self) -> bool:
+        return False
+
+    def asked_to_break_off(self) -> bool:
         return False
 
     def unsent(self) -> list[Any]:

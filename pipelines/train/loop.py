@@ -72,7 +72,8 @@ class Loop:
                     raise
                 if self._state.step < self._total:
                     self._loader.read_ahead()
-                self._validate()
+                if not self._validate():
+                    return self._trained(False, self._state.best_metrics)
         return self._test()
 
     def _is_over(self) -> bool:
@@ -129,10 +130,15 @@ class Loop:
             self._clock = time.perf_counter()
         return True
 
-    def _validate(self) -> None:
-        """Evaluate an epoch, and save it if it is the best, or if it is time."""
+    def _validate(self) -> bool:
+        """Evaluate an epoch, and save it if it is the best, or if it is time. False if the run was asked to stop, and has been
+        saved as it was before."""
         state = self._state
-        metrics = self._validation(self._strategy)
+        metrics = self._validation(self._strategy, self._hooks.asked_to_break_off)
+        if metrics is None:
+            self._save(best=False)
+            self._saver.commit()
+            return False
         state.epochs, state.validated = state.epochs + 1, state.step
         name, direction = self._monitor
         value, loss = (metrics.get(f"validation/{metric}") for metric in (name, self._task.minimised))
@@ -146,6 +152,7 @@ class Loop:
             self._hooks.write(state.epochs, text)
         if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
             self._save(is_best)
+        return True
 
     @torch.no_grad()
     def _sample(self) -> str:
@@ -160,7 +167,10 @@ class Loop:
         state = self._strategy.state_dict()
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
-        metrics = Evaluation(self._settings, self._version, "test", self._task, self._place)(self._strategy)
+        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._place)
+        metrics = evaluation(self._strategy, self._hooks.asked_to_break_off)
+        if metrics is None:  # the last epoch is saved
+            return self._trained(False, self._state.best_metrics)
         if self._place.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
         return self._trained(True, {**self._state.best_metrics, **metrics})

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pipelines.errors import TrainingError
 from pipelines.tracking import Sender
-from pipelines.train.folder import PROGRESS, STOP, Folder
+from pipelines.train.folder import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.pulse import Pulse
 
@@ -20,11 +20,7 @@ log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
 """Ray's controller takes a report every two seconds, and who reports more often waits for it."""
-ATTEMPT = "attempt"
-"""Names the group of workers that the run's folder belongs to: the one that started last."""
 REPLACED_EXIT_CODE = 3
-_LOOK_SECONDS = {True: 0.5, False: 5.0}
-"""Between looks at the folder, on a local disk and on a store that is paid by the request."""
 
 
 class Reports(Silent):
@@ -32,11 +28,21 @@ class Reports(Silent):
 
     def __init__(self, folder: Folder, pulse: Pulse) -> None:
         self._folder, self._pulse = folder, pulse
-        self._reported = time.monotonic()
+        self._reported = self._looked = time.monotonic()
+        self._breaks_off = False
 
     def asked_to_stop(self) -> bool:
         self._pulse.step += 1
         return False
+
+    def asked_to_break_off(self) -> bool:
+        if time.monotonic() - self._looked >= LOOK_SECONDS[self._folder.is_local]:
+            self._looked = time.monotonic()
+            try:
+                self._breaks_off = self._folder.has(STOP)
+            except TrainingError as error:  # what must be written is the checkpoints' to say
+                log.warning("%s", error)
+        return self._breaks_off
 
     def saved(self, step: int, path: str) -> None:
         """Report a checkpoint that is where it belongs; rank 0's clock says whether it is time for that again."""
@@ -66,6 +72,8 @@ class FirstReports(Reports):
         self._attempt = uuid4().hex.encode()
         folder.put(ATTEMPT, self._attempt)
         self._stop, self._closed = Event(), Event()
+        if folder.has(STOP):
+            self._stop.set()
         self._thread = Thread(target=self._exchange, name="folder", daemon=True)
         self._thread.start()
 
@@ -97,7 +105,7 @@ class FirstReports(Reports):
 
     def _exchange(self) -> None:
         written: dict[str, Any] = {}
-        while not self._closed.wait(_LOOK_SECONDS[self._folder.is_local]):
+        while not self._closed.wait(LOOK_SECONDS[self._folder.is_local]):
             try:
                 if self._progress is not written:
                     written = self._progress

@@ -11,7 +11,7 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.learning import task_of
 from pipelines.train.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
-from pipelines.train.folder import FAILURE, PROGRESS, STOP, WEIGHTS, Folder
+from pipelines.train.folder import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.train.initial import initial_weights, is_kept, keep_initial
 from pipelines.train.progress import Progress, summary
 from pipelines.train.pulse import PULSES
@@ -57,9 +57,8 @@ def train(config: Config) -> Result:
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
-        run = tracking.open_training(config, version, tags)
-        progress.say(_opening(config, version, run, gpus))
-        with tracking.under_way(run):
+        with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
+            progress.say(_opening(config, version, run, gpus))
             folder = _prepared(initial, run)
             trained = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
             result = _filed(config, version, run, folder, trained)
@@ -107,7 +106,7 @@ def _left_out(config: Config, version: Version) -> int:
 def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> Folder:
     """The run's folder, without what an earlier command said in it, and with the weights to start from."""
     folder = Folder(run.folder)
-    for name in (STOP, FAILURE, PROGRESS, PULSES, _RAY_STATE):
+    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, PULSES, _RAY_STATE):
         folder.remove(name)
     keep_initial(initial, folder)
     return folder

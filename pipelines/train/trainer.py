@@ -7,8 +7,8 @@ from typing import Any
 
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, ScalingPolicy
 
+from pipelines.compat.ray import FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed

@@ -1,10 +1,8 @@
 """Watches the workers from the driver: prints how far they are, passes interrupts on, words their failures."""
 
-import signal
-import time
 from collections.abc import Callable
-from threading import Thread, current_thread, main_thread
-from types import FrameType, TracebackType
+from threading import Thread
+from types import FrameType
 from typing import Any
 
 from ray.train.torch import TorchTrainer
@@ -12,42 +10,20 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from pipelines import errors
 from pipelines.errors import LockstepError, TrainingError
+from pipelines.interrupts import Taken, handled
 from pipelines.train.cluster import Machines, release
-from pipelines.train.folder import PROGRESS, RESERVATION, STOP, Folder
+from pipelines.train.folder import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, Folder
 from pipelines.train.progress import Progress
 
 LEAVE_SECONDS = 120.0
 """For the workers to save and leave once they were asked to."""
-_LOOK_SECONDS = {True: 0.5, False: 5.0}
-
-
-class Interrupts:
-    """SIGINT and SIGTERM, meanwhile: the first is remembered, for the workers to save and leave; the second does not wait."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Interrupts":
-        if current_thread() is main_thread():
-            self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
-            raise SystemExit(128 + number)
-        self.signal = number
 
 
 def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted: Callable[[], None]) -> dict[str, Any]:
     """Run the trainer and return what rank 0 returned.
 
-    On a signal the workers save and leave; `interrupted` is called at once, since whoever sent SIGTERM may not wait for
-    them. Raises SystemExit with 128 + its number then, else the LockstepError that ended the training, or Ray's own.
+    On a signal the workers save and leave, if they have begun; `interrupted` is called at once, since whoever sent SIGTERM may
+    not wait for them. Raises SystemExit with 128 + its number then, else the LockstepError that ended the training, or Ray's own.
     """
     answer: dict[str, Any] = {}
 
@@ -57,27 +33,39 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
         except TrainingFailedError as error:
             answer["error"] = error
 
+    taken = Taken()
+
+    def take(number: int, frame: FrameType | None) -> None:
+        is_second = taken.number is not None
+        if taken.take(number) and is_second:
+            raise SystemExit(128 + number)
+
     machines = _machines(trainer, folder) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
-    with Interrupts() as interrupts:
+    with handled(take):
         thread.start()
-        leave_by: float | None = None
-        while thread.is_alive() and (leave_by is None or time.monotonic() < leave_by):
-            thread.join(_LOOK_SECONDS[folder.is_local])
+        while thread.is_alive() and taken.number is None:
+            thread.join(LOOK_SECONDS[folder.is_local])
             if machines:
                 machines.look()
             progress.show(folder.glance(PROGRESS))
-            if interrupts.signal is not None and leave_by is None:
-                leave_by = time.monotonic() + LEAVE_SECONDS
-                progress.say("stopping: the workers save and leave; once more to stop at once")
-                folder.put(STOP, b"")
-                interrupted()
-    value = _answered(answer)
-    if not value.get("finished") and interrupts.signal is not None:
-        if value:
-            progress.say(f"stopped after step {value['steps']:,}, which is saved: the same command goes on from there")
-        raise SystemExit(128 + interrupts.signal)
-    return value
+        if taken.number is not None:
+            _leave(thread, folder, progress, interrupted, answer)
+            raise SystemExit(128 + taken.number)
+    return _answered(answer)
+
+
+def _leave(thread: Thread, folder: Folder, progress: Progress, interrupted: Callable[[], None], answer: dict[str, Any]) -> None:
+    """Have the workers save, and wait until they have: not if no worker has begun to train, who has nothing to save."""
+    folder.put(STOP, b"")  # who begins from now on sees it
+    if thread.is_alive() and not folder.has(ATTEMPT):
+        progress.say("stopping: there is nothing to save yet")
+        return
+    progress.say("stopping: the workers save and leave; once more to stop at once")
+    interrupted()
+    thread.join(LEAVE_SECONDS)
+    if steps := answer.get("value", {}).get("steps"):
+        progress.say(f"stopped after step {steps:,}, which is saved: the same command goes on from there")
 
 
 def _machines(trainer: TorchTrainer, folder: Folder) -> Machines:

@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 # Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
 LAYERS = (
+    ("interrupts",),
     ("errors", "installed"),
-    ("config",),
+    ("compat", "config"),
     ("dataset",),
     ("features", "loader", "tasks", "tracking"),
     ("learning",),
@@ -24,18 +25,20 @@ LAYERS = (
 )
 STRANGERS = {("etl", "loader"), ("train", "etl")}
 THIRD_PARTIES = {
+    "interrupts": set(),
     "errors": set(),
+    "compat": {"ray"},
     "installed": set(),
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic", "xxhash"},
     "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
-    "tracking": {"mlflow", "numpy", "pandas"},
+    "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "learning": set(),
-    "etl": {"bracex", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "wcmatch"},
+    "etl": {"bracex", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
-    "train": {"numpy", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
+    "train": {"numpy", "psutil", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "jobs": set(),
 }

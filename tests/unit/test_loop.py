@@ -32,10 +32,11 @@ UNTIMED = ("train/loss", "train/grad_norm", "train/learning_rate", "validation/a
 
 
 class Recorder(Silent):
-    """Keeps the curves, and asks to stop before the step after `stop_after`."""
+    """Keeps the curves, and asks to stop before the step after `stop_after`, or to break off an evaluation, counted from 1."""
 
-    def __init__(self, stop_after: int | None = None) -> None:
+    def __init__(self, stop_after: int | None = None, break_off: int | None = None) -> None:
         self.curve: Curve = {}
+        self._evaluations_left = break_off
         self.saves: list[int] = []
         self._left = stop_after
 
@@ -46,6 +47,12 @@ class Recorder(Silent):
         if self._left is not None:
             self._left -= 1
         return self._left is not None and self._left < 0
+
+    def asked_to_break_off(self) -> bool:
+        """The evaluations of `home` are of one batch each."""
+        if self._evaluations_left is not None:
+            self._evaluations_left -= 1
+        return self._evaluations_left == 0
 
     def saved(self, step: int, path: str) -> None:
         self.saves.append(step)
@@ -59,8 +66,10 @@ def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Tra
     return Loop(config, version, task, strategy, place, checkpoints, hooks).run(), strategy
 
 
-def fit_alone(config: Config, folder: Path, stop_after: int | None = None) -> tuple[Trained, dict[str, Tensor], Recorder]:
-    hooks = Recorder(stop_after)
+def fit_alone(
+    config: Config, folder: Path, stop_after: int | None = None, break_off: int | None = None
+) -> tuple[Trained, dict[str, Tensor], Recorder]:
+    hooks = Recorder(stop_after, break_off)
     fitted, strategy = fit(Place(), config, str(folder), hooks)
     return fitted, dict(strategy.model.state_dict()), hooks
 
@@ -97,6 +106,33 @@ def test_p4_a_resumed_run_is_the_uninterrupted_one(
     assert weights.keys() == wanted_weights.keys()
     for name, values in weights.items():
         assert torch.equal(values, wanted_weights[name]), name
+
+
+@pytest.mark.parametrize("evaluation", [1, 2, 3, 4])  # the last is the test
+def test_p4_a_run_that_leaves_amid_an_evaluation_is_saved_and_goes_on(
+    home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], evaluation: int
+) -> None:
+    config = training(home, {"dropout": 0.2}, **SETTINGS)
+    stopped, _, before = fit_alone(config, tmp_path, break_off=evaluation)
+    assert (stopped.finished, stopped.steps) == (False, min(evaluation, 3) * EPOCH)
+    assert before.saves[-1] == stopped.steps
+    fitted, weights, after = fit_alone(config, tmp_path)
+    wanted, wanted_weights, wanted_curve = undisturbed
+    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in wanted_curve.curve} == wanted_curve.curve
+    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (wanted.rows, wanted.steps, wanted.best_epoch, wanted.metrics)
+    assert all(torch.equal(values, wanted_weights[name]) for name, values in weights.items())
+
+
+def breaking_off(place: Place, home: Path, folder: Path) -> Trained:
+    """Only the last worker was asked."""
+    fitted, _ = fit(place, training(home), str(folder), Recorder(None, 2 if place.rank else None))
+    return fitted
+
+
+def test_workers_break_off_an_evaluation_together(home: Path, tmp_path: Path) -> None:
+    assert [(fitted.finished, fitted.steps) for fitted in in_group(2, tmp_path / "group", breaking_off, home, tmp_path / "run")] == [
+        (False, 2 * EPOCH)
+    ] * 2
 
 
 def test_points_fall_on_the_same_steps(undisturbed: tuple[Trained, dict[str, Tensor], Recorder]) -> None:

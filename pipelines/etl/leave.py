@@ -1,0 +1,76 @@
+"""How a Spark job leaves on SIGINT and SIGTERM: its tasks are cancelled, and it goes as an exception does, undoing its files.
+
+A call to Spark must be heard to its end, or the next answer is taken for this one's. So amid one, the signal comes again,
+from a thread that cancels what Spark does meanwhile.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from threading import Event, Thread, current_thread, main_thread
+from types import FrameType
+
+import psutil
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipelines.interrupts import NUMBERS, note, received
+
+_AGAIN_SECONDS = 0.3
+
+
+class Leaving:
+    """The handler of both signals, once it is installed."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        """Whose tasks are cancelled."""
+        self._sent_by_thread, self._left = Event(), Event()
+
+    def install(self) -> None:
+        if current_thread() is main_thread():
+            for number in NUMBERS:
+                signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        """Raises SystemExit, now or as soon as Spark has answered; the second signal does not wait for that."""
+        by_thread = self._sent_by_thread.is_set()
+        self._sent_by_thread.clear()
+        is_first = received() is None
+        is_meant = not by_thread and note(number)
+        if is_first and is_meant:
+            Thread(target=self._cancel, args=(number,), name="leave", daemon=True).start()
+        waits = _amid_call(frame) or self._left.is_set()
+        if not waits if is_first or by_thread else is_meant:
+            self._left.set()
+            raise SystemExit(128 + number)
+
+    def _cancel(self, number: int) -> None:
+        main = main_thread().ident
+        assert main is not None
+        while not self._left.wait(_AGAIN_SECONDS):
+            _kill_workers()
+            with suppress(Py4JError, OSError):
+                if self.spark is not None:
+                    self.spark.sparkContext.cancelAllJobs()
+            self._sent_by_thread.set()
+            signal.pthread_kill(main, number)
+
+
+def _kill_workers() -> None:
+    """Spark's Python processes of this machine, which would each print a traceback when their task is cancelled."""
+    job = psutil.Process()
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    with suppress(psutil.Error):
+        for process in ((under_submit and job.parent()) or job).children(recursive=True):
+            with suppress(psutil.Error):
+                if "pyspark.daemon" in process.cmdline():
+                    process.kill()
+
+
+def _amid_call(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if "py4j" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
