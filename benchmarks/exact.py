@@ -35,7 +35,7 @@ from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
 from pipelines.train.place import Place
 from pipelines.train.strategy import STRATEGIES
-from pipelines.train.weights import from_bytes
+from pipelines.weights import from_bytes
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 VOTES = (0.0, 0.0, 0.0)

@@ -31,7 +31,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.place import Place
 from pipelines.train.strategy import strategy_of
-from pipelines.train.weights import model_digest, to_bytes, weights_of
+from pipelines.weights import model_digest, to_bytes, weights_of
 
 ROOT = Path(__file__).parents[1]
 WORKERS = (1, 2, 3, 4, 5, 8)

@@ -10,7 +10,7 @@
     ├── TrainingError        training cannot start or go on                       exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
     ├── TrackingError        MLflow is away, lacks the run, or has it at work     exit code 6
-    └── MismatchError        machines of a cluster have different versions        exit code 7
+    └── MismatchError        machines or processes have different versions        exit code 7
 
 A message states the value, the rule and the remedy. Anything else that is raised is a defect or belongs to a library,
 and passes through with its traceback.

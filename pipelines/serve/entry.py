@@ -1,7 +1,76 @@
-"""MLflow copies this file beside the weights and runs it to load the model. Nothing imports it."""
+"""MLflow copies this file into a model's folder, and runs it to load the model. Nothing imports it.
 
+Of the folder's code only this file and `pipelines.errors` run before all of its files were compared with their digests.
+"""
+
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
 from mlflow.models import set_model
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-from pipelines.serve import RawRows
+from pipelines.errors import CorruptError, MismatchError
+
+_REMEDY = "the model is not what was filed: download it again, or file it anew with jobs/train.py"
+
+
+class RawRows(PythonModel):
+    """What `mlflow.pyfunc.load_model` and `mlflow models serve` run."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        digest = checked(Path(__file__).parent)
+        from pipelines.serve import load_predictor  # noqa: PLC0415, for it is checked by now
+
+        self._predictor = load_predictor(context.artifacts, digest)
+
+    def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """The signature's inputs to its outputs, with the same index."""
+        return self._predictor.predict_frame(model_input)
+
+
+def checked(folder: Path) -> str:
+    """The digest of the model that was filed in this folder.
+
+    Raises CorruptError if a file was altered or is gone, or if there is code that was not filed; MismatchError if this process
+    has other code of the same name at work.
+    """
+    listed = folder / "digests.json"
+    try:
+        digests = json.loads(listed.read_bytes())
+        filed, model = dict(digests["files"]), str(digests["model"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"{listed} cannot be read: {error!r}; {_REMEDY}") from error
+    for name, digest in filed.items():
+        if (found := digest_of(folder / name)) != digest:
+            raise CorruptError(f"{folder / name} {_differs(found, digest)}; {_REMEDY}")
+    code = {file.relative_to(folder).as_posix() for file in (folder / "code").rglob("*") if file.is_file()}
+    if extra := [name for name in sorted(code - filed.keys()) if "__pycache__" not in name]:
+        raise CorruptError(f"{folder / extra[0]} was not filed with the model; {_REMEDY}")
+    for name in filed.keys() & code:
+        _check_at_work(folder, name.removeprefix("code/"), filed[name])
+    return model
+
+
+def _check_at_work(folder: Path, name: str, digest: str) -> None:
+    """A module that was imported before is not imported again: it has to be the same one."""
+    module = sys.modules.get(name.partition("/")[0].removesuffix(".py"))
+    file = getattr(module, "__file__", None)
+    root = Path(file).parents["/" in name] if file else folder / "code"
+    if root != folder / "code" and (found := digest_of(root / name)) != digest:
+        raise MismatchError(f"{root / name}, at work in this process, {_differs(found, digest)}; load the model in a process of its own")
+
+
+def digest_of(file: Path) -> str:
+    """Hex SHA-256; empty if there is no such file."""
+    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def _differs(found: str, digest: str) -> str:
+    return f"has SHA-256 {found[:12]}…, filed was {digest[:12]}…" if found else "is gone"
+
 
 set_model(RawRows())

@@ -1,7 +1,8 @@
-"""A run's model in MLflow: what is filed, and what runs when it is loaded."""
+"""A run's model in MLflow: what is filed, and how it is read again."""
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,37 +10,34 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
-import pandas as pd
 from mlflow.models import Model
-from mlflow.pyfunc.model import PythonModel, PythonModelContext
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.config import Config, TaskSettings
 from pipelines.config.task import settings_class
 from pipelines.dataset.manifest import Manifest, parse_manifest
-from pipelines.serve.predictor import Predictor, to_arrow
+from pipelines.errors import CorruptError
+from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
+from pipelines.weights import from_bytes, model_digest, to_bytes
 
 FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weights.safetensors"}
 # What this package imports to predict, by the names of their distributions.
 DISTRIBUTIONS = (
     "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
+    "xxhash",
 )  # fmt: skip
 
 
-class RawRows(PythonModel):
-    """What `mlflow.pyfunc.load_model` and `mlflow models serve` run."""
-
-    def load_context(self, context: PythonModelContext) -> None:
-        config, manifest, weights = (Path(context.artifacts[name]) for name in FILES)
-        task = json.loads(config.read_bytes())["task"]
-        settings = settings_class(task["kind"]).model_validate(task)
-        self._predictor = Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), load_file(weights))
-
-    def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """The signature's inputs to its outputs, with the same index."""
-        return self._predictor.predict(to_arrow(model_input, self._predictor.inputs)).set_axis(model_input.index)
+def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
+    """The predictor of a filed model; `artifacts` are the paths of FILES. Raises CorruptError if its weights have another digest."""
+    config, manifest, weights = (Path(artifacts[name]) for name in FILES)
+    task = json.loads(config.read_bytes())["task"]
+    settings = settings_class(task["kind"]).model_validate(task)
+    served = from_bytes(weights.read_bytes())
+    if (found := model_digest(served)) != digest:
+        raise CorruptError(f"{weights} holds model {found[:12]}…, filed was {digest[:12]}…; file it anew with jobs/train.py")
+    return Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served)
 
 
 def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:
@@ -51,26 +49,50 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     client = mlflow.MlflowClient()
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
     code, requirements = software_of(config.task)
+    digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}
         files["config"].write_text(config.model_dump_json(indent=1))
         files["manifest"].write_bytes(manifest.to_json())
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}, files["weights"])
+        files["weights"].write_bytes(to_bytes({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}))
         logged = Model.log(
             None,
-            mlflow.pyfunc,
+            Filing(digest),
             name="model",
             run_id=run_id,
             model_id=model.model_id,  # else MLflow files the model in whichever experiment is the current one
             step=step,
+            metadata=described(predictor, manifest, digest),
+            validate_serving_input=False,  # `Filing` does, and MLflow would write MLmodel once more
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
             code_paths=code,
             pip_requirements=requirements,
-            signature=signature_of(Predictor(config.task, manifest, weights), manifest),
+            signature=signature_of(predictor),
             input_example=example_of(manifest),
         )
     return logged.model_uri
+
+
+def described(predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
+    """What MLflow shows of a model beside its signature, which knows too few types."""
+    inputs = {field.name: str(field.type) for field in predictor.inputs}
+    return {"model.digest": digest, "dataset.digest": manifest.digest, "inputs": inputs}
+
+
+class Filing:
+    """Writes a model's folder, as MLflow asks of its flavors: the digests of its files last, which `entry` compares."""
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+
+    def save_model(self, path: str, validate_serving_input: bool, **model: Any) -> None:
+        mlflow.pyfunc.save_model(path, **model)
+        files = [file for file in sorted(Path(path).rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+        digests = {file.relative_to(path).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
+        Path(path, "digests.json").write_text(json.dumps({"model": self._digest, "files": digests}, indent=1))
+        loaded = mlflow.pyfunc.load_model(path)
+        loaded.predict(loaded.input_example)
 
 
 def software_of(settings: TaskSettings) -> tuple[list[str], list[str]]:

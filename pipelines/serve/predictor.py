@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.types as types
 import torch
 
 from pipelines.config import TaskSettings
@@ -13,7 +14,7 @@ from pipelines.dataset.schema import schema_from_text, to_numpy
 from pipelines.errors import SourceError
 from pipelines.features import Encoders
 from pipelines.features.base import Packer
-from pipelines.features.raw import is_list
+from pipelines.features.raw import is_list, is_number
 from pipelines.learning import task_of
 
 REFUSED = "refused"
@@ -46,6 +47,10 @@ class Predictor:
         """
         starts = range(0, max(len(raw), 1), _ROWS_AT_ONCE)
         return pd.concat([self._at_once(raw.slice(start, _ROWS_AT_ONCE)) for start in starts], ignore_index=True)
+
+    def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """`predict` of a data frame's rows, with the same index."""
+        return self.predict(to_arrow(rows, self.inputs)).set_axis(rows.index)
 
     def _at_once(self, raw: pa.Table) -> pd.DataFrame:
         encoded, reasons = self._encoders.encode(raw)
@@ -99,14 +104,35 @@ def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     for field in schema:
         if field.name not in rows:
             raise SourceError(f"the rows have no column {field.name}; the model takes {', '.join(schema.names)}")
-        values = rows[field.name]
-        if is_list(field.type):  # Arrow takes arrays of one dimension, or lists of lists
-            values = values.map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
         try:
-            found = pa.array(values, from_pandas=True)
-            # Times come in nanoseconds and decimals as float64; anything else must fit as it is.
-            rounds = pa.types.is_temporal(field.type) or pa.types.is_decimal(field.type)
-            columns.append(found.cast(field.type, safe=not rounds))
+            columns.append(_column(rows[field.name], field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise SourceError(f"column {field.name} is {field.type}, to which its values cannot be cast: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(values: pd.Series, kind: pa.DataType) -> pa.Array:
+    """Values as that type, if they are of its sort: whole numbers may stand for others, but text and true never for a number."""
+    if is_list(kind):  # Arrow takes arrays of one dimension, or lists of lists
+        values = values.map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
+    found = pa.array(values, from_pandas=True)
+    found = found.dictionary_decode() if types.is_dictionary(found.type) else found
+    if _sort(found.type) not in (_sort(kind), "null"):
+        raise pa.ArrowTypeError(f"they are {found.type}")
+    if types.is_integer(found.type) and types.is_decimal(kind):
+        found = found.cast(pa.decimal128(38, kind.scale))  # Arrow wants room for any number of that type
+    # Times come in nanoseconds and decimals as float64, and a number is the nearest float; anything else must fit as it is.
+    rounds = _sort(kind) == "times" or types.is_decimal(_element(kind)) or types.is_floating(_element(kind))
+    return found.cast(kind, safe=not rounds)
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    return _element(kind.value_type) if is_list(kind) else kind
+
+
+def _sort(kind: pa.DataType) -> str:
+    if is_list(kind):
+        return _sort(kind.value_type)
+    if types.is_boolean(kind):
+        return "booleans"
+    return "numbers" if is_number(kind) else "times" if types.is_temporal(kind) else "null" if types.is_null(kind) else "text or bytes"

@@ -13,13 +13,13 @@ from mlflow.types.schema import AnyType, Array
 from pipelines.dataset.manifest import Manifest
 from pipelines.features import restored
 from pipelines.features.arrays import is_bytes
-from pipelines.features.raw import is_list
+from pipelines.features.raw import is_list, is_number
 from pipelines.serve.predictor import REFUSED, Predictor, features_of, inputs_of
 
 
-def signature_of(predictor: Predictor, manifest: Manifest) -> ModelSignature:
+def signature_of(predictor: Predictor) -> ModelSignature:
     """Names and types of the raw columns, those that the query derived among them, and of the predictions."""
-    inputs: list[Any] = [ColSpec(_mlflow_type(field.type, _takes_null(manifest, field)), field.name) for field in predictor.inputs]
+    inputs: list[Any] = [ColSpec(_mlflow_type(field.type), field.name) for field in predictor.inputs]
     outputs = infer_signature(predictor.outputs).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
 
@@ -41,23 +41,16 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _takes_null(manifest: Manifest, field: pa.Field) -> bool:
-    """Whether a row with NULL in this column has a prediction."""
-    readers = [fitted for fitted in features_of(manifest).values() if field.name in fitted.inputs]
-    return not any(restored(fitted).encode(*[pa.nulls(1, field.type)] * len(fitted.inputs)).null_count for fitted in readers)
-
-
-def _mlflow_type(kind: pa.DataType, takes_null: bool) -> Any:
-    """The widest of MLflow's types, since it refuses int64 for int32. pandas has whole numbers with a NULL among them as
-    floats, which MLflow refuses for whole numbers: a column that may have NULLs is declared as of any type."""
+def _mlflow_type(kind: pa.DataType) -> Any:
+    """A number is declared as of any type: MLflow refuses whole numbers for double, and the floats that pandas makes of whole
+    numbers with a NULL among them for long. `to_arrow` says what is no number. An array's elements likewise, and only then an
+    array may be NULL."""
     if is_list(kind):
-        return Array(_mlflow_type(kind.value_type, False))
-    if types.is_integer(kind):
-        return AnyType() if takes_null else DataType.long
+        return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
     if types.is_boolean(kind):
         return DataType.boolean
-    if types.is_floating(kind) or types.is_decimal(kind):
-        return DataType.double
+    if is_number(kind):
+        return AnyType()
     if types.is_date(kind) or types.is_timestamp(kind):
         return DataType.datetime
     return DataType.binary if is_bytes(kind) else DataType.string

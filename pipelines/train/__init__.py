@@ -15,6 +15,6 @@
    `meeting`     sums over the workers, by an `exchange` that is sent, or in memory that one machine's workers share.
    `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
 5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.
-   `record`      is what a checkpoint holds beside tensors; `weights` are a model's, as safetensors, and their digests.
+   `record`      is what a checkpoint holds beside tensors.
 6. `verify`      the driver that has a run trained again, whose `witness` compares it with the `trail` that the run left.
 """

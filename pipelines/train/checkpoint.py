@@ -28,7 +28,7 @@ from pipelines.train.place import Place
 from pipelines.train.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.train.store import reader, writer
 from pipelines.train.trail import forget, leave, machine_of
-from pipelines.train.weights import digests
+from pipelines.weights import digests
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pipelines.errors import TrainingError
 from pipelines.learning import task_of
 from pipelines.train.folder import INITIAL, Folder
 from pipelines.train.strategy import take_weights
-from pipelines.train.weights import from_bytes, model_digest
+from pipelines.weights import from_bytes, model_digest
 
 
 def initial_weights(config: Config, version: Version) -> bytes | None:

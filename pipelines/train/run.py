@@ -18,8 +18,8 @@ from pipelines.train.pulse import PULSES
 from pipelines.train.state import order_of, total_steps
 from pipelines.train.trainer import trainer_of
 from pipelines.train.watch import watch
-from pipelines.train.weights import from_bytes, model_digest
 from pipelines.train.worker import work
+from pipelines.weights import from_bytes, model_digest
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pipelines.train.reports import Reports
 from pipelines.train.state import total_steps
 from pipelines.train.strategy import Strategy
 from pipelines.train.trail import Trail, machine_of
-from pipelines.train.weights import digests, model_digest, weights_of
 from pipelines.train.worker import Assignment, attempted, placed, prepared
+from pipelines.weights import digests, model_digest, weights_of
 
 _LOOK_SECONDS = 2.0
 

@@ -27,7 +27,7 @@ from pipelines.train.pulse import COLLECTIVE_SHARE, Pulse
 from pipelines.train.reports import FirstReports, Reports
 from pipelines.train.state import total_steps
 from pipelines.train.strategy import Strategy, strategy_of
-from pipelines.train.weights import from_bytes, to_bytes, weights_of
+from pipelines.weights import from_bytes, to_bytes, weights_of
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
 """What decides a model, or is spoken between machines."""

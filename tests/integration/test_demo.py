@@ -1,6 +1,7 @@
 """`make demo` as a user meets it: two real commands, a Ray, and what is left of them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,9 @@ def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(running_ra
     assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
     models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
     assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)
+    (lines,) = re.findall(r"^```python\n(import mlflow\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    told = subprocess.run([sys.executable, "-c", lines], cwd=home, env=running_ray, capture_output=True, text=True, check=True).stdout
+    assert "prediction" in told and "refused" in told
 
 
 @pytest.mark.timeout(600)

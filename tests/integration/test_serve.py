@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,121 +12,25 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from fitting import gathered
+from filed import ROWS, Served, filed
+from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from serving import model_server
 
 import pipelines
-from pipelines.config import Config, parse
-from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.schema import schema_to_text, to_numpy
+from pipelines.dataset.schema import to_numpy
 from pipelines.errors import SourceError
-from pipelines.features import Encoders, fit_encoders
+from pipelines.features import Encoders
 from pipelines.learning import task_of
-from pipelines.serve import Predictor, log_model
+from pipelines.serve import Predictor
 from pipelines.serve.model import software_of
 from pipelines.serve.predictor import to_arrow
-
-ROWS = 500
-CONFIG: dict[str, Any] = {
-    "name": "served",
-    "source": {"tables": {"t": {"format": "parquet", "path": "t"}}},
-    "dataset": {
-        "path": "data",
-        "features": {
-            "age": {"encoder": "standardize", "impute": "median"},
-            "age bin": {"encoder": "quantile", "column": "age", "bins": 8},
-            "children": "minmax",
-            "rooms": {"encoder": "log1p", "impute": 0},
-            "place": {"encoder": "fourier", "columns": ["x", "y"], "frequencies": 4},
-            "word": {"encoder": "vocabulary", "min_count": 2},
-            "code": {"encoder": "hash", "buckets": 16},
-            "member": {"encoder": "vocabulary"},
-            "born": "vocabulary",
-            "price": "normal_quantile",
-            "pair": {"encoder": "identity", "shape": [2]},
-            "pixels": {"encoder": "image", "shape": [1, 2, 2]},
-        },
-        "target": {"rich": "binary"},
-    },
-    "task": {"kind": "tabular", "hidden": [16]},
-}
-
-
-@dataclass(frozen=True)
-class Served:
-    config: Config
-    manifest: Manifest
-    raw: pa.Table
-    weights: dict[str, torch.Tensor]
-    uri: str
-    run_id: str
-
-
-def raw_rows() -> pa.Table:
-    random = np.random.default_rng(0)
-    words = np.array(["ant", "bee", "cat", "dög", "once"])[random.integers(0, 4, ROWS)]
-    words[7] = "once"
-
-    def some(values: np.ndarray) -> np.ndarray:
-        return random.random(len(values)) < 0.1
-
-    ages, rooms = random.integers(0, 99, ROWS), random.integers(0, 9, ROWS)
-    return pa.table(
-        {
-            "age": pa.array(ages.astype(float), mask=some(ages)),
-            "children": pa.array(random.integers(0, 5, ROWS), pa.int32()),
-            "rooms": pa.array(rooms, pa.int64(), mask=some(rooms)),
-            "x": pa.array(random.normal(size=ROWS), pa.float32()),
-            "y": pa.array(random.normal(size=ROWS)),
-            "word": pa.array(words, mask=some(words)),
-            "code": pa.array(random.integers(0, 2**40, ROWS)),
-            "member": pa.array(ages > 50, mask=some(ages)),
-            "born": pa.array(20_000 - ages // 10, pa.int32()).cast(pa.date32()),
-            "price": pa.array(np.round(random.lognormal(size=ROWS), 2)).cast(pa.decimal128(10, 2)),
-            "pair": pa.array(random.normal(size=(ROWS, 2)).tolist()),
-            "pixels": pa.array([bytes(row) for row in random.integers(0, 256, (ROWS, 4), np.uint8)]),
-            "unused": pa.array(["left out"] * ROWS),
-            "rich": pa.array(ages + random.normal(size=ROWS) > 50),
-        }
-    )
-
-
-def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
-    """The manifest of a version without parts, fitted to all rows."""
-    statistics, profile = gathered(dataset, raw), {}
-    for column, found in statistics.items():
-        profile[column] = {} if found.mean is None else {"mean": found.mean}
-        if found.counts is not None:
-            profile[column] = {"most_frequent": dict(zip(*found.counts.slice(0, 3).to_pydict().values(), strict=True))}
-    return Manifest(
-        name="served",
-        version="000000000000",
-        digest="0" * 64,
-        attempt="a",
-        raw_schema=schema_to_text(raw.schema),
-        encoders=fit_encoders(dataset, statistics, raw.schema),
-        splits={},
-        rows_parsed=len(raw),
-        profile=profile,
-    )
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("served")
-    config = parse({**CONFIG, "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"}}, "test")
-    raw = raw_rows()
-    manifest = manifest_of(config.dataset, raw)
-    torch.manual_seed(0)
-    weights = task_of(config.task, manifest).model().state_dict()
-    client = mlflow.MlflowClient(config.tracking.uri)
-    experiment = client.create_experiment("served", artifact_location=f"{folder}/artifacts")
-    run_id = client.create_run(experiment).info.run_id
-    client.log_metric(run_id, "test/auc", 0.5, step=3)
     before = mlflow.get_tracking_uri()
-    yield Served(config, manifest, raw, weights, log_model(config, manifest, weights, run_id, step=3), run_id)
+    yield filed(tmp_path_factory.mktemp("served"))
     mlflow.set_tracking_uri(before)
 
 
@@ -173,17 +76,17 @@ def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFunc
     signature = model.metadata.signature
     inputs = {column.name: str(column.type) for column in signature.inputs.inputs}
     assert inputs == {
-        "age": "DataType.double",
-        "children": "DataType.long",
+        "age": "Any",
+        "children": "Any",
         "rooms": "Any",
-        "x": "DataType.double",
-        "y": "DataType.double",
+        "x": "Any",
+        "y": "Any",
         "word": "DataType.string",
         "code": "Any",
         "member": "DataType.boolean",
         "born": "DataType.datetime",
-        "price": "DataType.double",
-        "pair": "Array(double)",
+        "price": "Any",
+        "pair": "Array(Any)",
         "pixels": "DataType.binary",
     }
     assert signature.outputs.input_names() == ["prediction", "probability_false", "probability_true", "refused"]
@@ -209,6 +112,25 @@ def test_missing_values_arrive_as_null(served: Served, model: PyFuncModel) -> No
     rows["word"] = [None, "never seen"]
     rows["member"] = pd.Series([None, True], dtype=object)
     assert model.predict(rows)["refused"].isna().all()
+
+
+def test_whole_numbers_stand_for_others(served: Served, model: PyFuncModel) -> None:
+    rows = served.raw.slice(0, 2).to_pandas()
+    rows["x"], rows["y"], rows["price"] = [1, 2], [3, 2**60], [10, 20]
+    rows["pair"] = [[1, 2], None]
+    found = model.predict(rows)
+    assert found["refused"].isna().tolist() == [True, False]
+    floats = rows.assign(x=rows["x"].astype(float), y=rows["y"].astype(float), price=rows["price"].astype(float), pair=[[1.0, 2.0], None])
+    pd.testing.assert_frame_equal(model.predict(floats), found)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("x", ["1", "2"]), ("x", [True, False]), ("children", [1.5, 2.0]), ("word", [1, 2]), ("pair", [["1", "2"]] * 2)]
+)
+def test_other_sorts_of_values_do_not(served: Served, model: PyFuncModel, column: str, values: list[Any]) -> None:
+    rows = served.raw.slice(0, 2).to_pandas().assign(**{column: values})
+    with pytest.raises((SourceError, MlflowException), match=rf"column {column}"):
+        model.predict(rows)
 
 
 def test_columns_that_cannot_be_cast_are_named() -> None:
@@ -254,6 +176,11 @@ def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_pa
     example = json.loads(Path(mlflow.artifacts.download_artifacts(served.uri), "serving_input_example.json").read_text())
     with model_server(served.uri, tmp_path, {"MLFLOW_TRACKING_URI": served.config.tracking.uri}) as ask:
         answer = ask(example)
+        frame = json.loads(json.dumps(example))["dataframe_split"]
+        place = frame["columns"].index("x")
+        frame["data"][0][place] = 1
+        whole = ask({"dataframe_split": frame})
+    assert whole["predictions"][0]["refused"] is None
     (row,) = answer["predictions"]
     expected = model.predict(model.input_example).iloc[0]
     assert row["refused"] is None

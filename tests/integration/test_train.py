@@ -21,7 +21,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.errors import CorruptError, NonFiniteError, TrainingError
 from pipelines.train.run import Result, train
-from pipelines.train.weights import from_bytes, model_digest
+from pipelines.weights import from_bytes, model_digest
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -13,7 +13,7 @@ from pipelines.tasks.base import Batch
 from pipelines.train.buffers import Buffers
 from pipelines.train.exact import Exact
 from pipelines.train.place import Place
-from pipelines.train.weights import model_digest
+from pipelines.weights import model_digest
 
 CONSTANTS = {
     "mask": torch.full((3, 3), -torch.inf).triu(1),

@@ -23,7 +23,7 @@ from pipelines.train.buckets import Gradients
 from pipelines.train.exact import Exact
 from pipelines.train.place import Place
 from pipelines.train.tree import additions, halves, largest_nodes, tree_sum
-from pipelines.train.weights import model_digest
+from pipelines.weights import model_digest
 
 pytestmark = pytest.mark.slow
 

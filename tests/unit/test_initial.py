@@ -19,7 +19,7 @@ from pipelines.learning import task_of
 from pipelines.train.folder import INITIAL, Folder
 from pipelines.train.initial import initial_weights, is_kept
 from pipelines.train.run import train
-from pipelines.train.weights import from_bytes, model_digest, to_bytes
+from pipelines.weights import from_bytes, model_digest, to_bytes
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 # Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
 LAYERS = (
     ("interrupts",),
-    ("errors", "installed"),
+    ("errors", "installed", "weights"),
     ("compat", "config"),
     ("dataset",),
     ("features", "loader", "tasks", "tracking"),
@@ -29,6 +29,7 @@ THIRD_PARTIES = {
     "errors": set(),
     "compat": {"ray"},
     "installed": set(),
+    "weights": {"safetensors", "torch"},
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic", "xxhash"},
     "features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
@@ -37,7 +38,7 @@ THIRD_PARTIES = {
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "learning": set(),
     "etl": {"bracex", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
-    "serve": {"mlflow", "numpy", "pandas", "pyarrow", "safetensors", "torch"},
+    "serve": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "train": {"numpy", "psutil", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "jobs": set(),
@@ -123,6 +124,17 @@ def test_a_packed_environment_has_what_executors_import() -> None:
     modules = set().union(*(THIRD_PARTIES[room] for room in ("config", "dataset", "etl", "features"))) - {"pyspark", "py4j"}
     distributions = packages_distributions()
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in packed.split()}
+
+
+def test_a_model_asks_for_what_its_code_imports() -> None:
+    from pipelines.serve.model import DISTRIBUTIONS
+
+    code = "import sys, pipelines.serve; print(*[module.__file__ for name, module in sys.modules.items() if name.startswith('pipelines.')])"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py")}
+    modules = {name.partition(".")[0] for file in files for name in imports_of(file)} - sys.stdlib_module_names - {"pipelines"}
+    distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
+    assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in DISTRIBUTIONS}
 
 
 @pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)

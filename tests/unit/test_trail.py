@@ -12,7 +12,7 @@ from pipelines.train.folder import WEIGHTS, Folder
 from pipelines.train.place import Place
 from pipelines.train.record import RECORD, Record, from_json, to_json
 from pipelines.train.trail import follow
-from pipelines.train.weights import digests, to_bytes
+from pipelines.weights import digests, to_bytes
 
 
 @pytest.fixture

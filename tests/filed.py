@@ -1,0 +1,117 @@
+"""A small model of many encoders, filed in an MLflow of its own without a training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pyarrow as pa
+import torch
+from fitting import gathered
+
+from pipelines.config import Config, parse
+from pipelines.config.dataset import Dataset
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.schema import schema_to_text
+from pipelines.features import fit_encoders
+from pipelines.learning import task_of
+from pipelines.serve import log_model
+
+ROWS = 500
+CONFIG: dict[str, Any] = {
+    "name": "served",
+    "source": {"tables": {"t": {"format": "parquet", "path": "t"}}},
+    "dataset": {
+        "path": "data",
+        "features": {
+            "age": {"encoder": "standardize", "impute": "median"},
+            "age bin": {"encoder": "quantile", "column": "age", "bins": 8},
+            "children": "minmax",
+            "rooms": {"encoder": "log1p", "impute": 0},
+            "place": {"encoder": "fourier", "columns": ["x", "y"], "frequencies": 4},
+            "word": {"encoder": "vocabulary", "min_count": 2},
+            "code": {"encoder": "hash", "buckets": 16},
+            "member": {"encoder": "vocabulary"},
+            "born": "vocabulary",
+            "price": "normal_quantile",
+            "pair": {"encoder": "identity", "shape": [2]},
+            "pixels": {"encoder": "image", "shape": [1, 2, 2]},
+        },
+        "target": {"rich": "binary"},
+    },
+    "task": {"kind": "tabular", "hidden": [16]},
+}
+
+
+@dataclass(frozen=True)
+class Served:
+    config: Config
+    manifest: Manifest
+    raw: pa.Table
+    weights: dict[str, torch.Tensor]
+    uri: str
+    run_id: str
+
+
+def raw_rows() -> pa.Table:
+    random = np.random.default_rng(0)
+    words = np.array(["ant", "bee", "cat", "dög", "once"])[random.integers(0, 4, ROWS)]
+    words[7] = "once"
+
+    def some(values: np.ndarray) -> np.ndarray:
+        return random.random(len(values)) < 0.1
+
+    ages, rooms = random.integers(0, 99, ROWS), random.integers(0, 9, ROWS)
+    return pa.table(
+        {
+            "age": pa.array(ages.astype(float), mask=some(ages)),
+            "children": pa.array(random.integers(0, 5, ROWS), pa.int32()),
+            "rooms": pa.array(rooms, pa.int64(), mask=some(rooms)),
+            "x": pa.array(random.normal(size=ROWS), pa.float32()),
+            "y": pa.array(random.normal(size=ROWS)),
+            "word": pa.array(words, mask=some(words)),
+            "code": pa.array(random.integers(0, 2**40, ROWS)),
+            "member": pa.array(ages > 50, mask=some(ages)),
+            "born": pa.array(20_000 - ages // 10, pa.int32()).cast(pa.date32()),
+            "price": pa.array(np.round(random.lognormal(size=ROWS), 2)).cast(pa.decimal128(10, 2)),
+            "pair": pa.array(random.normal(size=(ROWS, 2)).tolist()),
+            "pixels": pa.array([bytes(row) for row in random.integers(0, 256, (ROWS, 4), np.uint8)]),
+            "unused": pa.array(["left out"] * ROWS),
+            "rich": pa.array(ages + random.normal(size=ROWS) > 50),
+        }
+    )
+
+
+def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
+    """The manifest of a version without parts, fitted to all rows."""
+    statistics, profile = gathered(dataset, raw), {}
+    for column, found in statistics.items():
+        profile[column] = {} if found.mean is None else {"mean": found.mean}
+        if found.counts is not None:
+            profile[column] = {"most_frequent": dict(zip(*found.counts.slice(0, 3).to_pydict().values(), strict=True))}
+    return Manifest(
+        name="served",
+        version="000000000000",
+        digest="0" * 64,
+        attempt="a",
+        raw_schema=schema_to_text(raw.schema),
+        encoders=fit_encoders(dataset, statistics, raw.schema),
+        splits={},
+        rows_parsed=len(raw),
+        profile=profile,
+    )
+
+
+def filed(folder: Path) -> Served:
+    """It, its MLflow in `folder`."""
+    config = parse({**CONFIG, "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"}}, "test")
+    raw = raw_rows()
+    manifest = manifest_of(config.dataset, raw)
+    torch.manual_seed(0)
+    weights = task_of(config.task, manifest).model().state_dict()
+    client = mlflow.MlflowClient(config.tracking.uri)
+    experiment = client.create_experiment("served", artifact_location=f"{folder}/artifacts")
+    run_id = client.create_run(experiment).info.run_id
+    client.log_metric(run_id, "test/auc", 0.5, step=3)
+    return Served(config, manifest, raw, weights, log_model(config, manifest, weights, run_id, step=3), run_id)

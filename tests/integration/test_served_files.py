@@ -1,0 +1,134 @@
+"""A filed model whose files were altered does not answer: every load ends in one clear error.
+
+LOCKSTEP_FLIPS=2000 in front of the command flips so many bits instead of 200.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from filed import filed
+from safetensors.numpy import load_file, save_file
+
+from pipelines.errors import CorruptError, LockstepError, MismatchError
+
+FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
+RUNS_BEFORE = {"MLmodel", "entry.py"}
+"""What is read or run before any comparison. MLflow says itself what it cannot make out of them."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a filed model."""
+    before, paths = mlflow.get_tracking_uri(), list(sys.path)
+    folder = tmp_path_factory.mktemp("files")
+    uri = filed(folder).uri
+    yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder / "copy")))
+    mlflow.set_tracking_uri(before)
+    sys.path[:] = paths
+
+
+@pytest.fixture
+def copy(model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "model"))
+
+
+def load(folder: Path) -> None:
+    mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
+
+
+def test_every_flipped_bit_is_one_clear_error(model: Path) -> None:
+    files = [model / name for name in ("digests.json", *json.loads((model / "digests.json").read_text())["files"])]
+    chance, ends = random.Random(7), dict.fromkeys(("ours", "mlflow"), 0)
+    for number in range(FLIPS):
+        file = files[number % len(files)]
+        content = file.read_bytes()
+        place = chance.randrange(len(content))
+        flipped = content[:place] + bytes([content[place] ^ 1 << chance.randrange(8)]) + content[place + 1 :]
+        file.write_bytes(flipped)
+        try:
+            load(model)
+        except LockstepError as error:
+            ends["ours"] += 1
+            assert isinstance(error, CorruptError) and str(model) in str(error) and "\n" not in str(error)
+        except Exception:
+            ends["mlflow"] += 1
+            assert file.name in RUNS_BEFORE, f"{file}, byte {place}"
+        else:
+            pytest.fail(f"{file}, byte {place}: from {content[place - 20 : place + 20]!r} to {flipped[place - 20 : place + 20]!r}")
+        finally:
+            file.write_bytes(content)
+    assert ends["ours"] > 0.9 * FLIPS
+    load(model)
+
+
+@pytest.mark.parametrize(
+    "name", ["artifacts/weights.safetensors", "artifacts/manifest.json", "code/pipelines/serve/predictor.py", "digests.json"]
+)
+@pytest.mark.parametrize("left", [0, 0.5, None])
+def test_a_truncated_or_missing_file_is_named(copy: Path, name: str, left: float | None) -> None:
+    file = copy / name
+    content = file.read_bytes()
+    file.unlink()
+    if left is not None:
+        file.write_bytes(content[: int(len(content) * left)])
+    with pytest.raises(CorruptError, match=rf"{name}.*download it again, or file it anew"):
+        load(copy)
+
+
+def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Path) -> None:
+    weights = copy / "artifacts/weights.safetensors"
+    save_file({name: values * 0 for name, values in load_file(weights).items()}, weights)
+    with pytest.raises(CorruptError, match=r"weights.safetensors has SHA-256 \w{12}…, filed was \w{12}…"):
+        load(copy)
+    write_digest(copy, "artifacts/weights.safetensors")
+    with pytest.raises(CorruptError, match=r"weights.safetensors holds model \w{12}…, filed was \w{12}…"):
+        load(copy)
+
+
+def write_digest(folder: Path, name: str) -> None:
+    from hashlib import sha256
+
+    digests = json.loads((folder / "digests.json").read_text())
+    digests["files"][name] = sha256((folder / name).read_bytes()).hexdigest()
+    (folder / "digests.json").write_text(json.dumps(digests))
+
+
+def test_code_that_was_altered_or_added_does_not_run(copy: Path) -> None:
+    """In a process that imports the model's own copy of the code."""
+    spoken = "print('SPOKEN')\n"
+    assert "refused" in in_a_process(copy)
+    assert list((copy / "code").rglob("*.pyc")), "Python keeps what it compiled, and that is no fault"
+    module = copy / "code/pipelines/serve/predictor.py"
+    before = module.read_text()
+    module.write_text(before + spoken)
+    answer = in_a_process(copy)
+    assert "CorruptError" in answer and "predictor.py has SHA-256" in answer and "SPOKEN" not in answer
+    module.write_text(before)
+    (copy / "code/torchmetrics.py").write_text(spoken)
+    answer = in_a_process(copy)
+    assert "code/torchmetrics.py was not filed with the model" in answer and "SPOKEN" not in answer
+
+
+def in_a_process(folder: Path) -> str:
+    """What a process says that loads the model and has it predict."""
+    code = f"import mlflow; model = mlflow.pyfunc.load_model({str(folder)!r}); print(model.predict(model.input_example))"
+    keeping = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    answer = subprocess.run([sys.executable, "-c", code], cwd=folder.parent, env=keeping, capture_output=True, text=True, check=False)
+    return answer.stdout + answer.stderr
+
+
+def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
+    """This process has imported the package already, and Python imports no package twice."""
+    module = copy / "code/pipelines/errors.py"
+    module.write_text(module.read_text() + "# of another version\n")
+    write_digest(copy, "code/pipelines/errors.py")
+    with pytest.raises(MismatchError, match=r"pipelines/errors.py, at work in this process, has SHA-256 .* in a process of its own"):
+        load(copy)
