@@ -35,7 +35,6 @@ class Reader:
         self.group_rows = np.array([group.rows for group in self.groups], np.int64)
         self.row_bytes = sum(column.row_bytes for column in self.columns)
         self._version = version
-        self._names = [column.name for column in self.columns]
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._lock = Lock()
 
@@ -53,9 +52,8 @@ class Reader:
         group = self.groups[number]
         try:
             table = self._decode(group)
-            values = {
-                column.name: _joined([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in self.columns
-            }
+            found = dict(zip(table.column_names, table.itercolumns(), strict=True))
+            values = {column.name: _joined([to_numpy(column, chunk) for chunk in found[column.name].chunks]) for column in self.columns}
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; restore it, or run jobs/etl.py again") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
@@ -71,7 +69,7 @@ class Reader:
         _check(content, group.checksum, "its bytes")
         excerpt = _Excerpt(content, group.offset)
         with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
-            table = file.read_row_group(group.index, columns=self._names, use_threads=False)
+            table = file.read_row_group(group.index, use_threads=False)
         if table.num_rows != group.rows:
             raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.rows}")
         return table

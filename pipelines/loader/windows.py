@@ -1,7 +1,7 @@
 """Decodes the windows of an epoch ahead of their use, in threads, within a bound on bytes."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
@@ -31,19 +31,18 @@ class Memory:
 
     def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
         found = blocks_of(reader.columns)
-        self._narrow, self._wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
-        self.stored = [*self._narrow, *self._wide]
+        self.narrow, self.wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
         self.row_numbers = row_numbers
-        self._permuted = [*self._narrow, NUMBERS] if row_numbers else self._narrow
-        self.blocks = [*self._permuted, *self._wide]
+        self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow
+        self.blocks = [*self._permuted, *self.wide]
         """Of chunks: those that windows permute, then the others."""
         self.row_bytes = reader.row_bytes
         on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
         self.device = device if on_gpu else torch.device("cpu")
         """Of windows and chunks. The GPU if it has twice the room that the split takes; the model needs the rest."""
         self._pin = device.type == "cuda" and not on_gpu
-        self._windows, self._chunks, self._laid, self._laid_wide = Buffers(), Buffers(), Buffers(), Buffers()
-        self.cache = Cache(reader, self.stored, self.device) if cached else None
+        self._windows, self._chunks, self._lanes, self._wide_windows = Buffers(), Buffers(), Buffers(), Buffers()
+        self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
 
     def window(self, rows: int) -> list[Tensor]:
         """For the blocks that are permuted."""
@@ -54,9 +53,13 @@ class Memory:
             return allocate(self.blocks, rows, self.device, self._pin)
         return self._chunks.empty(self.blocks, rows)
 
-    def laid(self, rows: int) -> list[Tensor]:
-        """For rows as they are stored, before their permutation."""
-        return [*self._laid.empty(self._narrow, rows), *self._laid_wide.empty(self._wide, rows)]
+    def wide_window(self, rows: int) -> list[Tensor]:
+        """For the blocks that are not."""
+        return self._wide_windows.empty(self.wide, rows)
+
+    def lane(self, block: Block, rows: int) -> Tensor:
+        """For one column of a block, shape (rows, *shape)."""
+        return self._lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]
 
 
 class Cache:
@@ -142,29 +145,41 @@ class Windows:
         return int(self._shards[shard].window_rows[window]) * self._reader.row_bytes
 
     def _decode(self, shard: Shard, window: int) -> Window:
-        """Permuting a column of a window at a time stays in the processor's cache; a batch at a time would not."""
-        memory, rows = self._memory, int(shard.window_rows[window])
-        index = shard.permutation(window)
+        memory, rows, index = self._memory, int(shard.window_rows[window]), shard.permutation(window)
         permuted = memory.window(rows)
         if memory.cache is not None or memory.row_numbers:
             numbers = shard.row_numbers(window)[index]
-        if memory.cache is not None:
-            memory.cache.fill(shard.windows[window].group)
-            stored, index = memory.cache.rows, numbers
-        else:
-            stored = self._laid_end_to_end(shard.windows[window], rows)
-        at = torch.from_numpy(index).to(memory.device)
-        narrow = len(permuted) - memory.row_numbers
-        for source, target in zip(stored[:narrow], permuted, strict=False):
-            for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
-                torch.index_select(lane, 0, at, out=gathered)
         if memory.row_numbers:
             permuted[-1][0] = torch.from_numpy(numbers)
-        return Window(permuted, stored[narrow:], at)
+        if memory.cache is None:
+            at = torch.from_numpy(index)
+            wide = self._permute(shard.windows[window], at, permuted)
+        else:
+            at = torch.from_numpy(numbers).to(memory.device)
+            memory.cache.fill(shard.windows[window].group)
+            wide = memory.cache.rows[len(memory.narrow) :]
+            for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
+                for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
+                    torch.index_select(lane, 0, at, out=gathered)
+        return Window(permuted, wide, at)
 
-    def _laid_end_to_end(self, pieces: Pieces, rows: int) -> list[Tensor]:
-        laid, end = self._memory.laid(rows), 0
+    def _permute(self, pieces: Pieces, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
+        """Decode the pieces: narrow columns into `permuted`, in the order `at`, and wide ones as they lie into what is returned.
+
+        A column's pieces are laid end to end and permuted while they are in the processor's cache: in a third less time
+        than after all columns were laid.
+        """
+        memory, rows, end = self._memory, len(at), 0
+        wide, decoded = memory.wide_window(rows), []
         for group, start, count in zip(*(values.tolist() for values in (pieces.group, pieces.start, pieces.rows)), strict=True):
-            lay(self._reader.read(group), self._memory.stored, laid, slice(start, start + count), end)
+            columns = self._reader.read(group)
+            lay(columns, memory.wide, wide, slice(start, start + count), end)
+            decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
             end += count
-        return laid
+        for block, targets in zip(memory.narrow, permuted, strict=False):
+            lane = memory.lane(block, rows)
+            for name, target in zip(block.names, targets.unbind(0), strict=True):
+                laid = lane.numpy()
+                np.concatenate([piece[name].view(laid.dtype) for piece in decoded], out=laid)
+                torch.index_select(lane, 0, at, out=target)
+        return wide

@@ -33,7 +33,7 @@ def version(tmp_path: Path) -> Version:
             "label": np.arange(rows),
         }
 
-    return write_version(tmp_path, {"train": [part(0), part(1)]}, row_group_bytes=1)
+    return write_version(tmp_path, {"train": [part(0), part(1)]}, row_group_bytes=2**11)
 
 
 def files_of(version: Version) -> list[Path]:
