@@ -98,10 +98,10 @@ def trail_of(config: Config) -> list[Path]:
 
 @contextmanager
 def altered(file: Path, **values: Any) -> Iterator[None]:
-    content = file.read_text()
+    content = file.read_bytes()
     file.write_bytes(seal({**unseal(content)[0], **values}))
     yield
-    file.write_text(content)
+    file.write_bytes(content)
 
 
 def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
