@@ -1,6 +1,7 @@
 """What the documents say is so: their commands exist, their examples run, their links lead somewhere."""
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -78,6 +79,23 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
             check_job(job)
         case _:
             pytest.fail(f"{' '.join(words)}: no test knows this command; add a case that checks it")
+
+
+def config_of(text: str) -> None:
+    """A whole YAML block is a config, a part of one is YAML."""
+    values = yaml.safe_load(text)
+    if "source" in values:
+        parse(values, "a document")
+
+
+PARSERS = {"yaml": config_of, "json": json.loads, "python": lambda text: compile(text, "a document", "exec")}
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_what_is_no_command_is_what_it_is_said_to_be(file: Path) -> None:
+    for language, text in re.findall(r"^```(\w*)\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL):
+        if language != "sh":
+            PARSERS[language](text)
 
 
 def test_the_readme_s_test_command_is_what_continuous_integration_runs() -> None:
