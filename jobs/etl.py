@@ -16,10 +16,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pipelines").setLevel(logging.INFO)
     from pipelines.etl.run import run  # Spark is loaded once the config holds
+    from pipelines.etl.summary import summary
 
-    manifest = run(config)
-    rows = ", ".join(f"{split} {found.rows:,}" for split, found in manifest.splits.items())
-    print(f"{config.dataset.path}/{manifest.version}: {rows}; digest {manifest.digest[:12]}")
+    print(summary(config, run(config)))
 
 
 if __name__ == "__main__":

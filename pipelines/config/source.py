@@ -51,7 +51,7 @@ class Source(Section):
     """By the name the query uses; one with spaces or - stands in backticks there."""
     query: str = ""
     """Spark SQL over the tables: joins and cleaning live here. Empty with a single table: all of its columns."""
-    expect: dict[str, str] = {}
+    expect: dict[Name, str] = {}
     """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
     max_quarantined: Fraction = 0.01
     """Share of the rows parsed that may be refused before the whole version is."""

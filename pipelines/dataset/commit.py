@@ -7,13 +7,14 @@ moment at which the version comes to be. Whoever comes second finds it there, an
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
 from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
+from pipelines.dataset.balance import check_balance
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
 from pipelines.dataset.sources import Sources, summarised, write_sources
@@ -32,15 +33,18 @@ def commit(
     root: str,
     manifest: Manifest,
     row_groups: Sequence[RowGroup],
-    quarantine: Sequence[str] = (),
+    quarantine: Mapping[str, int] | None = None,
     sources: Sources | None = None,
 ) -> Manifest:
     """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there:
     ours, or an equal earlier one.
 
-    The files of `row_groups` and `quarantine` are those that count, by their paths relative to `root`.
-    Raises DatasetError if an earlier one has the same inputs and another content.
+    The files of `row_groups`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
+    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content.
     """
+    quarantine = quarantine or {}
+    if manifest.balance:
+        check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
     _remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
     index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
     checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from pipelines.config.section import Section
+from pipelines.dataset.balance import Balance
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.sealed import seal, unseal
@@ -78,6 +79,8 @@ class Manifest(Section):
     rows_parsed: int = 0
     quarantined: dict[str, int] = {}
     """Refused rows by reason."""
+    balance: Balance | None = None
+    """Rows in and rows out, which `commit` has held against each other."""
     profile: dict[str, Any] = {}
     """Statistics of the training split, by raw column."""
     warnings: tuple[str, ...] = ()

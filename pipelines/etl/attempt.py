@@ -6,18 +6,15 @@ A task that is retried leaves a file that no report names; it does not exist for
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from types import TracebackType
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from pipelines.dataset import storage
 from pipelines.dataset.parts import RowGroup
 
 REPORT_SCHEMA = "report string"
-QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,12 @@ class Report:
     """Rows by reason."""
     samples: dict[str, str] = field(default_factory=dict)
     """By reason, the least record."""
-    quarantine: list[str] = field(default_factory=list)
-    """Files of refused rows, relative to the version."""
+    quarantine: Counter[str] = field(default_factory=Counter)
+    """Refused rows by file, relative to the version."""
+    taken: int = 0
+    """Rows that every encoder took."""
+    made: int = 0
+    """Rows that the encoders say those make: as many, or the windows that documents are cut into."""
 
     def refuse(self, reason: str, record: str, rows: int = 1) -> None:
         self.refused[reason] += rows
@@ -54,6 +55,8 @@ class Report:
     def add(self, other: "Report") -> None:
         self.row_groups += other.row_groups
         self.quarantine += other.quarantine
+        self.taken += other.taken
+        self.made += other.made
         for reason, rows in other.refused.items():
             self.refuse(reason, other.samples[reason], rows)
 
@@ -69,31 +72,6 @@ def together(texts: list[str]) -> Report:
     for text in texts:
         values = json.loads(text)
         groups = [RowGroup(**group) for group in values["row_groups"]]
-        whole.add(Report(groups, Counter(values["refused"]), values["samples"], values["quarantine"]))
+        counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
+        whole.add(Report(**{**values, **counts, "row_groups": groups}))
     return whole
-
-
-class Quarantine:
-    """A task's file of refused rows: made when there is a first one, and named in the report."""
-
-    def __init__(self, attempt: Attempt, report: Report) -> None:
-        self._attempt, self._report = attempt, report
-        self._writer: pq.ParquetWriter | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Keep rows of the schema QUARANTINE. Raises DatasetError if they cannot be written."""
-        folder = f"quarantine-{self._attempt.name}"
-        with storage.naming(f"{self._attempt.root}/{folder}"):
-            if self._writer is None:
-                file = self._attempt.new_file(folder, "part")
-                self._writer = pq.ParquetWriter(f"{self._attempt.root}/{file}", QUARANTINE, filesystem=self._attempt.filesystem)
-                self._report.quarantine.append(file)
-            self._writer.write_batch(batch)
-
-    def __enter__(self) -> "Quarantine":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._writer is not None:
-            with storage.naming(f"{self._attempt.root}/quarantine-{self._attempt.name}"):
-                self._writer.close()

@@ -1,15 +1,29 @@
-"""The manifest of what an attempt has made."""
+"""The manifest of what an attempt has made, and the counts that must agree."""
 
+from collections import Counter
 from importlib.metadata import version
 from platform import python_version
 
 import pyarrow as pa
 
 from pipelines.config import Config
+from pipelines.dataset.balance import Balance, TableBalance
 from pipelines.dataset.manifest import Manifest, content_digest, split_summaries
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.attempt import Attempt, Report
-from pipelines.etl.fit import Fitted
+from pipelines.etl.fit import Fitted, Gathered
+from pipelines.etl.sources import Tables
+
+
+def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Report) -> Balance:
+    """What each step has counted, to be held against each other when the version is committed."""
+    refused = Counter[str]()
+    for reason, rows in malformed.refused.items():
+        refused[reason.partition(":")[0]] += rows
+    by_table = {
+        name: TableBalance(parsed=parsed, handed_on=tables.handed_on[name], refused=refused[name]) for name, parsed in tables.parsed.items()
+    }
+    return Balance(tables=by_table, query=gathered.query_rows, taken=written.taken, refused=written.refused.total(), made=written.made)
 
 
 def describe(
@@ -18,10 +32,10 @@ def describe(
     schema: pa.Schema,
     fitted: Fitted,
     report: Report,
-    parsed: int,
+    balance: Balance,
     warnings: tuple[str, ...],
 ) -> Manifest:
-    """`schema` is that of the query's output, `parsed` the rows of the sources. The run and the sources are still to be named."""
+    """`schema` is that of the query's output. The run and the sources are still to be named."""
     return Manifest(
         name=config.name,
         version=attempt.root.rpartition("/")[2],
@@ -31,8 +45,9 @@ def describe(
         raw_schema=schema_to_text(schema),
         encoders=fitted.encoders,
         splits=split_summaries(fitted.encoders, report.row_groups),
-        rows_parsed=parsed,
+        rows_parsed=balance.parsed,
         quarantined=dict(sorted(report.refused.items())),
+        balance=balance,
         profile=fitted.profile,
         warnings=warnings,
         versions={"python": python_version()} | {package: version(package) for package in ("pyspark", "pyarrow", "numpy")},

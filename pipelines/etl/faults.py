@@ -34,15 +34,16 @@ _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
 )
+_SHOWN = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
 _CONDITION = re.compile(r"\s*\[([A-Z0-9_.]+)\]")
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
-def source_errors(source: Source) -> Iterator[None]:
+def source_errors(source: Source, asked: str = "") -> Iterator[None]:
     """Around whatever makes Spark read the tables or run the query: a corrupt file, a failed cast, an unknown column come
     out as SourceError, a full disk and processes that die as DatasetError, an error of ours that a task raised as itself, all
-    else passes."""
+    else passes. `asked` is the key of the SQL that is looked at, where it is known."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -62,8 +63,8 @@ def source_errors(source: Source) -> Iterator[None]:
         condition = _condition(messages)
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error
-        if condition.startswith(_QUERY):
-            raise SourceError(f"source.query or source.expect: {_told(messages)}{_place(messages[0])}") from error
+        if condition.startswith(_QUERY) or (asked and condition):
+            raise SourceError(f"{asked or _asked(messages[0], source)}: {_told(messages)}{_place(messages[0])}") from error
         raise
 
 
@@ -162,11 +163,17 @@ def _told(messages: list[str]) -> str:
     return ": ".join(part.rstrip(".:")[:500] for part in told if part)
 
 
+def _asked(message: str, source: Source) -> str:
+    """The key of the SQL whose line Spark shows."""
+    found = _SHOWN.search(message)
+    keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
+    holding = [key for key, sql in keys.items() if found and found[3] in sql]
+    return " or ".join(holding) or "source.query"
+
+
 def _place(message: str) -> str:
     """Where in the query, as Spark marks it."""
-    found = re.search(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)", message) or re.search(
-        r"\(?line (\d+),? pos(?:ition)? (\d+)()", message
-    )
+    found = _SHOWN.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
     return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""
 
 

@@ -1,13 +1,14 @@
 """Fits the encoders: one pass over the rows, which also counts them and describes the raw columns.
 
-1. `_gather` runs in Spark's tasks: an `Accumulator` per column, and the rows of each split counted.
+1. `_gather` runs in Spark's tasks: an `Accumulator` per column, and the rows of each split and of each reason counted.
 2. `_combine` makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
-3. The driver merges what is left of both, and fits.
+3. `gather` merges what is left of both on the driver; with that, `fit` fits.
 
 All of it is exact, so neither partitions nor their order leave a trace.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
+from pipelines.etl.quality import REASON
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_number
 from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, combine, merge
@@ -42,12 +44,28 @@ _MOST_FREQUENT = 10
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """What one pass over the rows has counted."""
+
+    rows: dict[int, int]
+    """Those not refused, by the index of the split, all splits named."""
+    refused: dict[str, int]
+    """The others, by reason."""
+    statistics: dict[str, Statistics]
+    """Of the training split's raw columns."""
+    schema: pa.Schema
+    """Of the query's output."""
+
+    @property
+    def query_rows(self) -> int:
+        return sum(self.rows.values()) + sum(self.refused.values())
+
+
+@dataclass(frozen=True)
 class Fitted:
     encoders: dict[str, FittedEncoder]
     profile: dict[str, dict[str, Any]]
     """Of the training split's raw columns, fit for JSON."""
-    rows: dict[int, int]
-    """By the index of the split, all splits named."""
 
 
 def raw_schema(rows: DataFrame) -> pa.Schema:
@@ -57,41 +75,44 @@ def raw_schema(rows: DataFrame) -> pa.Schema:
     return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
-def fit(rows: DataFrame, dataset: Dataset) -> Fitted:
-    """Fit on the rows whose SPLIT is TRAIN.
+def fit(gathered: Gathered, dataset: Dataset) -> Fitted:
+    """Raises SourceError if a split that the config asks for has no rows, ConfigError where the rows teach nothing."""
+    check_splits(gathered.rows, dataset.split)
+    profile = {column: _profile(found) for column, found in gathered.statistics.items()}
+    return Fitted(fit_encoders(dataset, gathered.statistics, gathered.schema), profile)
 
-    Raises SourceError if a split that the config asks for has no rows, ConfigError where the rows teach nothing.
-    """
+
+def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
+    """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused."""
     schema = raw_schema(rows)
     # Moments of every number cost little, and a profile without them says little.
     wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
     columns = [named(column) if needed else F.when(named(column).isNotNull(), True).alias(column) for column, needed in wanted.items()]
-    gathered = rows.select(SPLIT, ROW, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
+    gathered = rows.select(SPLIT, ROW, REASON, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
     try:
         summaries, counted = _summaries(gathered)
         sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()
-    by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
-    check_splits(by_split, dataset.split)
     counts = {
         column: table.filter(pc.equal(table["column"], column)).select(["value", "count"]).cast(COUNTS_SCHEMA)
         for column, needed in wanted.items()
         if COUNTED & needed
     }
-    statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted}
-    profile = {column: _profile(found) for column, found in statistics.items()}
-    return Fitted(fit_encoders(dataset, statistics, schema), profile, by_split)
+    statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted if column in summaries}
+    # Rows without a partition give no summary at all.
+    return Gathered(dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS)))), summaries.get(REASON, {}), statistics, schema)
 
 
 def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A partition's counts and summaries, as rows of _GATHERED."""
     accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
-    counted = dict.fromkeys([SPLIT, *wanted], 0)
+    counted = dict.fromkeys([SPLIT, REASON, *wanted], 0)
     by_split = np.zeros(len(SPLITS), np.int64)
+    refused: Counter[str] = Counter()
     undrained = 0
-    for batch in batches:
+    for batch in _accepted(batches, refused):
         split = batch.column(SPLIT).to_numpy()
         by_split += np.bincount(split, minlength=len(SPLITS))
         train = batch.filter(pa.array(split == TRAIN))
@@ -103,7 +124,16 @@ def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             yield from _drained(accumulators, wanted, counted)
             undrained = 0
     yield from _drained(accumulators, wanted, counted)
-    yield _summarised({SPLIT: by_split.tolist()} | {column: found.summary() for column, found in accumulators.items()}, counted)
+    summaries = {column: accumulator.summary() for column, accumulator in accumulators.items()}
+    yield _summarised({SPLIT: by_split.tolist(), REASON: refused, **summaries}, counted)
+
+
+def _accepted(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> Iterator[pa.RecordBatch]:
+    """The batches without refused rows, which are counted by reason."""
+    for batch in batches:
+        reasons = batch.column(REASON)
+        refused.update(reasons.drop_null().to_pylist())
+        yield batch.filter(reasons.is_null()) if reasons.null_count < len(batch) else batch
 
 
 def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
@@ -129,11 +159,16 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for column, count, text in zip(*(batch.column(name) for name in ("column", "count", "summary")), strict=True):
             name, summary = column.as_py(), json.loads(text.as_py())
             if name in found:
-                both = [found[name], summary]
-                summary = np.sum(both, axis=0).tolist() if name == SPLIT else combine(both)
+                summary = _combined(name, found[name], summary)
             found[name], counted[name] = summary, counted.get(name, 0) + count.as_py()
     if found:
         yield _summarised(found, counted)
+
+
+def _combined(name: str, one: Any, other: Any) -> Any:
+    if name == SPLIT:
+        return np.add(one, other).tolist()
+    return Counter(one) + Counter(other) if name == REASON else combine([one, other])
 
 
 def _summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:

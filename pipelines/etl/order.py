@@ -2,8 +2,8 @@
 from scheduling.
 
 1. `identified` names every row by two hashes, of its key and of all its columns.
-2. `without_repeats` keeps one row of each key.
-3. `dealt` gives a row its split, and `placed` its part and its place, each by a salt of its own.
+2. `without_repeats` keeps one row of each key, and refuses the others.
+3. `dealt` gives a row its split, or refuses it; `placed` its part and its place, each by a salt of its own.
 
 Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would be one row: whether a column is NULL is hashed as well.
 """
@@ -17,11 +17,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.dataset.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.quality import Parted, quarantine
+from pipelines.etl.quality import REASON, accepted, refused
 
-ROW, CONTENT, SPLIT, PART, PLACE = INTERNAL = ("__row", "__content", "__split", "__part", "__place")
+ROW, CONTENT, SPLIT, PART, PLACE = ("__row", "__content", "__split", "__part", "__place")
 """Columns beside the query's: hash of the key, hash of all columns, the split's index in SPLITS, the part's number over
 all splits, and the hash that a part is sorted by, before CONTENT."""
+INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, REASON)
 
 VERSION = 1
 """Rises whenever equal rows come to lie elsewhere; part of a dataset version's identity."""
@@ -29,7 +30,6 @@ VERSION = 1
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
 # Hashes are compared with shares as whole numbers below 2**53.
 _BITS = 53
-_COPY = "__copy"
 
 
 def named(name: str) -> Column:
@@ -38,35 +38,36 @@ def named(name: str) -> Column:
 
 
 def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The rows with ROW and CONTENT, from which everything else follows. Without a key, all columns are one."""
+    """The rows with ROW and CONTENT, from which everything else follows, and with REASON: none is refused yet. Without a
+    key, all columns are one."""
     columns = tuple(rows.columns)
-    return rows.withColumns({ROW: _hash("row", rows, key or columns), CONTENT: _hash("content", rows, columns)})
+    hashes = {ROW: _hash("row", rows, key or columns), CONTENT: _hash("content", rows, columns)}
+    return rows.withColumns({**hashes, REASON: F.lit(None).cast("string")})
 
 
-def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> Parted:
-    """Of the rows that share a key (NULL is a value of its own) the first by CONTENT, and the others.
+def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The rows; of those that share a key (NULL is a value of its own) all are refused but the first by CONTENT.
 
     Equal keys have equal ROWs. Counting those is cheap, and mostly shows that there is nothing to do.
     """
-    if not key or rows.groupBy(ROW).count().where("count > 1").isEmpty():
-        return rows, None
-    copies = Window.partitionBy(*[_hashable(named(name), rows.schema[name].dataType) for name in key]).orderBy(CONTENT)
-    # Read by the fit, by the write and by the quarantine: sorted once.
-    numbered = rows.withColumn(_COPY, F.row_number().over(copies)).persist()
-    repeats = numbered.where(F.col(_COPY) > 1).drop(_COPY, *INTERNAL)
-    return numbered.where(F.col(_COPY) == 1).drop(_COPY), quarantine(repeats, F.lit(f"repeated key: {', '.join(key)}"))
+    if not key or accepted(rows).groupBy(ROW).count().where("count > 1").isEmpty():
+        return rows
+    keys = [_hashable(named(name), rows.schema[name].dataType) for name in key]
+    copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
+    repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
+    # Read by the fit and by the write: sorted once.
+    return refused(rows, repeated).persist()
 
 
-def dealt(rows: DataFrame, split: Split) -> Parted:
-    """The rows with SPLIT, and those that no split takes."""
+def dealt(rows: DataFrame, split: Split) -> DataFrame:
+    """The rows with SPLIT; those that no split takes are refused."""
     if isinstance(split, ByFraction):
-        return rows.withColumn(SPLIT, _by_fraction(rows, split)), None
+        return rows.withColumn(SPLIT, _by_fraction(rows, split))
     if isinstance(split, ByColumn):
         number, reason = _by_column(split), f"split: {split.by} is not train, validation or test"
     else:
         number, reason = _by_time(rows, split), f"split: {split.time} is NULL"
-    numbered = rows.withColumn(SPLIT, number)
-    return numbered.where(F.col(SPLIT).isNotNull()), quarantine(numbered.where(F.col(SPLIT).isNull()).drop(*INTERNAL), F.lit(reason))
+    return refused(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
 
 
 def check_splits(rows: dict[int, int], split: Split) -> None:
@@ -82,12 +83,12 @@ def check_splits(rows: dict[int, int], split: Split) -> None:
 
 
 def placed(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
-    """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index."""
+    """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index. Refused rows go
+    along with those of any part, whose task sets them aside."""
     number = F.xxhash64(F.lit("part"), F.col(ROW))
-    part = F.coalesce(
-        *[F.when(F.col(SPLIT) == split, F.lit(numbers.start) + F.pmod(number, F.lit(len(numbers)))) for split, numbers in parts.items()]
-    )
-    return rows.withColumns({PART: part.cast("int"), PLACE: F.xxhash64(F.lit("place"), F.col(ROW))})
+    anywhere = F.when(F.col(REASON).isNotNull(), F.pmod(number, F.lit(sum(map(len, parts.values())))))
+    of_split = [F.when(F.col(SPLIT) == split, F.lit(found.start) + F.pmod(number, F.lit(len(found)))) for split, found in parts.items()]
+    return rows.withColumns({PART: F.coalesce(anywhere, *of_split).cast("int"), PLACE: F.xxhash64(F.lit("place"), F.col(ROW))})
 
 
 def _by_fraction(rows: DataFrame, split: ByFraction) -> Column:

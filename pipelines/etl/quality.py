@@ -1,44 +1,61 @@
-"""Which rows are refused, under which reason, and how many may be."""
+"""Which rows are refused, under which reason, and how many may be.
+
+A decision is taken once and stays with the row: REASON is NULL, or says why the row is refused. Whoever reads rows reads
+that column; none of them decides anew.
+"""
+
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import QualityError
 
-Parted = tuple[DataFrame, DataFrame | None]
-"""The rows kept, and the others as quarantine; None where there can be none."""
+REASON = "__reason"
+SAMPLE_LENGTH = 200
 
 
-def quarantine(rows: DataFrame, reason: Column) -> DataFrame:
-    """Rows of the query that are refused, as they are kept: reason, the row as JSON, and no source, for a query mixes them."""
-    record = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-    return rows.select(reason.alias("reason"), record.alias("record"), F.lit(None).cast("string").alias("source"))
+def refused(rows: DataFrame, reason: Column) -> DataFrame:
+    """The rows, refused where `reason` is not NULL; those that were refused before keep their reason."""
+    return rows.withColumn(REASON, F.coalesce(F.col(REASON), reason))
 
 
-def expectations(rows: DataFrame, expect: dict[str, str]) -> Parted:
-    """The rows for which every condition is true, and the others as quarantine, under the first name that failed.
+def accepted(rows: DataFrame) -> DataFrame:
+    return rows.where(F.col(REASON).isNull())
 
-    A condition that is NULL is not true. `expect` is {name: SQL condition}.
+
+def expectations(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
+    """The rows, refused under the name of the first condition that is not true of them; NULL is not true.
+
+    `expect` is {name: SQL condition}.
     """
-    if not expect:
-        return rows, None
-    failed = F.coalesce(*[F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)) for name, condition in expect.items()])
-    return rows.where(failed.isNull()), quarantine(rows.where(failed.isNotNull()), failed)
+    failed = [F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)) for name, condition in expect.items()]
+    return refused(rows, F.coalesce(*failed)) if failed else rows
 
 
-def check_quarantined(parsed: int, refused: dict[str, int], limit: float, samples: dict[str, str]) -> None:
+def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, samples: Mapping[str, str]) -> None:
     """Raises QualityError if more than `limit`, a share of the rows parsed, were refused; says why, with samples."""
     total = sum(refused.values())
-    if total <= limit * parsed:
-        return
-    reasons = [
-        f"  {count:,} × {reason}{_sample(samples.get(reason))}" for reason, count in sorted(refused.items(), key=lambda pair: -pair[1])
-    ]
-    raise QualityError(
-        f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%}); source.max_quarantined allows {limit:.2%}. "
-        "Mend the source or the query, or raise it:\n" + "\n".join(reasons)
-    )
+    if total > limit * parsed:
+        raise QualityError(
+            f"{shares(parsed, refused)}; source.max_quarantined allows {limit:.2%}. Mend the source or the query, or raise it:\n"
+            + "\n".join(reasons(refused, samples))
+        )
+
+
+def shares(parsed: int, refused: Mapping[str, int]) -> str:
+    """How many of the rows parsed were refused, in words."""
+    total = sum(refused.values())
+    return f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%})"
+
+
+def reasons(refused: Mapping[str, int], samples: Mapping[str, str]) -> list[str]:
+    """A line for each reason with its rows, the most frequent first, and a record where there is a sample."""
+    counted = sorted(refused.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [f"  {count:,} × {reason}{_sample(samples.get(reason))}" for reason, count in counted]
 
 
 def _sample(record: str | None) -> str:
-    return "" if record is None else f", such as {record[:200]}"
+    """A record may hold what a terminal obeys."""
+    shown = "" if record is None else "".join(found if found.isprintable() else repr(found)[1:-1] for found in record[:SAMPLE_LENGTH])
+    return "" if record is None else f", such as {shown}"

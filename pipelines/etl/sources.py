@@ -37,8 +37,8 @@ class Tables:
 
     parsed: dict[str, int]
     """Records by table, malformed ones included."""
-    refused: dict[str, int]
-    """Malformed records by reason."""
+    handed_on: dict[str, int]
+    """Those that are rows of its view."""
     malformed: DataFrame | None = None
     """They themselves: reason, record, source; None if there are none."""
 
@@ -64,7 +64,7 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
     schema that is none.
     """
     parsed: dict[str, int] = {}
-    refused: dict[str, int] = {}
+    handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
     for name, table in source.tables.items():
         with table_errors(name, table.path):
@@ -72,17 +72,16 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
             if found.count is None:
                 found.rows.persist()
             problems = _problems(found)
-            parsed[name] = sum(problems.values())
+            parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
             if not parsed[name]:
                 raise SourceError(f"{table.path} holds no rows; give a path that does")
         good = found.rows
         if found.ranges:
             good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN)
-        if bad := {f"{name}: {problem}": rows for problem, rows in problems.items() if problem is not None}:
-            refused |= bad
+        if handed_on[name] < parsed[name]:
             malformed.append(_malformed(spark, name, found))
         good.createOrReplaceTempView(f"`{name}`")
-    return Tables(parsed, refused, reduce(DataFrame.unionByName, malformed) if malformed else None)
+    return Tables(parsed, handed_on, reduce(DataFrame.unionByName, malformed) if malformed else None)
 
 
 def _problems(found: _Parsed) -> dict[str | None, int]:

@@ -3,11 +3,10 @@
 1. `write_parts` lets placed rows meet in their part, whatever Spark's settings and cores are.
 2. Its tasks encode batch by batch, so that raw rows never pile up, then sort the encoded rows and write them. Where rows
    multiply, the sorted rows are documents, which are cut into windows; those are shuffled, for neighbours are alike.
-3. Rows that an encoder refuses go to the attempt's quarantine; `write_refused` puts there what ETL refused before.
+3. The same task sets aside, in the attempt's quarantine, the rows that were refused before and those that an encoder
+   refuses: every row that it is handed is in its part or there.
 """
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +21,10 @@ from pipelines.dataset import storage
 from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.attempt import QUARANTINE, REPORT_SCHEMA, Attempt, Quarantine, Report, together
-from pipelines.etl.order import CONTENT, INTERNAL, PART, PLACE, SPLIT, named, placed
+from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.etl.order import CONTENT, PART, PLACE, SPLIT, named, placed
+from pipelines.etl.quality import REASON, accepted
+from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.sort import order_of, shuffled, sort_rows
 from pipelines.features import Encoders, kind_of
 from pipelines.features.base import Packer
@@ -54,7 +55,7 @@ def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, F
         return {split: count * sum(column.row_bytes for column in columns) for split, count in counts.items()}
     (packed,) = encoders.values()
     text = F.sum(F.coalesce(F.octet_length(named(packed.inputs[0])), F.lit(0)) + 1).alias("bytes")
-    found = {row[SPLIT]: row["bytes"] for row in rows.groupBy(SPLIT).agg(text).collect()}
+    found = {row[SPLIT]: row["bytes"] for row in accepted(rows).groupBy(SPLIT).agg(text).collect()}
     return {split: found.get(split, 0) * np.dtype(packed.column.dtype).itemsize for split in counts}
 
 
@@ -75,29 +76,27 @@ def write_parts(rows: DataFrame, job: Job) -> Report:
     return together([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
-def write_refused(refused: DataFrame, attempt: Attempt) -> Report:
-    """Write rows of `quality.quarantine`."""
-    return together([row.report for row in refused.mapInArrow(partial(_write_refused, attempt), REPORT_SCHEMA).collect()])
-
-
 def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     encoders, report = Encoders(job.encoders), Report()
     number, places, contents = -1, [], []
     pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
-    with Quarantine(job.attempt, report) as quarantine:
+    with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
             number = batch.column(PART)[0].as_py()
-            encoded, reasons = encoders.encode(pa.Table.from_batches([batch]))
-            accepted = reasons.is_null().to_numpy(zero_copy_only=False)
-            if len(encoded) < len(batch):
-                _refuse(batch, reasons, report, quarantine, job.allowed)
+            accepted = quarantine.set_aside(batch, batch.column(REASON))
+            if not len(accepted):
+                continue
+            encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
+            taken = quarantine.set_aside(accepted, reasons, kind_of)
+            report.taken += len(taken)
             # Copies: a view would keep the whole raw batch in memory.
-            places.append(batch.column(PLACE).to_numpy()[accepted].view(np.uint64))
-            contents.append(batch.column(CONTENT).to_numpy()[accepted].view(np.uint64))
+            places.append(taken.column(PLACE).to_numpy().view(np.uint64).copy())
+            contents.append(taken.column(CONTENT).to_numpy().view(np.uint64).copy())
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
                     pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
-    if sum(map(len, places)) and report.refused.total() <= job.allowed:
+    if report.taken and report.refused.total() <= job.allowed:
+        report.made = _made(encoders.packer, report.taken, pieces)
         order = np.concatenate(places), np.concatenate(contents)
         values = _packed(encoders.packer, *order, pieces) if encoders.packer else sort_rows(*order, pieces)
         _write_rows(job, number, report, values)
@@ -107,6 +106,11 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 def _documents(lists: pa.ListArray) -> list[np.ndarray]:
     values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
     return [values[start:stop].copy() for start, stop in pairwise(offsets.tolist())]
+
+
+def _made(packer: Packer | None, taken: int, pieces: dict[str, list[np.ndarray]]) -> int:
+    """How many rows the part must have, by what its encoders say."""
+    return taken if packer is None else packer.made_of(taken, sum(len(document) for found in pieces.values() for document in found))
 
 
 def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
@@ -127,31 +131,3 @@ def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndar
         report.row_groups += write_part(
             attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
         )
-
-
-def _refuse(batch: pa.RecordBatch, reasons: pa.Array, report: Report, quarantine: Quarantine, allowed: int) -> None:
-    """Count, and keep while there are not too many, the rows that have a reason."""
-    rows = batch.drop_columns(list(INTERNAL)).filter(reasons.is_valid()).to_pylist()
-    texts = reasons.drop_null().to_pylist()
-    records = [json.dumps(row, default=_text) for row in rows]
-    for text, record in zip(texts, records, strict=True):
-        report.refuse(kind_of(text), record)
-    if report.refused.total() <= allowed:
-        kept = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
-        quarantine.write(pa.RecordBatch.from_arrays(kept, schema=QUARANTINE))
-
-
-def _text(value: object) -> str:
-    """What JSON has no form for: bytes as base64, as Spark has them, times and decimals as text."""
-    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-def _write_refused(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    report = Report()
-    with Quarantine(attempt, report) as quarantine:
-        for batch in batches:
-            quarantine.write(batch.cast(QUARANTINE))
-            counted = pa.Table.from_batches([batch]).group_by("reason").aggregate([("record", "min"), ([], "count_all")])
-            for row in counted.to_pylist():
-                report.refuse(row["reason"], row["record_min"] or "", row["count_all"])
-    yield report.to_batch()

@@ -110,6 +110,10 @@ class Packer(Encoder[Settings]):
         return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))
 
     @abstractmethod
+    def made_of(self, documents: int, tokens: int) -> int:
+        """How many windows so many lists make, of so many tokens together; ETL holds what it wrote against it."""
+
+    @abstractmethod
     def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
         """Values of shape (windows, *column.shape), a function of the lists and their order alone."""
 

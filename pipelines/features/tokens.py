@@ -59,10 +59,11 @@ class TokenEncoder(Packer[Settings]):
         refused = np.array([document is None for document in documents], bool)
         return pa.ListArray.from_arrays(offsets, pa.array(values), mask=pa.array(refused) if refused.any() else None)
 
+    def made_of(self, documents: int, tokens: int) -> int:
+        return -(-(tokens + documents) // self.settings.length)
+
     def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
-        length = self.settings.length
-        tokens = sum(len(document) + 1 for document in lists)
-        count = -(-tokens // length)
+        length, count = self.settings.length, self.made_of(len(lists), sum(map(len, lists)))
         stream = np.full(count * length + 1, END, self.dtype)
         at = 1
         for document in lists:

@@ -1,6 +1,7 @@
 """The run of an ETL: rows in, out and refused, seconds by stage, the data's profile."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.run import Run, under_way
 
 SPARK_APPLICATION = "spark.application_id"
+# MLflow's metrics have names of at most 250 characters.
+_REASON_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,15 @@ class EtlRun(Run):
     def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float]) -> None:
         """Log what came of it. Training runs link here by the manifest's `run_id`."""
         refused = sum(manifest.quarantined.values())
+        by_reason = Counter[str]()
+        for reason, rows in manifest.quarantined.items():
+            by_reason[key(reason.replace("/", "_"))[:_REASON_LENGTH]] += rows
         values = {
             "rows/parsed": manifest.rows_parsed,
             "rows/quarantined": refused,
+            **_balance(manifest),
             **{f"rows/{split}": summary.rows for split, summary in manifest.splits.items()},
-            **{f"quarantined/{reason}": rows for reason, rows in manifest.quarantined.items()},
+            **{f"quarantined/{reason}": rows for reason, rows in by_reason.items()},
             **{f"seconds/{stage}": seconds for stage, seconds in seconds_by_stage.items()},
         }
         now = int(time.time() * 1_000)
@@ -38,6 +45,15 @@ class EtlRun(Run):
             )
             self.client.log_text(self.run_id, manifest.to_json().decode(), "manifest.json")
             self.client.log_dict(self.run_id, manifest.profile, "profile.json")
+
+
+def _balance(manifest: Manifest) -> dict[str, int]:
+    """The counts that were held against each other: `rows/query`, `rows/table name/parsed` and the like."""
+    if manifest.balance is None:
+        return {}
+    counts = manifest.balance.model_dump()
+    by_table = {f"rows/table {name}/{what}": rows for name, table in counts.pop("tables").items() for what, rows in table.items()}
+    return {f"rows/{what}": rows for what, rows in counts.items()} | by_table
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from pipelines.config.dataset import Dataset
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
 from pipelines.etl import order
-from pipelines.etl.fit import Fitted, fit
+from pipelines.etl.fit import Fitted, gather
+from pipelines.etl.fit import fit as fit_gathered
 from pipelines.etl.session import BATCH_BYTES, weigh_batches
 
 DATASET = {
@@ -39,11 +40,15 @@ def table(spark: SparkSession) -> DataFrame:
         "IF(id % 2 = 0, X'0001', NULL) AS bytes",
         "id % 3 AS y",
     )
-    return order.dealt(order.identified(rows, ()), dataset().split)[0]
+    return order.dealt(order.identified(rows, ()), dataset().split)
+
+
+def fit(rows: DataFrame, settings: Dataset) -> Fitted:
+    return fit_gathered(gather(rows, settings), settings)
 
 
 def as_json(fitted: Fitted) -> str:
-    return json.dumps([{name: fitted.model_dump() for name, fitted in fitted.encoders.items()}, fitted.profile, fitted.rows])
+    return json.dumps([{name: fitted.model_dump() for name, fitted in fitted.encoders.items()}, fitted.profile])
 
 
 def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +73,11 @@ def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spar
 
 def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
-    fitted = fit(rows, dataset())
+    gathered = gather(rows, dataset())
+    fitted = fit_gathered(gathered, dataset())
     train = rows.where(f"{order.SPLIT} = 0")
-    assert fitted.rows == {number: rows.where(f"{order.SPLIT} = {number}").count() for number in range(3)}
-    assert fitted.profile["bytes"] == {"rows": fitted.rows[0], "nulls": train.where("bytes IS NULL").count()}
+    assert gathered.rows == {number: rows.where(f"{order.SPLIT} = {number}").count() for number in range(3)}
+    assert fitted.profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
     assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3
     moments = train.selectExpr("avg(x)", "stddev_pop(x)", "min(x)", "max(x)").head()

@@ -47,6 +47,7 @@ def test_p2_every_token_and_every_end_is_predicted_once(kind: str, documents: li
     windows = packer.windows(lists)
     column = packer.column("text", "feature")
     assert (windows.shape[1:], windows.dtype) == (column.shape, column.dtype)
+    assert len(windows) == packer.made_of(len(lists), sum(map(len, lists)))
     assert (windows[1:, 0] == windows[:-1, -1]).all(), "a window begins with the token that the one before ended with"
     wanted = [number for document in lists for number in (*document.tolist(), END)]
     predicted = [number for given, number in zip(windows[:, :-1].ravel(), windows[:, 1:].ravel(), strict=True) if given or number]

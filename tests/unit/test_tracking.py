@@ -200,14 +200,14 @@ def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: 
             seen = run.run_id
             if fault:
                 raise fault
-            manifest = version.manifest.model_copy(update={"rows_parsed": 10, "quarantined": {"age: >120?": 2}})
+            manifest = version.manifest.model_copy(update={"rows_parsed": 10, "quarantined": {"age: >120?": 2, "split: ../b is NULL": 1}})
             run.finish(manifest, {"sort": 1.5})
     except BaseException as error:
         assert type(error) is fault
     found = MlflowClient(uri).get_run(seen)
     assert found.info.status == status
     if not fault:
-        wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 2, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
+        wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 3, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
         assert found.data.metrics.items() >= wanted.items()
         assert found.data.tags["dataset.digest"] == version.digest
         made = replace(version, manifest=version.manifest.model_copy(update={"run_id": seen}))

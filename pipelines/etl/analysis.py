@@ -1,0 +1,87 @@
+"""All that can be said of a config before a byte of its tables is read: its query and its expectations on empty tables.
+
+Of Parquet the footers tell the schema; every other table declares its own.
+"""
+
+import json
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import Config
+from pipelines.config.options import spark_options
+from pipelines.config.source import Table
+from pipelines.errors import ConfigError
+from pipelines.etl import files, order, parse
+from pipelines.etl.data_sources import IdxSource, TarSource
+from pipelines.etl.determinism import refuse_chance, warnings_of
+from pipelines.etl.faults import source_errors, table_errors
+from pipelines.etl.fit import raw_schema
+from pipelines.etl.query import check_condition, check_names, check_query
+from pipelines.features import check_columns
+
+
+def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
+    """Warnings of what may come out otherwise the next time, each with its place in the config.
+
+    Raises ConfigError, or SourceError where Spark refuses the SQL, if the query or an expectation is not one, or cannot be
+    made of these tables' columns, or goes by chance; if the config names columns that the query does not give, or that no
+    encoder takes. Temporary views of the tables' names are left behind, without rows.
+    """
+    source = config.source
+    for name, table in source.tables.items():
+        with table_errors(name, table.path):
+            _without_rows(spark, name, table).createOrReplaceTempView(f"`{name}`")
+    with source_errors(source, "source.query"):
+        check_query(spark, source.sql, source.tables)
+        rows = spark.sql(source.sql)
+        check_names(rows, config)
+        check_columns(config.dataset, raw_schema(rows))
+        plan = rows._jdf.queryExecution().analyzed()
+    refuse_chance("source.query", plan)
+    of_query = set(warnings_of(plan))
+    warnings = [f"source.query: {warning}" for warning in sorted(of_query)]
+    for name in source.expect:
+        # The query stands below the condition in its plan.
+        warnings += [f"source.expect.{name}: {warning}" for warning in sorted(set(_of_expectation(spark, config, name, rows)) - of_query)]
+    with source_errors(source, "dataset.split"):
+        order.dealt(order.identified(rows, config.dataset.key), config.dataset.split)
+    return tuple(warnings)
+
+
+def _of_expectation(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:
+    key, condition = f"source.expect.{name}", config.source.expect[name]
+    with source_errors(config.source, key):
+        check_condition(spark, key, condition, config.source.tables)
+        plan = rows.where(F.expr(condition))._jdf.queryExecution().analyzed()
+    refuse_chance(key, plan)
+    return warnings_of(plan)
+
+
+def _without_rows(spark: SparkSession, name: str, table: Table) -> DataFrame:
+    """A table with the columns that it will have."""
+    match table.format:
+        case "parquet" | "binaryFile":
+            return _lying_there(spark, name, table)
+        case "idx" if not table.ddl:
+            return spark.createDataFrame([], IdxSource({"paths": json.dumps([file.path for file in files.find(table.path)])}).schema())
+        case "tar" if table.ddl:
+            raise ConfigError(f"source.tables.{name}.schema: tar has the columns path and content; leave the schema out")
+        case "tar":
+            return spark.createDataFrame([], TarSource({}).schema())
+        case _:
+            return spark.createDataFrame([], parse.schema_of(name, table, "value string"))
+
+
+def _lying_there(spark: SparkSession, name: str, table: Table) -> DataFrame:
+    """A table that Spark reads itself, and whose folders may name columns."""
+    reader = spark.read.format(table.format).options(**spark_options(table.options))
+    paths = list(table.paths)
+    if table.ddl:
+        return reader.schema(parse.schema_of(name, table)).load(paths)
+    if table.format == "parquet":
+        return reader.load(paths)
+    found = [file.path for file in files.find(table.path)]
+    # One file has the columns of all, unless folders named `column=value` add some.
+    return reader.load(paths if any("=" in path for path in found) else found[0])

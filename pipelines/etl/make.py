@@ -1,0 +1,77 @@
+"""An attempt at a version: tables are read, rows are judged, encoders fitted, and all rows written, to parts or to the quarantine."""
+
+import logging
+from collections import Counter
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import Config
+from pipelines.dataset.manifest import SPLITS, Manifest
+from pipelines.dataset.sources import Sources
+from pipelines.etl import order
+from pipelines.etl.attempt import Attempt, Report
+from pipelines.etl.describe import balanced, describe
+from pipelines.etl.faults import source_errors
+from pipelines.etl.fit import fit, gather
+from pipelines.etl.progress import Stages
+from pipelines.etl.quality import check_quarantined, expectations
+from pipelines.etl.quarantine import sampled, write_malformed
+from pipelines.etl.query import run_query
+from pipelines.etl.session import weigh_batches
+from pipelines.etl.sources import read_tables
+from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
+
+log = logging.getLogger(__name__)
+
+
+def make(
+    spark: SparkSession, config: Config, sources: Sources, warnings: tuple[str, ...], attempt: Attempt, stages: Stages
+) -> tuple[Manifest, Report]:
+    """Write the attempt's files, with the `warnings` of `analyse`; the manifest still lacks its run and its sources.
+
+    Raises the LockstepErrors of its stages.
+    """
+    dataset, limit = config.dataset, config.source.max_quarantined
+    with stages("read"), source_errors(config.source):
+        tables = read_tables(spark, config.source)
+        malformed = write_malformed(tables.malformed, attempt) if tables.malformed else Report()
+        check_quarantined(tables.rows_parsed, malformed.refused, limit, malformed.samples)
+        rows = run_query(spark, config, steady=not warnings)
+        _log_query(rows, warnings, config)
+        weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables.rows_parsed, 1))
+    with stages("fit"), source_errors(config.source):
+        judged = _judged(rows, config, steady=not warnings)
+        gathered = gather(judged, dataset)
+        parsed = tables.rows_parsed or gathered.query_rows
+        refused = malformed.refused + Counter(gathered.refused)
+        if refused.total() > limit * parsed:
+            check_quarantined(parsed, refused, limit, malformed.samples | sampled(judged).samples)
+        fitted = fit(gathered, dataset)
+    with stages("write"), source_errors(config.source):
+        parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
+        allowed = int(limit * parsed) - malformed.refused.total()
+        written = write_parts(judged, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed))
+    balance = balanced(tables, malformed, gathered, written)
+    written.add(malformed)
+    check_quarantined(parsed, written.refused, limit, written.samples)
+    manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
+    order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
+    return manifest, written
+
+
+def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
+    """The rows with their identity and split, or the reason why they are refused; persisted if not `steady`."""
+    rows = expectations(order.identified(rows, config.dataset.key), config.source.expect)
+    if not steady and config.source.expect:
+        rows.persist()
+    return order.dealt(order.without_repeats(rows, config.dataset.key), config.dataset.split)
+
+
+def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:
+    for warning in warnings:
+        log.warning("%s", warning)
+    taken = {
+        column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
+    }
+    if left_out := [name for name in rows.columns if name not in taken]:
+        log.info("columns of the query left out: %s", ", ".join(left_out))

@@ -1,0 +1,31 @@
+"""Spark's logical plans, which have no Python side, as Python walks them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+JavaObject = Any
+"""A plan, or an expression in one."""
+
+
+def nodes(plan: JavaObject) -> Iterator[JavaObject]:
+    """A plan's nodes, root first, those of subqueries and of WITH among them."""
+    yield plan
+    for below in below_of(plan):
+        yield from nodes(below)
+
+
+def below_of(plan: JavaObject) -> Iterator[JavaObject]:
+    yield from items(plan.children())
+    yield from items(plan.subqueries())
+    if kind(plan) == "UnresolvedWith":
+        yield from items(plan.innerChildren())
+
+
+def items(found: JavaObject) -> Iterator[JavaObject]:
+    for index in range(found.size()):
+        yield found.apply(index)
+
+
+def kind(node: JavaObject) -> str:
+    """The name of a node's or an expression's class."""
+    return str(node.getClass().getSimpleName()).removesuffix("$")

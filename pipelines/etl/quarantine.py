@@ -1,0 +1,113 @@
+"""Refused rows, set aside with their reasons: counted in a report, and kept in the attempt's quarantine."""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.dataset import storage
+from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.etl.order import INTERNAL
+from pipelines.etl.quality import REASON
+
+QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
+
+
+def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
+    """Set aside the records of tables that are no rows, as `sources.read_tables` gives them."""
+    return together([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
+
+
+def sampled(rows: DataFrame) -> Report:
+    """The refused ones of the rows, counted by reason, with samples; nothing is written."""
+    return together([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_sampled, REPORT_SCHEMA).collect()])
+
+
+def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    report = Report()
+    with Quarantine(attempt, report) as quarantine:
+        for batch in batches:
+            quarantine.write(batch.cast(QUARANTINE))
+            counted = pa.Table.from_batches([batch]).group_by("reason").aggregate([("record", "min"), ([], "count_all")])
+            for row in counted.to_pylist():
+                report.refuse(row["reason"], row["record_min"] or "", row["count_all"])
+    yield report.to_batch()
+
+
+def _sampled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    report = Report()
+    for batch in batches:
+        for reason, record in zip(batch.column(REASON).to_pylist(), _records(batch), strict=True):
+            report.refuse(reason, record)
+    yield report.to_batch()
+
+
+def _records(rows: pa.RecordBatch) -> list[str]:
+    """The query's columns of each row as JSON."""
+    values = rows.drop_columns([name for name in rows.schema.names if name in INTERNAL]).to_pylist()
+    return [json.dumps(_jsonable(row), ensure_ascii=False) for row in values]
+
+
+def _jsonable(value: Any) -> Any:
+    """What JSON has no form for: bytes as base64, as Spark has them; NaN, times, decimals and the like as text."""
+    match value:
+        case dict():
+            return {str(name): _jsonable(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_jsonable(inner) for inner in value]
+        case bytes():
+            return b64encode(value).decode()
+        case None | bool() | int() | str():
+            return value
+        case float() if math.isfinite(value):
+            return value
+    return str(value)
+
+
+class Quarantine:
+    """A task's file of refused rows: made when there is a first one, and named in the report."""
+
+    def __init__(self, attempt: Attempt, report: Report, allowed: float = math.inf) -> None:
+        """Beyond so many `allowed` rows of the report, rows are only counted, for there will be no version."""
+        self._attempt, self._report, self._allowed = attempt, report, allowed
+        self._file = ""
+        self._writer: pq.ParquetWriter | None = None
+
+    def set_aside(self, batch: pa.RecordBatch, reasons: pa.Array, kind: Callable[[str], str] = str) -> pa.RecordBatch:
+        """Count under its `kind`, and keep, each row that has a reason; the others are returned."""
+        if reasons.null_count == len(batch):
+            return batch
+        texts = reasons.drop_null().to_pylist()
+        records = _records(batch.filter(reasons.is_valid()))
+        for text, record in zip(texts, records, strict=True):
+            self._report.refuse(kind(text), record)
+        if self._report.refused.total() <= self._allowed:
+            kept = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
+            self.write(pa.RecordBatch.from_arrays(kept, schema=QUARANTINE))
+        return batch.filter(reasons.is_null())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep rows of the schema QUARANTINE. Raises DatasetError if they cannot be written."""
+        folder = f"quarantine-{self._attempt.name}"
+        with storage.naming(f"{self._attempt.root}/{folder}"):
+            if self._writer is None:
+                self._file = self._attempt.new_file(folder, "part")
+                self._writer = pq.ParquetWriter(f"{self._attempt.root}/{self._file}", QUARANTINE, filesystem=self._attempt.filesystem)
+            self._writer.write_batch(batch)
+        self._report.quarantine[self._file] += len(batch)
+
+    def __enter__(self) -> "Quarantine":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._writer is not None:
+            with storage.naming(f"{self._attempt.root}/quarantine-{self._attempt.name}"):
+                self._writer.close()

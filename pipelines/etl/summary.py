@@ -1,0 +1,33 @@
+"""The last lines of a run: the version, and by reason the rows that are not in it, where they lie and what one looks like."""
+
+import pyarrow.parquet as pq
+
+from pipelines.config import Config
+from pipelines.dataset import storage
+from pipelines.dataset.manifest import Manifest
+from pipelines.etl.quality import reasons, shares
+from pipelines.features import kind_of
+
+
+def summary(config: Config, manifest: Manifest) -> str:
+    root = f"{config.dataset.path}/{manifest.version}"
+    rows = ", ".join(f"{split} {found.rows:,}" for split, found in manifest.splits.items())
+    lines = [f"{root}: {rows}; digest {manifest.digest[:12]}"]
+    if manifest.quarantined:
+        quarantine = f"{root}/quarantine-{manifest.attempt}"
+        lines.append(f"{shares(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
+        lines += reasons(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
+    return "\n".join(lines)
+
+
+def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:
+    """By reason the first record; files are read until there is one of each."""
+    filesystem, folder = storage.locate(quarantine)
+    found: dict[str, str] = {}
+    for entry in storage.entries(filesystem, folder):
+        if wanted <= found.keys():
+            break
+        table = pq.read_table(entry.path, columns=["reason", "record"], filesystem=filesystem)
+        for reason, record in zip(table["reason"].to_pylist(), table["record"].to_pylist(), strict=True):
+            found.setdefault(reason if reason in wanted else kind_of(reason), record or "")
+    return found

@@ -1,0 +1,239 @@
+"""P2, for pipelines of every kind: each row of the query is once in the parts or once in the quarantine, whatever refuses it.
+
+`make test` draws EXAMPLES pipelines; `make conserved` draws 200.
+"""
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlflow import MlflowClient
+from pyspark.sql import DataFrame, SparkSession
+from small import Small, smalls
+
+from pipelines.config import parse
+from pipelines.dataset import storage
+from pipelines.dataset.commit import commit
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.schema import END
+from pipelines.dataset.versions import versions
+from pipelines.errors import ConfigError, DatasetError, SourceError, TrackingError
+from pipelines.etl import make as making
+from pipelines.etl.analysis import analyse
+from pipelines.etl.attempt import Attempt, Report
+from pipelines.etl.make import make
+from pipelines.etl.progress import Stages
+from pipelines.etl.run import run
+from pipelines.etl.summary import summary
+from pipelines.etl.write import Job, write_parts
+from pipelines.tracking.etl import EtlRun
+
+EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "40"))
+
+
+@pytest.fixture(scope="module")
+def small_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The shared session, with as many partitions as a few rows need."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Manifest, Path]:
+    """The version of a pipeline, made and committed as ETL does, without MLflow and checksums."""
+    config = parse(values, "small.yaml")
+    filesystem, place = storage.locate(config.dataset.path)
+    attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
+    manifest, report = make(spark, config, {}, analyse(spark, config), attempt, Stages())
+    return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine), Path(attempt.root)
+
+
+def set_aside(root: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    folder = root / f"quarantine-{manifest.attempt}"
+    return pq.read_table(folder).to_pylist() if folder.exists() else []
+
+
+def in_parts(root: Path, column: str) -> list[Any]:
+    return [
+        value for file in sorted(root.glob("data-*/*/*.parquet")) for value in pq.read_table(file, columns=[column])[column].to_pylist()
+    ]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(small=smalls())
+def test_p2_every_row_is_found_once(small_spark: SparkSession, small: Small) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        try:
+            manifest, root = made(small_spark, small.config(folder), folder)
+        except SourceError as error:
+            assert "no row is left for" in str(error) and not list(folder.rglob("manifest.json"))
+            return
+        finally:
+            small_spark.catalog.clearCache()
+        refused = set_aside(root, manifest)
+        rows = [json.loads(row["record"])["uid"] for row in refused if row["source"] is None]
+        assert Counter(in_parts(root, "uid") + rows) == small.uids
+        assert Counter(row["source"] is None for row in refused)[False] == small.malformed
+        assert sum(manifest.quarantined.values()) == len(refused)
+        balance = manifest.balance
+        assert balance is not None and balance.query == small.uids.total() == balance.taken + balance.refused
+        assert balance.tables["t"].model_dump() == {
+            "parsed": len(small.rows) + small.malformed,
+            "handed_on": len(small.rows),
+            "refused": small.malformed,
+        }
+
+
+@settings(max_examples=max(EXAMPLES // 10, 2), deadline=None)
+@given(texts=st.lists(st.none() | st.text("ab \n", max_size=9), min_size=3, max_size=30), length=st.integers(1, 12))
+def test_p2_every_document_is_in_the_windows_or_in_the_quarantine(small_spark: SparkSession, texts: list[str | None], length: int) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "t.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in ["aa", *texts]))
+        values = {
+            "name": "small",
+            "source": {
+                "tables": {"t": {"format": "json", "path": str(folder / "t.json"), "schema": "text string"}},
+                "expect": {"not b": "text IS NULL OR text <> 'b'"},
+                "max_quarantined": 1.0,
+            },
+            "dataset": {
+                "path": str(folder / "data"),
+                "split": {"train": 1.0, "validation": 0.0, "test": 0.0},
+                "features": {"text": {"encoder": "bytes", "length": length}},
+                "part_bytes": 20,
+            },
+            "task": {"kind": "language"},
+        }
+        manifest, root = made(small_spark, values, folder)
+        small_spark.catalog.clearCache()
+        refused = [json.loads(row["record"])["text"] for row in set_aside(root, manifest)]
+        kept = [text for text in ["aa", *texts] if text and text != "b"]
+        assert Counter(refused) + Counter(kept) == Counter(["aa", *texts])
+        tokens = Counter(token for window in in_parts(root, "text") for token in list(window)[1:])
+        assert {number: count for number, count in tokens.items() if number != END} == Counter(
+            byte + 1 for text in kept for byte in text.encode()
+        )
+        balance = manifest.balance
+        assert balance is not None and (balance.query, balance.taken) == (len(texts) + 1, len(kept))
+        assert balance.made == manifest.splits["train"].rows and tokens[END] >= len(kept)
+
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> dict[str, Any]:
+    """A pipeline over 20,000 records of CSV, three of them malformed."""
+    (tmp_path / "t.csv").write_text("".join(f"{number},{number / 7:.3f}\n" for number in range(ROWS)) + "x,1\ny,1\n1,2,3\n")
+    return {
+        "name": "numbers",
+        "source": {
+            "tables": {"t": {"format": "csv", "path": str(tmp_path / "t.csv"), "schema": "uid bigint, v double"}},
+            "expect": {"by a hash": "xxhash64(uid) % 2 = 0"},
+            "max_quarantined": 0.9,
+        },
+        "dataset": {"path": str(tmp_path / "data"), "features": {"uid": "identity"}, "target": {"v": "identity"}, "part_bytes": 50_000},
+        "task": {"kind": "tabular"},
+        "tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"},
+    }
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("condition", ["rand() < 0.5", "hash(uuid()) % 2 = 0", "monotonically_increasing_id() < 100"])
+def test_p2_what_lost_rows_and_doubled_them_is_refused(numbers: dict[str, Any], tmp_path: Path, condition: str) -> None:
+    name = condition.partition("(")[0].replace("hash", "uuid")
+    for key, sql in (("source.expect.x", {"expect": {"x": condition}}), ("source.query", {"query": f"SELECT * FROM t WHERE {condition}"})):
+        with pytest.raises(ConfigError, match=rf"^{key}: {name}\(\) may give another result each time"):
+            run(parse(numbers | {"source": numbers["source"] | sql}, "numbers.yaml"))
+    assert not (tmp_path / "data").exists() and not (tmp_path / "mlflow.db").exists()
+
+
+def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, numbers: dict[str, Any], tmp_path: Path) -> None:
+    manifest, root = made(spark, numbers, tmp_path)
+    refused = set_aside(root, manifest)
+    uids = [json.loads(row["record"])["uid"] for row in refused if row["source"] is None]
+    assert sorted(in_parts(root, "uid") + uids) == list(range(ROWS)) and 9_700 < len(uids) < 10_300
+    lines = summary(parse(numbers, "numbers.yaml"), manifest).splitlines()
+    assert lines[1].startswith(f"{len(refused):,} of 20,003 rows were refused (") and lines[1].endswith(
+        f"{root}/quarantine-{manifest.attempt}:"
+    )
+    assert lines[2].startswith(f'  {len(uids):,} × by a hash, such as {{"uid": ') and len(lines) == 3 + len(manifest.quarantined) - 1
+    assert any(" × t: " in line and ", such as 1,2,3" in line for line in lines[3:])
+
+
+def _without_a_taken_row(report: Report) -> None:
+    report.taken -= 1
+
+
+def _with_a_row_twice(report: Report) -> None:
+    report.taken += 1
+
+
+def _without_a_refused_row(report: Report) -> None:
+    report.refused["by a hash"] -= 1
+
+
+def _without_a_quarantined_file(report: Report) -> None:
+    report.quarantine.popitem()
+
+
+def _without_a_row_group(report: Report) -> None:
+    report.row_groups.pop()
+
+
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        (_without_a_taken_row, "the query gave 20,000 rows, of which "),
+        (_with_a_row_twice, "the query gave 20,000 rows, of which "),
+        (_without_a_refused_row, "the query gave 20,000 rows, of which "),
+        (_without_a_quarantined_file, "rows were refused, and the quarantine holds "),
+        (_without_a_row_group, "and the parts hold "),
+    ],
+)
+def test_p2_a_row_that_no_task_reports_is_no_version(
+    spark: SparkSession,
+    numbers: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alter: Callable[[Report], None],
+    words: str,
+) -> None:
+    def altered(rows: DataFrame, job: Job) -> Report:
+        report = write_parts(rows, job)
+        alter(report)
+        return report
+
+    monkeypatch.setattr(making, "write_parts", altered)
+    with pytest.raises(DatasetError, match=f"^rows do not balance, so that nothing is committed: .*{words}"):
+        made(spark, numbers, tmp_path)
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+@pytest.mark.usefixtures("spark")
+def test_p8_what_fails_after_the_commit_makes_no_failure_of_it(
+    numbers: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: object) -> None:
+        raise TrackingError("tracking.uri is away")
+
+    monkeypatch.setattr(EtlRun, "finish", away)
+    config = parse(numbers, "numbers.yaml")
+    manifest = run(config)
+    (found,) = versions(config.dataset.path)
+    assert found[1] == manifest
+    assert f"{found[0]} is committed; afterwards TrackingError: tracking.uri is away" in caplog.messages
+    assert MlflowClient(config.tracking.uri).get_run(manifest.run_id).info.status == "FINISHED"
