@@ -8,13 +8,14 @@ the processes that the command starts, and the command itself is told the addres
 import os
 
 from loopback import LOOPBACK
-from ray._private import services
 from ray.scripts.scripts import main
+
+from pipelines.compat.ray import known_as
 
 VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Of whoever connects to such nodes with `ray.init`; jobs have it from their node."""
 
 if __name__ == "__main__":
-    services.get_node_ip_address = lambda address=None: LOOPBACK
+    known_as(LOOPBACK)
     os.environ.update(VARIABLES)
     main()

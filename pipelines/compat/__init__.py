@@ -12,11 +12,10 @@ from pipelines.errors import MismatchError
 
 def present(owner: Any, *names: str) -> None:
     """Raise MismatchError unless a library's module or class has all the names."""
+    library = getattr(owner, "__module__", owner.__name__).partition(".")[0]
     for name in names:
         if not hasattr(owner, name):
-            where = owner.__name__ if isinstance(owner, type) or hasattr(owner, "__file__") else type(owner).__name__
-            library = str(getattr(owner, "__module__", where)).partition(".")[0]
-            raise MismatchError(f"{where}.{name} is gone from this version of {library}; install the one in constraints.txt")
+            raise MismatchError(f"{owner.__name__}.{name} is gone from this version of {library}; install the one in constraints.txt")
 
 
 def replace(owner: Any, name: str, value: Any) -> Any:

@@ -1,16 +1,18 @@
 """What is needed of Ray's own names."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ray._private import ray_constants, services
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution import context
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, ScalingPolicy
 
 from pipelines.compat import present, replace
 
-__all__ = ["FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback"]
+__all__ = ["FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback", "quiet_reports"]
 
 # Overridden in train.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
@@ -36,3 +38,9 @@ def known_as(address: str) -> None:
         return address
 
     replace(services, "get_node_ip_address", answer)
+
+
+def quiet_reports() -> None:
+    """Keeps a worker of Ray Train from printing a line for every report, under a logger that is named by its file's path."""
+    present(context, "logger")
+    context.logger.setLevel(logging.WARNING)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -27,8 +28,6 @@ _QUERY = (
     "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
-_STOPPED = ("SparkContext was shut down", "SparkContext has been shutdown", "stopped SparkContext")
-"""What Spark says when its Java driver was asked to leave, which only a signal does: to spark-submit, whose exit code is its."""
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
@@ -95,13 +94,29 @@ def driver_errors() -> Iterator[None]:
         raise
 
 
-def _asked_to_leave(error: BaseException | None) -> int | None:
-    """The signal that is behind an error; to Spark's Java driver alone, SIGTERM."""
-    while error is not None:
-        if any(words in str(error) for words in _STOPPED):
-            note(signal.SIGTERM)
-        error = error.__cause__ or error.__context__
+def _asked_to_leave(error: BaseException) -> int | None:
+    """The signal that is behind an error; SIGTERM if it went to Spark's Java driver alone, as it does to spark-submit."""
+    if received() is None and _of_java(error) and _is_stopped():
+        note(signal.SIGTERM)
     return received()
+
+
+def _of_java(error: BaseException | None) -> bool:
+    """Whether the Java driver itself told of it: one that was killed cannot."""
+    while error is not None:
+        if isinstance(error, PySparkException | Py4JJavaError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_stopped() -> bool:
+    """Whether Spark is leaving, or has left by now: nothing but a signal stops it here."""
+    context = SparkContext._active_spark_context
+    try:
+        return context is not None and (context._jsc is None or bool(context._jsc.sc().isStopped()))
+    except (Py4JError, OSError):
+        return True
 
 
 @contextmanager

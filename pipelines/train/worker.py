@@ -1,6 +1,5 @@
 """What Ray Train calls on every worker: finds its place, builds what the loop needs, and runs it."""
 
-import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ import torch
 
 from pipelines import config as configs
 from pipelines import tracking
+from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
@@ -60,7 +60,7 @@ def work(settings: dict[str, Any]) -> dict[str, Any]:
 
 def attempted(assignment: Assignment, train: Callable[[Assignment, Folder], dict[str, Any]]) -> dict[str, Any]:
     """What `train` returns, or under `failure` the error that another attempt would meet again."""
-    logging.getLogger("ray.train").setLevel(logging.WARNING)  # it prints a line for every report
+    quiet_reports()
     folder = Folder(assignment.folder)
     if failure := folder.get_json(FAILURE):
         return {"failure": failure}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -251,3 +252,59 @@ def test_every_run_has_the_commit_of_its_code(uri: str, version: Version, monkey
     with tracking.etl_run(own, {}) as etl, tracking.baseline_run(own, version) as baseline:
         runs = [etl.run_id, baseline.run_id, begin(uri, version, "commits").run_id]
     assert [MlflowClient(uri).get_run(run).data.tags["git.commit"] for run in runs] == ["f00d" * 10] * 3
+
+
+def test_a_dataset_of_another_mlflow_is_trained_on(uri: str, version: Version) -> None:
+    """Its manifest names a run that this MLflow does not have."""
+    elsewhere = replace(version, manifest=version.manifest.model_copy(update={"run_id": "d" * 32}))
+    run = begin(uri, elsewhere, "copied")
+    tags = MlflowClient(uri).get_run(run.run_id).data.tags
+    assert (tags["dataset.run_id"], tags[tracking.SPARK_APPLICATION]) == ("d" * 32, "")
+
+
+def test_a_folder_that_is_gone_is_no_place_to_go_on_from(uri: str, version: Version, tmp_path: Path) -> None:
+    here, gone = str(tmp_path / "runs"), str(tmp_path / "away" / "run")
+    run = begin(uri, version, "moved", storage=here)
+    run.tag({"lockstep.folder": gone})
+    assert begin_again(uri, version, here) == run.folder
+    run.tag({"lockstep.folder": gone})
+    Path(gone).mkdir(parents=True)
+    assert begin_again(uri, version, here) == gone
+
+
+def begin_again(uri: str, version: Version, storage: str) -> str:
+    """Folder of the same command's run, after the one before it was killed."""
+    experiment = MlflowClient(uri).get_experiment_by_name("moved")
+    assert experiment is not None
+    (run,) = MlflowClient(uri).search_runs([experiment.experiment_id])
+    MlflowClient(uri).set_terminated(run.info.run_id, "KILLED")
+    return begin(uri, version, "moved", storage=storage).folder
+
+
+def test_a_sender_that_met_a_defect_says_so(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread would be gone, and the curves with it, without a word."""
+
+    def renamed(*_: Any) -> None:
+        raise AttributeError("'Run' object has no attribute 'to_proto'")
+
+    monkeypatch.setattr("mlflow.entities.Run.to_proto", renamed)
+    sender = tracking.Sender(uri, begin(uri, version, "defect").run_id, every_seconds=0.05)
+    sender.log(1, {"train/loss": 1.0})
+    with pytest.raises(AttributeError, match="to_proto"):
+        sender.close(30.0)
+    with pytest.raises(AttributeError, match="to_proto"):
+        sender.log(2, {"train/loss": 1.0})
+
+
+def test_a_signal_while_a_run_begins_leaves_none_running(uri: str, version: Version) -> None:
+    def begun() -> tracking.TrainingRun:
+        run = begin(uri, version, "signalled")
+        os.kill(os.getpid(), signal.SIGINT)
+        return run
+
+    with pytest.raises(KeyboardInterrupt), tracking.under_way(begun):
+        raise AssertionError("the run is under way")
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("signalled")
+    assert experiment is not None
+    assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]

@@ -1,0 +1,31 @@
+"""A library's name that is gone raises, instead of doing nothing."""
+
+import types
+
+import pytest
+from ray._private import ray_constants, services
+
+from pipelines.compat import present, replace
+from pipelines.compat.ray import known_as, on_loopback
+from pipelines.errors import MismatchError
+
+
+def test_a_name_that_is_gone_is_not_set() -> None:
+    library = types.ModuleType("library.constants")
+    with pytest.raises(MismatchError, match=r"^library.constants.LISTEN is gone from this version of library; install"):
+        replace(library, "LISTEN", False)
+    assert not hasattr(library, "LISTEN")
+    with pytest.raises(MismatchError, match="gone"):
+        present(type("Base", (), {"__module__": "library.base"}), "__init__", "_overridden")
+
+
+def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ray_constants, "ENABLE_RAY_CLUSTER")
+    with pytest.raises(MismatchError, match="ENABLE_RAY_CLUSTER is gone from this version of ray"), on_loopback():
+        pass
+
+
+def test_ray_on_loopback_knows_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(services, "get_node_ip_address")
+    with pytest.raises(MismatchError, match="get_node_ip_address is gone from this version of ray"):
+        known_as("127.0.0.1")

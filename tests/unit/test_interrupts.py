@@ -1,0 +1,69 @@
+"""What a job does with SIGINT and SIGTERM."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.interrupts import Deferred, Taken, handled
+
+JOB = """
+import os, signal, sys, time
+from pipelines.errors import DatasetError, exit_on_error
+from pipelines.interrupts import Deferred, done
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+def main():
+    {0}
+
+exit_on_error(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "printed"),
+    [
+        ("send(signal.SIGTERM)", 143, ""),
+        ("send(signal.SIGINT)", 130, ""),
+        ("raise KeyboardInterrupt", 130, ""),
+        # What comes at once a second time does not cut the way out short.
+        ("try:\n        send(signal.SIGTERM)\n    finally:\n        send(signal.SIGTERM); print('undone')", 143, "undone"),
+        # What fails because of a signal is no failure.
+        ("try:\n        send(signal.SIGTERM)\n    finally:\n        raise DatasetError('Spark is gone')", 143, ""),
+        ("with Deferred():\n        send(signal.SIGINT); print('begun')", 130, "begun"),
+        ("done(); send(signal.SIGTERM); print('done')", 0, "done"),
+        ("import atexit; atexit.register(send, signal.SIGTERM)", 143, ""),
+    ],
+)
+def test_a_job_leaves_with_the_signal_s_code_and_without_a_traceback(work: str, code: int, printed: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", JOB.format(work)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (code, printed, "")
+
+
+def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
+    came: list[int] = []
+    with handled(lambda number, frame: came.append(number)):
+        with Deferred() as signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert came == []
+            with signals.admitted():
+                assert came == [signal.SIGTERM]
+            os.kill(os.getpid(), signal.SIGINT)
+            signals.forget()
+        assert came == [signal.SIGTERM]
+
+
+def test_a_signal_is_the_same_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("pipelines.interrupts.time.monotonic", lambda: now[0])
+    taken = Taken()
+    assert taken.take(signal.SIGTERM)
+    now[0] += 1.9
+    assert not taken.take(signal.SIGTERM)
+    now[0] += 0.2
+    assert taken.take(signal.SIGTERM)
+    assert taken.number == signal.SIGTERM
