@@ -21,6 +21,8 @@ from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_condition, check_names, check_query
 from pipelines.features import check_columns
 
+_BINARY_FILE = "path string, modificationTime timestamp, length bigint, content binary"
+
 
 def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
     """Warnings of what may come out otherwise the next time, each with its place in the config.
@@ -75,13 +77,9 @@ def _without_rows(spark: SparkSession, name: str, table: Table) -> DataFrame:
 
 
 def _lying_there(spark: SparkSession, name: str, table: Table) -> DataFrame:
-    """A table that Spark reads itself, and whose folders may name columns."""
+    """A table that Spark reads itself, and whose folders may be called `column=value`, which makes a column."""
+    if table.format == "binaryFile" and not any("=" in file.path for file in files.find(table.path)):
+        return spark.createDataFrame([], _BINARY_FILE)
     reader = spark.read.format(table.format).options(**spark_options(table.options))
-    paths = list(table.paths)
-    if table.ddl:
-        return reader.schema(parse.schema_of(name, table)).load(paths)
-    if table.format == "parquet":
-        return reader.load(paths)
-    found = [file.path for file in files.find(table.path)]
-    # One file has the columns of all, unless folders named `column=value` add some.
-    return reader.load(paths if any("=" in path for path in found) else found[0])
+    declared = table.format == "parquet" and table.ddl
+    return (reader.schema(parse.schema_of(name, table)) if declared else reader).load(list(table.paths))

@@ -183,7 +183,7 @@ def _asked(message: str, source: Source) -> str:
     found = _SHOWN.search(message)
     keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
     holding = [key for key, sql in keys.items() if found and found[3] in sql]
-    return " or ".join(holding) or "source.query"
+    return " or ".join(holding) or ("source.query or source.expect" if source.expect else "source.query")
 
 
 def _place(message: str) -> str:

@@ -1,10 +1,14 @@
 """The last lines of a run: the version, and by reason the rows that are not in it, where they lie and what one looks like."""
 
+from contextlib import suppress
+
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import Manifest
+from pipelines.errors import DatasetError
 from pipelines.etl.quality import reasons, shares
 from pipelines.features import kind_of
 
@@ -21,13 +25,14 @@ def summary(config: Config, manifest: Manifest) -> str:
 
 
 def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:
-    """By reason the first record; files are read until there is one of each."""
-    filesystem, folder = storage.locate(quarantine)
+    """By reason the first record; files are read until there is one of each, or the store fails: the version is there."""
     found: dict[str, str] = {}
-    for entry in storage.entries(filesystem, folder):
-        if wanted <= found.keys():
-            break
-        table = pq.read_table(entry.path, columns=["reason", "record"], filesystem=filesystem)
-        for reason, record in zip(table["reason"].to_pylist(), table["record"].to_pylist(), strict=True):
-            found.setdefault(reason if reason in wanted else kind_of(reason), record or "")
+    with suppress(DatasetError, OSError, pa.ArrowException):
+        filesystem, folder = storage.locate(quarantine)
+        for entry in storage.entries(filesystem, folder):
+            if wanted <= found.keys():
+                break
+            table = pq.read_table(entry.path, columns=["reason", "record"], filesystem=filesystem)
+            for reason, record in zip(table["reason"].to_pylist(), table["record"].to_pylist(), strict=True):
+                found.setdefault(reason if reason in wanted else kind_of(reason), record or "")
     return found
