@@ -62,9 +62,10 @@ def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
 def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
     """Where a row group's bytes start, and how many they are."""
     chunks = [group.column(number) for number in range(group.num_columns)]
-    starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+    starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0) for chunk in chunks]
     ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-    return min(starts), max(ends) - min(starts)
+    first = min(starts, default=0)
+    return first, max(ends, default=0) - first
 
 
 def _column(field: pa.Field, target: str, path: str) -> TensorColumn:

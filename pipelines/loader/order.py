@@ -223,7 +223,7 @@ def _permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0
     """
     bits = np.uint64(max(count - 1, 1).bit_length())
     words = _sorted(_words(count, seed, purpose, epoch, shard, window) >> bits << bits | np.arange(count, dtype=np.uint64))
-    return (words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    return (words & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
 
 
 def _sorted(words: np.ndarray) -> np.ndarray:

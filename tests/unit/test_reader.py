@@ -1,6 +1,9 @@
 """The reader: whatever happens to a part's bytes, no wrong row comes out."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ from pipelines.dataset.parts import row_group_digest
 from pipelines.dataset.plain import from_parquet
 from pipelines.dataset.schema import arrow_schema, from_numpy
 from pipelines.dataset.versions import Version
-from pipelines.errors import CorruptError
+from pipelines.errors import CorruptError, DatasetError
 from pipelines.loader.reader import Reader
 
 ALTERATIONS = 2_000
@@ -155,3 +158,32 @@ def test_plain_parquet_has_the_page_checksums_that_its_writer_gave_it(tmp_path: 
     found = list(read_all(plain))
     assert [isinstance(group, str) for group in found] == [True, False, False]
     assert "rows.parquet, row group 0: could not verify page integrity" in str(found[0])
+
+
+def test_plain_parquet_without_columns_has_no_target(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}).select([]), tmp_path / "rows.parquet")
+    with pytest.raises(DatasetError, match="has no column label"):
+        from_parquet(str(tmp_path), target="label")
+
+
+def test_a_footer_of_plain_parquet_that_points_elsewhere_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": np.arange(5_000), "label": np.arange(5_000)}), tmp_path / "rows.parquet", compression="none")
+    plain = from_parquet(str(tmp_path), target="label")
+    elsewhere = replace(plain, row_groups=tuple(replace(group, offset=group.offset + 100) for group in plain.row_groups))
+    (found,) = read_all(elsewhere)
+    assert "rows.parquet, row group 0: it points to" in str(found)
+    huge = replace(plain, row_groups=tuple(replace(group, bytes=2**40) for group in plain.row_groups))
+    (found,) = read_all(huge)
+    assert "its pages are 1099511627776 bytes" in str(found)
+
+
+def test_reading_imports_no_pandas(version: Version) -> None:
+    """It takes a worker 0.3 s."""
+    code = f"""
+import sys
+from pipelines.dataset.versions import open_version
+from pipelines.loader.reader import Reader
+Reader(open_version({version.root!r}), "train").read(0)
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
