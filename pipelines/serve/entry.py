@@ -1,6 +1,7 @@
 """MLflow copies this file into a model's folder, and runs it to load the model. Nothing imports it.
 
-Of the folder's code only this file, and `pipelines.errors` with what it imports, run before all of its files were compared with their digests.
+Of the folder's code only this file, and `pipelines.errors` with what it imports, run before all files were compared with
+their digests.
 """
 
 import json
