@@ -42,8 +42,9 @@ def missing() -> str:
 
 @contextmanager
 def slurm(folder: Path, nodes: Sequence[Host]) -> Iterator[dict[str, str]]:
-    """Nodes of one CPU each; the controller runs on the first. What `sbatch` needs in its environment."""
-    described = "\n".join(f"NodeName={host.name} NodeAddr={host.address} CPUs=1 RealMemory=4000" for host in nodes)
+    """Nodes that say they have the CPUs that the script asks for; the controller runs on the first. What `sbatch` needs in its
+    environment."""
+    described = "\n".join(f"NodeName={host.name} NodeAddr={host.address} CPUs=8 RealMemory=4000" for host in nodes)
     (folder / "slurm.conf").write_text(_CONF.format(first=nodes[0], folder=folder, nodes=described))
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # or it looks for those that a host of ours does not show
     (folder / "munge.key").write_bytes(os.urandom(128))
