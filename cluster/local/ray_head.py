@@ -14,11 +14,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from asking import asked
+from credentials import write
 from loopback import LOOPBACK, free_port
 from ray.job_submission import JobSubmissionClient
 from sessions import process
 
 START_SECONDS = 90
+_OPEN = "ray"
+"""Ray lets every user of the machine write to the folder that it is given: so it lies in one that only this user enters."""
 
 
 @contextmanager
@@ -47,14 +50,13 @@ def own_ray() -> Iterator[str]:
     """A Ray with token authentication, in a folder of its own."""
     # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp"))
-    token = folder / "token"
-    token.write_text(secrets.token_hex(32))
+    token = write(folder / "token", secrets.token_hex(32))
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
     os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: everything else would go before the training
     for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS"):
         os.environ.pop(name, None)
     port = free_port()
-    command = node_command(max(2, os.cpu_count() or 1), *head_options(folder, port, 0))
+    command = node_command(max(2, os.cpu_count() or 1), *head_options(folder / _OPEN, port, 0))
     try:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
             # With several Rays on a machine, what runs in this one has to be told which is its own.
@@ -75,7 +77,7 @@ def node_command(cpus: int, *options: str, address: str = LOOPBACK) -> list[str]
 
 
 def head_options(folder: Path, dashboard_port: int, port: int) -> list[str]:
-    """Of a head whose sockets and logs lie in `folder`; port 0 is a free one."""
+    """Of a head whose sockets and logs lie in `folder`, which Ray opens to everyone; port 0 is a free one."""
     ports = [f"--port={port}", f"--dashboard-port={dashboard_port}", f"--ray-client-server-port={free_port()}"]
     return ["--head", f"--temp-dir={folder}", *ports]
 
@@ -94,7 +96,7 @@ def authorization() -> dict[str, str]:
 
 def started_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str:
     """Wait until Ray has started; the address that its drivers connect to."""
-    deadline, address = time.monotonic() + START_SECONDS, folder / "ray_current_cluster"
+    deadline, address = time.monotonic() + START_SECONDS, folder / _OPEN / "ray_current_cluster"
     while not (address.exists() and answers(job_server, authorization())):
         if ray.poll() is not None or time.monotonic() > deadline:
             sys.exit(f"Ray did not start; its last words:\n{(folder / 'ray.log').read_text()[-2000:]}")

@@ -1,4 +1,5 @@
-"""Batch norm over the rows of all workers. torch's own is for GPUs only; this one serves where there is none."""
+"""Batch norm: of single rows, which it refuses, and of the rows of all workers. For these torch's own is for GPUs only; this one
+serves where there is none."""
 
 from typing import Any
 
@@ -8,7 +9,22 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.moments import combined, moments
+
+
+def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The task's loss and weight. Raises ConfigError for a single row that a batch norm would have to normalise by itself."""
+    try:
+        return task.loss(model, batch)
+    except ValueError as error:
+        if "Expected more than 1 value per channel" not in str(error):
+            raise
+        raise ConfigError(
+            "a batch norm got a single row, which has no variance: a pass has the rows of a worker, under strategy exact of a shard, "
+            "divided by train.accumulate; raise train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
+        ) from error
 
 
 def synchronised(model: nn.Module, device: torch.device) -> nn.Module:

@@ -12,6 +12,7 @@ import ray
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
 from pipelines.train.own_ray import own_ray, signals_kept
+from pipelines.train.private import keep_token, ray_folder
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ def cluster(settings: Train) -> Iterator[None]:
             ray.shutdown()
     else:
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
-        with own_ray(cpus, **of_both):
+        keep_token()
+        with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **of_both):
             yield
 
 

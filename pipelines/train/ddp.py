@@ -13,7 +13,7 @@ from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.batch_norm import synchronised
+from pipelines.train.batch_norm import loss_of, synchronised
 from pipelines.train.buffers import Buffers
 from pipelines.train.meeting import Meeting
 from pipelines.train.place import Place, seed
@@ -135,7 +135,7 @@ class _Loss(nn.Module):
             zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):
-            return self._task.loss(self.model, batch)
+            return loss_of(self._task, self.model, batch)
 
     @torch.no_grad()
     def take_sums(self) -> Tensor:

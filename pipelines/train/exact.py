@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.tasks.base import Batch, Task
+from pipelines.train.batch_norm import loss_of
 from pipelines.train.buckets import Gradients
 from pipelines.train.buffers import Buffers
 from pipelines.train.deterministic import check_model, check_passes, only_deterministic
@@ -111,7 +112,7 @@ class Exact:
         for part in range(parts):
             passed = _aligned({name: values.tensor_split(parts)[part] for name, values in microbatch.items()})
             with self._precision.autocast(self._place.device.type):
-                loss, weight = self._task.loss(self.model, passed)
+                loss, weight = loss_of(self._task, self.model, passed)
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
             if gradients is not None and part == parts - 1:
                 gradients.last_pass()

@@ -44,7 +44,7 @@ def ray_cluster() -> Iterator[None]:
         num_cpus=4,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
-        _temp_dir=str(folder),
+        _temp_dir=str(folder / "ray"),  # which Ray opens to everyone
         _system_config={"worker_niceness": 0},
     )
     yield

@@ -1,0 +1,113 @@
+"""Settings of `train` together: every kind of task in every precision, under every strategy, takes steps and is evaluated."""
+
+from math import isfinite
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.config.task import KINDS
+from pipelines.config.train import Train
+from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.loader.order import row_keys
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.forecasting import Forecasting
+from pipelines.tasks.language import Language
+from pipelines.tasks.next_item import NextItem
+from pipelines.tasks.recommendation import Recommendation
+from pipelines.tasks.speech import Speech
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.text import Text
+from pipelines.tasks.vision import Vision
+from pipelines.train.place import Place
+from pipelines.train.strategy import strategy_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
+YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)
+RATING = TensorColumn(name="rating", dtype="float32", role="target")
+NUMBER = TensorColumn(name="number", dtype="float32", shape=(4,))
+KIND = TensorColumn(name="kind", dtype="int32", cardinality=20)
+ITEM = TensorColumn(name="item", dtype="int32", cardinality=30)
+IMAGE = TensorColumn(name="image", dtype="uint8", shape=(1, 12, 12))
+WORDS = TensorColumn(name="words", dtype="int32", shape=(9,), cardinality=30)
+SOUND = TensorColumn(name="sound", dtype="float32", shape=(8, 20))
+HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
+NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
+WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
+PAST = TensorColumn(name="past", dtype="float32", shape=(12, 3))
+FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target")
+TOKENS = tuple(bytes([number]) for number in range(30))
+
+TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
+    "tabular": (Tabular, (NUMBER, KIND, YES), {"hidden": [8], "batch_norm": True, "dropout": 0.1}),
+    "tabular of classes": (Tabular, (NUMBER, KIND, LABEL), {"hidden": [8], "class_weights": (1.0, 2.0, 0.5)}),
+    "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
+    "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1}),
+    "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
+    "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
+    "recommendation, factors": (Recommendation, (KIND, ITEM, RATING), {"width": 4, "user": ["kind"], "item": ["item"]}),
+    "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
+    "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),
+    "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
+    "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
+}
+ROWS = 16
+
+
+def task_of(name: str) -> Task:
+    implementation, columns, settings = TASKS[name]
+    kind = implementation.__module__.rpartition(".")[2]
+    tokens = TOKENS if implementation is Language else ()
+    classes = ("a", "b", "c")[: columns[-1].cardinality or 0]
+    return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens))
+
+
+def batch_of(task: Task, rows: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    batch = {}
+    for column in task.data.columns:
+        shape = (rows, *column.shape)
+        indices = torch.randint(column.cardinality or 256, shape, generator=generator)
+        numbers = torch.randn(shape, generator=generator) if column.dtype == "float32" else indices
+        batch[column.name] = numbers.to(getattr(torch, column.dtype))
+    stride, start = row_keys(0, 0)
+    return {**batch, ROW_KEYS: torch.arange(rows) * stride + start} if task.draws else batch
+
+
+def given(strategy: str, batch: Batch) -> Any:
+    """What a worker alone, that plays two shards, is given to step."""
+    return (
+        [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))] if strategy == "exact" else batch
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_trains_in_every_precision(name: str, strategy: str, precision: str) -> None:
+    task = task_of(name)
+    settings = Train.model_validate(
+        {"precision": precision, "strategy": strategy, "global_batch": ROWS, "shards": 2, "accumulate": 2, "lr": 0.01, "clip_norm": 1.0}
+    )
+    trained, batch = strategy_of(settings, task, Place()), batch_of(task, ROWS)
+    losses = [float(sums[2] / sums[3]) for sums in (trained.step(given(strategy, batch), number, 0.01, ()) for number in range(12))]
+    assert all(map(isfinite, losses))
+    assert losses[-1] < losses[0]
+    metrics = task.metrics()
+    output = trained.predict(batch)
+    task.update(metrics, output, batch)
+    assert isfinite(metrics.compute()[task.monitor[0]])
+    assert {len(values) for values in task.predict(output).values()} == {ROWS}
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
+    """An epoch's last rows, one for a pass."""
+    task = task_of("tabular")
+    settings = Train.model_validate({"strategy": strategy, "global_batch": ROWS, "shards": 2, "remainder": "keep"})
+    trained, rows = strategy_of(settings, task, Place()), batch_of(task, 1)
+    with pytest.raises(ConfigError, match=r"a batch norm got a single row, which has no variance: .* set train.remainder to drop"):
+        trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, ())
