@@ -15,8 +15,8 @@ class Table(Section):
     """One raw table, as Spark reads it."""
 
     format: Format
-    """Spark's own formats; `idx` reads MNIST's files, `package` a file inside an installed Python package, `tar` the files in
-    archives, a row with `path` and `content` for each."""
+    """Spark's own formats, of which `binaryFile` has a row with `path` and `content` for each file of a folder; `idx` reads
+    MNIST's files, `package` a file inside an installed Python package, `tar` the files in archives as binaryFile has them."""
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
     ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")

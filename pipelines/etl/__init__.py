@@ -4,7 +4,8 @@
                  archives (`archive`).
 2.  `analysis`   says what is wrong with `query` and expectations, on empty tables: no byte is read. It walks Spark's
                  `plans`, in which `determinism` refuses chance, and warns of what may differ the next time.
-3.  `checksums`  name the version by the bytes of its sources, which `files` finds and `content` opens.
+3.  `checksums`  name the version by the bytes of its sources, which `files` finds and `content` opens. A table of whole
+                 files is read for that only once: `pack` keeps it.
 4.  `sources`    makes every table a view. Text is cut by `records` (and `documents`), judged by `soundness`, and parsed by
                  `parse`, once; what is malformed is kept apart. Parquet lies where it is, after a look at its `footers`.
 5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile, Sources
@@ -13,17 +13,21 @@ from pipelines.etl import files
 from pipelines.etl.content import BLOCK_BYTES, naming, open_file
 from pipelines.etl.distribute import distribute
 from pipelines.etl.files import File
+from pipelines.etl.pack import packed_files
 
-TASK_BYTES = 256 * 2**20
 _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 
 
-def checksums(spark: SparkSession, table: Table) -> tuple[SourceFile, ...]:
-    """Every file of a table by path, with the SHA-256 of its bytes, taken in Spark's tasks; or with `checksum: stat`
-    of its size and time of change. Raises SourceError if a path leads to no file, or one cannot be read."""
+def checksums(spark: SparkSession, table: Table, pack: DataFrame | None = None) -> tuple[SourceFile, ...]:
+    """Every file of a table by path, with the SHA-256 of its bytes, taken in Spark's tasks, or in its pack; or with
+    `checksum: stat` of its size and time of change. Raises SourceError if a path leads to no file, or one cannot be read."""
     if table.checksum == "stat":
         return stats(table)
-    work = [[piece.file for piece in pieces] for pieces in files.ranges(files.find(table.path), TASK_BYTES, split=False)]
+    if pack is not None:
+        return packed_files(pack)
+    found = files.find(table.path)
+    task_bytes = files.task_bytes(found, spark.sparkContext.defaultParallelism)
+    work = [[piece.file for piece in pieces] for pieces in files.ranges(found, task_bytes, split=False)]
     rows = distribute(spark, work, _hashed, "path string, bytes long, checksum string").collect()
     return tuple(sorted((SourceFile(**row.asDict()) for row in rows), key=lambda file: file.path))
 

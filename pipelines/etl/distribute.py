@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 Work = TypeVar("Work")
+# Most that small batches make together.
+BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
 
 
 def distribute(
@@ -21,6 +23,20 @@ def distribute(
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from run(work[number])
+                yield from _together(run(work[number]))
 
     return spark.range(0, len(work), 1, max(len(work), 1)).mapInArrow(in_task, schema)
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: each costs Spark the time of many rows, and there may be one for every small file."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        if held and (held_bytes + batch.nbytes > BATCH_BYTES or len(held) == BATCHES):
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, held_bytes = [], 0
+        held.append(batch)
+        held_bytes += batch.nbytes
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()

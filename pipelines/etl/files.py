@@ -16,6 +16,10 @@ from pipelines.errors import SourceError
 from pipelines.etl.content import PACKAGE, inside_package, locate, naming, package_folder, splits
 
 MOST_GLOBS = 1_000
+# Least and most bytes of files that a task reads; between them a table is dealt out evenly to all cores.
+TASK_BYTES = (2**20, 64 * 2**20)
+OPEN_BYTES = 32 * 2**10
+"""A file costs as much as so many bytes more, for it has to be opened."""
 _WILDCARD = re.compile(r"[*?\[{]")
 
 
@@ -45,19 +49,26 @@ def find(path: str | tuple[str, ...]) -> list[File]:
     return [found[name] for name in sorted(found)]
 
 
+def task_bytes(found: list[File], cores: int) -> int:
+    """How many bytes of the files, OPEN_BYTES of each included, a task should read where there are so many cores."""
+    least, most = TASK_BYTES
+    return max(least, min(sum(file.bytes + OPEN_BYTES for file in found) // (2 * cores), most))
+
+
 def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
-    """The files, cut where that is possible if `split`, and collected so that each list has `range_bytes`, about."""
+    """The files, cut where that is possible if `split`, and collected so that each list costs `range_bytes`, about."""
     lists: list[list[Range]] = [[]]
     room = range_bytes
     for file in found:
         step = range_bytes if split and splits(file.path) else max(file.bytes, 1)
         for start in range(0, max(file.bytes, 1), step):
             piece = Range(file, start, min(start + step, file.bytes))
-            if lists[-1] and piece.stop - piece.start > room:
+            cost = piece.stop - piece.start + OPEN_BYTES
+            if lists[-1] and cost > room:
                 lists.append([])
                 room = range_bytes
             lists[-1].append(piece)
-            room -= piece.stop - piece.start
+            room -= cost
     return lists
 
 

@@ -13,6 +13,7 @@ from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.describe import balanced, describe
 from pipelines.etl.faults import source_errors
 from pipelines.etl.fit import fit, gather
+from pipelines.etl.pack import Packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
@@ -25,15 +26,21 @@ log = logging.getLogger(__name__)
 
 
 def make(
-    spark: SparkSession, config: Config, sources: Sources, warnings: tuple[str, ...], attempt: Attempt, stages: Stages
+    spark: SparkSession,
+    config: Config,
+    sources: Sources,
+    packed: Packs,
+    warnings: tuple[str, ...],
+    attempt: Attempt,
+    stages: Stages,
 ) -> tuple[Manifest, Report]:
     """Write the attempt's files, with the `warnings` of `analyse`; the manifest still lacks its run and its sources.
 
-    Raises the LockstepErrors of its stages.
+    Tables of whole files are read from where they are `packed`. Raises the LockstepErrors of its stages.
     """
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
-        tables = read_tables(spark, config.source)
+        tables = read_tables(spark, config.source, packed)
         malformed = write_malformed(tables.malformed, attempt) if tables.malformed else Report()
         check_quarantined(tables.rows_parsed, malformed.refused, limit, malformed.samples)
         rows = run_query(spark, config, steady=not warnings)

@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from uuid import uuid4
@@ -38,6 +37,7 @@ from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.executors import check_executors
 from pipelines.etl.faults import driver_errors, naming_table, source_errors
 from pipelines.etl.make import make
+from pipelines.etl.pack import packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
 from pipelines.features import ENCODERS_VERSION
@@ -54,14 +54,21 @@ def run(config: Config) -> Manifest:
     Raises the LockstepErrors of its stages. An attempt that fails leaves no version, and removes what it wrote.
     """
     stages = Stages()
-    before = _of_tables(config.source, stats)
+    before = _of_tables(config.source, lambda _, table: stats(table))
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)
     with stages("analysis"):
         warnings = analyse(spark, config)
+    with _freed(spark):
+        return _made(spark, config, before, warnings, stages)
+
+
+def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[str, ...], stages: Stages) -> Manifest:
+    """The version. Tables that are packed or parsed on the way stay in Spark's cache."""
     with stages("checksums"):
-        sources = _of_tables(config.source, partial(checksums, spark))
+        packed = packs(spark, config.source)
+        sources = _of_tables(config.source, lambda name, table: checksums(spark, table, packed.get(name)))
     filesystem, folder = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{folder}/{_version(config, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
@@ -69,8 +76,7 @@ def run(config: Config) -> Manifest:
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
         with driver_errors(), _undone_on_failure(attempt):
-            with _freed(spark):
-                ours, report = make(spark, config, sources, warnings, attempt, stages)
+            ours, report = make(spark, config, sources, packed, warnings, attempt, stages)
             check_unchanged(config.source.tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
@@ -82,11 +88,11 @@ def run(config: Config) -> Manifest:
     return manifest
 
 
-def _of_tables(source: Source, look: Callable[[Table], tuple[SourceFile, ...]]) -> Sources:
+def _of_tables(source: Source, look: Callable[[str, Table], tuple[SourceFile, ...]]) -> Sources:
     found = {}
     for name, table in source.tables.items():
         with naming_table(name), source_errors(source):
-            found[name] = look(table)
+            found[name] = look(name, table)
     return found
 
 
@@ -112,10 +118,14 @@ def _freed(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except Exception:
-        with suppress(PySparkException, Py4JError, OSError):
-            spark.catalog.clearCache()
+        _free(spark)
         raise
-    spark.catalog.clearCache()
+    _free(spark)
+
+
+def _free(spark: SparkSession) -> None:
+    with suppress(PySparkException, Py4JError, OSError):
+        spark.catalog.clearCache()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 
 import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
+from pipelines.etl.files import OPEN_BYTES
 from pipelines.etl.leave import Leaving
 from pipelines.etl.private import private_settings
 
@@ -47,6 +48,9 @@ SPEED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Keeping a parsed table costs half the time, for 1.6 times the room; what does not fit goes to disk.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Spark's own 4 MiB make a task of 32 small files, and its 10,000 a task of every folder that it lists.
+    "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "128",
 }
 TRIES = 4
 """So often a task is made before the job fails, as on a cluster; on one machine Spark's own number is one."""

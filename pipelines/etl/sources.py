@@ -23,11 +23,10 @@ from pipelines.etl.distribute import distribute
 from pipelines.etl.faults import table_errors
 from pipelines.etl.files import Range
 from pipelines.etl.footers import check_rows
+from pipelines.etl.pack import CHECKSUM, Packs, check_listed, packs
 from pipelines.etl.parse import LINE, ORIGIN, PROBLEM, RANGE, RECORD, Options
 from pipelines.etl.records import Dialect, cut
 
-# Least and most bytes of text that a task reads; between them a table is dealt out evenly to all cores.
-TASK_BYTES = (2**20, 64 * 2**20)
 _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 
 
@@ -57,8 +56,8 @@ class _Parsed:
     """What the numbers in RANGE stand for."""
 
 
-def read_tables(spark: SparkSession, source: Source) -> Tables:
-    """Parse every table once, and register its good rows as a view.
+def read_tables(spark: SparkSession, source: Source, packed: Packs | None = None) -> Tables:
+    """Parse every table once, and register its good rows as a view. `packed` are the tables of whole files, unless none is yet.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
     schema that is none.
@@ -66,9 +65,10 @@ def read_tables(spark: SparkSession, source: Source) -> Tables:
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
+    packed = packs(spark, source) if packed is None else packed
     for name, table in source.tables.items():
         with table_errors(name, table.path):
-            found = _read(spark, name, table)
+            found = _packed(packed[name]) if name in packed else _read(spark, name, table)
             if found.count is None:
                 found.rows.persist()
             problems = _problems(found)
@@ -128,7 +128,12 @@ def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
             paths = [file.path for path in table.paths for file in files.find(path)]
             return _Parsed(spark.read.format("tar").option("paths", json.dumps(paths)).load())
         case _:
-            return _read_in_place(spark, name, table, options)
+            return _parquet(spark, name, table, options)
+
+
+def _packed(pack: DataFrame) -> _Parsed:
+    rows = pack.drop(CHECKSUM)
+    return _Parsed(rows, rows.count())
 
 
 def _records(spark: SparkSession, table: Table, dialect: Dialect) -> tuple[DataFrame, tuple[Range, ...]]:
@@ -138,9 +143,7 @@ def _records(spark: SparkSession, table: Table, dialect: Dialect) -> tuple[DataF
         reader = spark.read.format("package").option("dialect", json.dumps(asdict(dialect)))
         loaded = [reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(found)]
         return reduce(DataFrame.unionAll, loaded), tuple(Range(file, 0, file.bytes) for file in found)
-    least, most = TASK_BYTES
-    task_bytes = sum(file.bytes for file in found) // (2 * spark.sparkContext.defaultParallelism)
-    work = files.ranges(found, max(least, min(task_bytes, most)), split=dialect.splits)
+    work = files.ranges(found, files.task_bytes(found, spark.sparkContext.defaultParallelism), split=dialect.splits)
     ranges = tuple(piece for pieces in work for piece in pieces)
     numbers = iter(range(len(ranges)))
     numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
@@ -154,18 +157,11 @@ def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.Recor
             yield pa.record_batch([*batch.columns, ranges], names=[RECORD, PROBLEM, LINE, RANGE])
 
 
-def _read_in_place(spark: SparkSession, name: str, table: Table, options: Options) -> _Parsed:
-    """Parquet, and whole files as binary values: there is nothing to parse, so nothing is kept."""
-    paths, reader = list(table.paths), spark.read.format(table.format).options(**options)
+def _parquet(spark: SparkSession, name: str, table: Table, options: Options) -> _Parsed:
+    """There is nothing to parse, so nothing is kept."""
+    paths = list(table.paths)
     # Any schema will do for a list of files, and spares Spark the inferring.
-    listed = (reader.schema("_ int") if table.format == "parquet" else reader).load(paths).inputFiles()
-    there = files.find(table.path)
-    if len(listed) != len(there) and not {"pathglobfilter", "modifiedbefore", "modifiedafter"} & options.keys():
-        raise SourceError(
-            f"{table.path} holds {len(there)} files, of which Spark reads {len(listed)}; set options: {{recursiveFileLookup: true}}"
-        )
-    if table.format == "binaryFile":
-        return _Parsed(spark.read.format("binaryFile").options(**options).load(paths), len(listed))
+    check_listed(table, spark.read.schema("_ int").options(**options).parquet(*paths))
     rows = spark.read.options(**options).parquet(*paths)
     if table.ddl:
         schema = parse.schema_of(name, table)

@@ -57,6 +57,12 @@ def test_etl_is_measured_beside_a_job_written_by_hand(tmp_path: Path, kind: str)
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
+def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(tmp_path: Path) -> None:
+    (rows,) = results(tmp_path, "etl_small_files", "--folder", str(tmp_path / "work"))["tables"].values()
+    assert [row["job"] for row in rows] == ["by hand, binaryFile", "ours, one file", "ours, class folders"]
+    assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
+
+
 @pytest.mark.timeout(900)
 def test_training_is_measured_beside_a_bare_script_and_ray_s_own_way(tmp_path: Path) -> None:
     (rows,) = results(tmp_path, "train", "--cases", "MLP 4 x 1,024 on 100 columns")["tables"].values()

@@ -150,7 +150,7 @@ def test_compressed_files_do_not_split(tmp_path: Path) -> None:
 
 
 def test_small_files_share_a_task(folder: Path) -> None:
-    assert len(ranges(find(str(folder)), 1000)) == 1
+    assert len(ranges(find(str(folder)), 2**20)) == 1
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])

@@ -1,0 +1,132 @@
+"""Folders of many files: the documents' example over real pictures, each file read once, by few tasks."""
+
+import gzip
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+from raw import raw
+from tables import source
+
+from pipelines.config import Config, parse
+from pipelines.dataset.versions import open_version
+from pipelines.errors import SourceError
+from pipelines.etl.checksums import checksums
+from pipelines.etl.pack import packs
+from pipelines.etl.run import run
+from pipelines.etl.sources import read_tables
+
+DOCUMENT = Path(__file__).parents[2] / "docs/images.md"
+PICTURES = 300
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of MNIST's digits as PNG and JPEG files, `train/5/00001.png`, and files beside them that are no pictures."""
+    folder = tmp_path_factory.mktemp("pictures with a blank, 100 %")
+    images = np.frombuffer(gzip.decompress(raw("mnist", "train-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
+    labels = np.frombuffer(gzip.decompress(raw("mnist", "train-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
+    for number, (pixels, label) in enumerate(zip(images.reshape(-1, 28, 28)[:PICTURES], labels[:PICTURES], strict=True)):
+        path = folder / ("test" if number % 5 == 0 else "train") / str(label) / f"{number:05}.{'png' if number % 2 else 'jpg'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(pixels).save(path)
+    (folder / "train/5/broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    (folder / "train/notes.txt").write_text("whoever made them")
+    return folder
+
+
+def pictures(folder: Path, uri: str, **source: Any) -> Config:
+    """The document's config over the folder, or over another source."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    values = yaml.safe_load(text)
+    values["source"]["tables"]["files"]["path"] = str(folder)
+    values["source"] |= source
+    values["dataset"]["path"] = f"{uri.removeprefix('sqlite:///')}.{folder.name}"
+    return parse(values | {"tracking": {"uri": uri}}, "images.md")
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted([*folder.rglob("*.png"), *folder.rglob("*.jpg")])
+
+
+@pytest.mark.usefixtures("spark")
+def test_class_and_split_come_from_the_path(folder: Path, uri: str) -> None:
+    config = pictures(folder, uri)
+    manifest = run(config)
+    found = files_of(folder)
+    assert manifest.rows_parsed == len(found) == PICTURES + 1
+    assert list(manifest.quarantined.values()) == [1]
+    assert manifest.splits["test"].rows == len(files_of(folder / "test"))
+    assert manifest.splits["train"].rows + manifest.splits["validation"].rows == len(files_of(folder / "train")) - 1
+    assert manifest.encoders["class"].state["classes"] == [str(digit) for digit in range(10)]
+    sources = open_version(config.dataset.path).sources()["files"]
+    assert [file.path for file in sources] == list(map(str, found))
+    assert manifest.sources["files"].files == len(found)
+    assert run(config) == manifest, "it is up to date"
+
+
+@pytest.mark.usefixtures("spark")
+def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_file(folder: Path, uri: str, tmp_path: Path) -> None:
+    first = run(pictures(folder, uri))
+    with tarfile.open(tmp_path / "pictures.tar", "w") as archive:
+        for path in files_of(folder):
+            archive.add(path, path.relative_to(folder))
+    rows = [(str(path.relative_to(folder)), path.read_bytes()) for path in files_of(folder)][::-1]
+    pq.write_table(pa.table(dict(zip(("path", "content"), zip(*rows, strict=True), strict=True))), tmp_path / "pictures.parquet")
+    for table in ({"format": "tar", "path": str(tmp_path / "pictures.tar")}, {"format": "parquet", "path": f"{tmp_path}/pictures.parquet"}):
+        manifest = run(pictures(folder, uri, tables={"files": table}))
+        assert manifest.version != first.version and manifest.digest == first.digest
+
+
+def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    contents = {f"{number % 40}/{number}.bin": f"content {number}".encode() for number in range(2_000)}
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    found = source(t={"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}})
+    spark.sparkContext.setJobGroup("many files", "read once")
+    try:
+        packed = packs(spark, found)
+        assert len(checksums(spark, found.tables["t"], packed["t"])) == len(contents)
+        for name in contents:
+            (tmp_path / name).unlink()
+        assert read_tables(spark, found, packed).parsed == {"t": len(contents)}
+        for _ in range(3):
+            rows = spark.sql("SELECT path, content FROM t").toArrow().to_pylist()
+            assert {row["path"].removeprefix(f"file:{tmp_path}/"): row["content"] for row in rows} == contents
+        tracker = spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup("many files")]
+        stages = {stage: tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds}
+        tasks = sum(stage.numTasks for stage in stages.values() if stage)
+        assert 0 < tasks < 100
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        packed["t"].unpersist()
+
+
+def test_folders_named_as_hive_names_them_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+    for number, name in enumerate(["class=cat/fold=1/a.jpg", "class=a%20dog/fold=2/b.jpg"]):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(bytes([number]))
+    assert read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)})).parsed == {"t": 2}
+    assert spark.sql("SELECT class, fold, content FROM t ORDER BY fold").collect() == [("cat", 1, b"\0"), ("a dog", 2, b"\1")]
+
+
+def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/a.jpg").write_bytes(b"a")
+    with pytest.raises(SourceError, match=r"source.tables.t: .* holds 1 files, of which Spark reads 0; set options: \{recursiveFileLookup"):
+        read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)}))
