@@ -45,7 +45,10 @@ class Range:
 
 def find(path: str | tuple[str, ...]) -> list[File]:
     """All files of a table's path or paths, sorted, each once. Raises SourceError if one of the paths leads to none."""
-    found = {file.path: file for one in ([path] if isinstance(path, str) else path) for file in _find(one)}
+    try:
+        found = {file.path: file for one in ([path] if isinstance(path, str) else path) for file in _find(one)}
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
     return [found[name] for name in sorted(found)]
 
 

@@ -37,8 +37,9 @@ def packs(spark: SparkSession, source: Source) -> Packs:
 
 def packed_files(pack: DataFrame) -> tuple[SourceFile, ...]:
     """Every file of a pack by path, with the SHA-256 of its bytes."""
-    rows = pack.select(F.col("path"), F.col("length").alias("bytes"), F.col(CHECKSUM).alias("checksum")).toArrow().to_pylist()
-    return tuple(sorted({SourceFile(**{**row, "path": row["path"].removeprefix("file:")}) for row in rows}))
+    rows = pack.select("path", F.octet_length("content"), CHECKSUM).toArrow()
+    paths, sizes, checksums = (column.to_pylist() for column in rows.columns)
+    return tuple(sorted({SourceFile(path.removeprefix("file:"), *found) for path, *found in zip(paths, sizes, checksums, strict=True)}))
 
 
 def check_listed(table: Table, rows: DataFrame) -> None:

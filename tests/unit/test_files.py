@@ -1,6 +1,7 @@
 """Files are found as Spark finds them, and cut so that every line is in one piece."""
 
 import gzip
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
 from pipelines.etl.content import blocks, lines, locate
-from pipelines.etl.files import find, ranges
+from pipelines.etl.files import File, find, ranges, task_bytes
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
 
@@ -119,6 +120,12 @@ def test_a_path_without_files_is_named(folder: Path, path: str) -> None:
         find(f"{folder}/{path}")
 
 
+def test_a_name_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt"))).write_text("a")
+    with pytest.raises(SourceError, match=r"a file's name is not UTF-8: .*caf\\xe9.txt'; rename it"):
+        find(str(tmp_path))
+
+
 def test_an_unknown_file_system_is_named() -> None:
     with pytest.raises(SourceError, match=r"^what://is/this: .*give a local path or a URI that pyarrow knows"):
         find("what://is/this")
@@ -147,6 +154,14 @@ def test_compressed_files_do_not_split(tmp_path: Path) -> None:
     ]
     piece = work[0][0]
     assert b"".join(lines(piece.file.path, piece.start, piece.stop)) == b"1\n" * 1000
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_many_small_files_make_few_tasks_but_one_for_every_core(cores: int) -> None:
+    found = [File(f"{number}.jpg", 700, "") for number in range(60_000)]
+    work = ranges(found, task_bytes(found, cores), split=False)
+    assert [piece.file for pieces in work for piece in pieces] == found
+    assert cores <= len(work) <= max(40, 3 * cores)
 
 
 def test_small_files_share_a_task(folder: Path) -> None:
