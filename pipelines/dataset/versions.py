@@ -1,10 +1,12 @@
 """Finds and opens dataset versions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow.fs import FileSystem
 
+from pipelines.config.section import shown
 from pipelines.dataset import storage
 from pipelines.dataset.commit import read_manifest, row_groups_path, sources_path
 from pipelines.dataset.manifest import DAMAGED, SPLITS, Manifest, content_digest
@@ -13,6 +15,9 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.sources import Sources, read_sources
 from pipelines.dataset.tables import read_table
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
+
+ABSENT = "nothing"
+MOST_KEYS = 5
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,10 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
             raise DatasetError(f"{path} holds no dataset version; run jobs/etl.py with the same config first")
         matching = [pair for pair in found if identity is None or pair[1].identity == identity]
         if not matching:
+            newest = found[0][1]
             raise DatasetError(
-                f"{path} holds {len(found)} version(s), none made from this config's `source` and `dataset`; run jobs/etl.py first"
+                f"{path} holds {len(found)} version(s), none made from this config's `source` and `dataset`; the newest, {newest.version}, "
+                f"has {_differences(newest.identity, identity or {})}; run jobs/etl.py first, or set them as they were"
             )
         root, manifest = matching[0]
     version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
@@ -95,6 +102,22 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
     table = read_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, manifest.row_groups_checksum)
     return tuple(RowGroup(**row) for row in table.to_pylist())
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """The dotted keys whose values differ, a few of them, with both values."""
+    before, now = dict(_leaves(theirs)), dict(_leaves(ours))
+    keys = [key for key in {**now, **before} if before.get(key, ABSENT) != now.get(key, ABSENT)]
+    told = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
+    return ", ".join(told) + (f", and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
+
+
+def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{key}{name}.")
+        else:
+            yield f"{key}{name}", value
 
 
 def _check(version: Version) -> None:

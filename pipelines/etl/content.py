@@ -20,11 +20,11 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """A failing file system's OSError as a SourceError that names the path."""
+    """What a file system, or a reader of the file's format, raises as a SourceError that names the path, in a line."""
     try:
         yield
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SourceError(f"{path} cannot be read: {error}; see to the file, or to its store") from error
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        raise SourceError(f"{path} cannot be read: {' '.join(str(error).split())[:300]}; see to the file, or to its store") from error
 
 
 def locate(path: str) -> tuple[FileSystem, str]:

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from pipelines import errors
 from pipelines.config.source import Source
 from pipelines.errors import DatasetError, MismatchError, SourceError
+from pipelines.etl import files
+from pipelines.etl.footers import damage
 from pipelines.interrupts import note, received
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
@@ -29,6 +31,8 @@ _QUERY = (
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
+_PARQUET = re.compile(r"org\.apache\.parquet|datasources\.parquet")
+"""In the stack of a failure that has no condition of Spark's."""
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
@@ -60,11 +64,30 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
                 "give executors more memory, or fewer cores each, and run again"
             ) from error
         condition = _condition(messages)
+        if (condition.startswith(_FILES) or _PARQUET.search(str(error))) and (told := _damaged(source)):
+            raise SourceError(told) from error
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error
         if condition.startswith(_QUERY) or (asked and condition):
             raise SourceError(f"{asked or _asked(messages[0], source)}: {_told(messages)}{_place(messages[0])}") from error
+        if _PARQUET.search(str(error)):
+            raise SourceError(
+                f"{_parquet_tables(source)}: Spark cannot read what Arrow can: {_told(messages)}; write the files again"
+            ) from error
         raise
+
+
+def _damaged(source: Source) -> str:
+    """Table, file and fault of damaged Parquet, as Arrow words it: Spark's reader fails in ways of its own. Empty if there is none."""
+    spark = SparkSession.getActiveSession()
+    for name, table in source.tables.items():
+        if spark and table.format == "parquet" and (told := damage(spark, [file.path for file in files.find(table.path)])):
+            return f"source.tables.{name}: {told}"
+    return ""
+
+
+def _parquet_tables(source: Source) -> str:
+    return ", ".join(f"source.tables.{name}" for name, table in source.tables.items() if table.format == "parquet")
 
 
 def _shuffle_folder() -> str:
@@ -141,7 +164,14 @@ def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
                 f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _of_table(name, _ours(messages) or SourceError(f"{path} cannot be read: {_told(messages)}")) from error
+        raise _of_table(name, _ours(messages) or SourceError(_cannot_be_read(error, messages, path))) from error
+
+
+def _cannot_be_read(error: Exception, messages: list[str], path: str | tuple[str, ...]) -> str:
+    spark = SparkSession.getActiveSession()
+    if spark and _PARQUET.search(str(error)) and (told := damage(spark, [file.path for file in files.find(path)])):
+        return told
+    return f"{path} cannot be read: {_told(messages)}; see to the file, or leave it out"
 
 
 def _of_table(name: str, error: errors.LockstepError) -> errors.LockstepError:

@@ -44,6 +44,29 @@ def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
     return promised
 
 
+def damage(spark: SparkSession, names: list[str]) -> str:
+    """What Arrow says of the first of these Parquet files that it cannot decode; empty if it can decode all.
+
+    Spark's reader trusts a file, and fails on a damaged one with whatever Java says where it came to grief.
+    """
+    work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
+    found = distribute(spark, work, _decoded, "problem string").collect()
+    return min((row.problem for row in found), default="")
+
+
+def _decoded(paths: list[str]) -> Iterator[pa.RecordBatch]:
+    """The problems of the files that cannot be decoded."""
+    problems = []
+    for path in paths:
+        try:
+            with naming(path), open_file(path) as stream:
+                for _ in pq.ParquetFile(stream, page_checksum_verification=True).iter_batches():
+                    pass
+        except SourceError as error:
+            problems.append(str(error))
+    yield pa.RecordBatch.from_pydict({"problem": pa.array(problems, pa.string())})
+
+
 def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
     """Spark finds a row group by the offsets in the footer, and passes over those that lie nowhere."""
     found = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}

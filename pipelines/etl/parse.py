@@ -19,6 +19,9 @@ from pipelines.etl.records import Dialect
 PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
 _VALUES, _CORRUPT, _END = "_values", "_corrupt", "_end"
 
+_NEVER = "\x01"
+"""What no value holds, but in a file made to."""
+
 # Options that are obeyed before Spark sees a record, and those that every parser gets.
 _OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -65,7 +68,39 @@ def csv_rows(records: DataFrame, schema: StructType, ddl: str, options: Options)
     settings["escape"] = options.get("escape") or settings["quote"] or "\\"
     values = F.from_csv(_sound(records), f"{ddl}, {_CORRUPT} string", {**settings, **_PERMISSIVE})
     parsed = records.withColumn(_VALUES, values)
-    return _apart(parsed, schema, F.col(_VALUES), F.col(_VALUES)[_CORRUPT].isNull(), f"not a csv record of these {len(schema)} columns")
+    return _apart(parsed, schema, F.col(_VALUES), F.col(_VALUES)[_CORRUPT].isNull(), _csv_fault(schema, settings))
+
+
+def _csv_fault(schema: StructType, settings: Options) -> Column:
+    """What is wrong with a record that is none of the schema, computed for such a record only: its columns are fewer or more,
+    or the first value that is not of its column's type."""
+    wanted = len(schema)
+    separator = settings.get("sep", settings.get("delimiter", ","))
+    texts = StructType([StructField(f"_{number}", StringType()) for number in range(wanted + 2)])
+    # How many columns there are shows where one more comes to lie: empty ones are NULL, as those that are not there.
+    ended = F.concat(F.col(RECORD), F.lit(f"{separator}{_NEVER}".replace("\\t", "\t")))
+    found = F.from_csv(ended, texts.toDDL(), settings)
+    there = F.array_position(F.array(*[found[name] for name in texts.names]), _NEVER) - 1
+    fits = [
+        F.when(_cannot_be(found[f"_{number}"], field, settings), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
+        for number, field in enumerate(schema)
+        if not isinstance(field.dataType, StringType)
+    ]
+    one = F.lit(f"one column in place of {wanted}: not separated by {separator!r}")
+    return F.coalesce(
+        F.when((there == 1) & (wanted > 1), one),
+        F.when(there.between(1, wanted - 1), F.lit(f"fewer than {wanted} columns")),
+        F.when(there != wanted, F.lit(f"more than {wanted} columns")),
+        *fits,
+        F.lit(f"not a csv record of these {wanted} columns"),
+    )
+
+
+def _cannot_be(value: Column, field: StructField, settings: Options) -> Column:
+    """Whether a value alone is not of its column's type; one that is given for NULL is of any."""
+    alone = StructType([StructField("value", field.dataType), StructField(_CORRUPT, StringType())])
+    bare = {**settings, **_PERMISSIVE, "sep": _NEVER, "quote": ""}
+    return F.from_csv(value, alone.toDDL(), bare)[_CORRUPT].isNotNull()
 
 
 def json_rows(records: DataFrame, schema: StructType, options: Options) -> DataFrame:
@@ -83,7 +118,7 @@ def json_rows(records: DataFrame, schema: StructType, options: Options) -> DataF
     elements = F.col(_VALUES)[_VALUES]
     record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))
     whole = F.col(_VALUES)[_CORRUPT].isNull() & (F.size(elements) == 2) & (mark[_END] == 1) & record.isNotNull()
-    return _apart(parsed, schema, record, F.coalesce(whole, F.lit(False)), "not a JSON object of these columns' types")
+    return _apart(parsed, schema, record, F.coalesce(whole, F.lit(False)), F.lit("not a JSON object of these columns' types"))
 
 
 def text_rows(records: DataFrame, schema: StructType) -> DataFrame:
@@ -91,12 +126,12 @@ def text_rows(records: DataFrame, schema: StructType) -> DataFrame:
     return records.select(_sound(records).alias(schema.names[0]), *_origin(F.col(PROBLEM)))
 
 
-def _apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: str) -> DataFrame:
-    """The fields of `values`, and where a record came from if it is not `sound`."""
+def _apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: Column) -> DataFrame:
+    """The fields of `values`, and where a record came from, with the reason, if it is not `sound`."""
     missing = [
         F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]
-    problem = F.coalesce(F.col(PROBLEM), F.when(~sound, F.lit(reason)), *missing)
+    problem = F.coalesce(F.col(PROBLEM), F.when(~sound, reason), *missing)
     return parsed.select(*[values[name].alias(name) for name in schema.names], *_origin(problem))
 
 

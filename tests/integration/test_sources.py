@@ -21,16 +21,40 @@ def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Pat
     path = write(tmp_path, "a.csv", '1,x\n2,y,z\n\n3\nfour,y\n5,"a, ""b"""\n6,y"\n')
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string"}))
     assert rows_of(spark) == [(1, "x"), (5, 'a, "b"')]
-    columns = "t: not a csv record of these 2 columns"
     quotes = "t: quote that is stray, or does not close on its line"
     assert [(reason.split(" (")[0], record, where) for reason, record, where in malformed(tables)] == [
-        (columns, "2,y,z", f"{path}:2"),
-        (columns, "3", f"{path}:4"),
-        (columns, "four,y", f"{path}:5"),
+        ("t: a is not int", "four,y", f"{path}:5"),
+        ("t: more than 2 columns", "2,y,z", f"{path}:2"),
+        ("t: one column in place of 2: not separated by ','", "3", f"{path}:4"),
         (quotes, '6,y"', f"{path}:7"),
     ]
     assert tables.rows_parsed == 6
     assert tables.rows_parsed - sum(tables.handed_on.values()) == 4
+
+
+WRONG = {
+    "1,0.067,x,2020-01-01,7,true": "sh is not int",
+    "1,2,x,01.01.2020,7,true": "day is not date",
+    "1,2,x,2020-01-01,700,true": "price is not decimal(4,2)",
+    "1,2,x,2020-01-01,7,maybe": "ok is not boolean",
+    '"1, one",2,"x,y",2020-01-01,7,true': "id is not bigint",
+    "a,b,c,d,e,f": "id is not bigint",
+    "1,2,x": "fewer than 6 columns",
+    "1,2,x,,": "fewer than 6 columns",
+    "1,2,x,2020-01-01,7,true,": "more than 6 columns",
+    "1,2,x,2020-01-01,7,true,8,9": "more than 6 columns",
+    "1;2;x;2020-01-01;7;true": "one column in place of 6: not separated by ','",
+}
+RIGHT = ["1,2,x,2020-01-01,7,true", ",,,,,", '"1","2","x,y","2020-01-01","7.25","false"', "1,?,x,?,?,?"]
+
+
+def test_a_malformed_record_s_reason_names_column_and_type_or_what_its_columns_are(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "\n".join([*WRONG, *RIGHT]))
+    schema = "id bigint, sh int, s string, day date, price decimal(4,2), ok boolean"
+    tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": schema, "options": {"nullValue": "?"}}))
+    assert {record: reason.removeprefix("t: ") for reason, record, _ in malformed(tables)} == WRONG
+    assert len(rows_of(spark)) == len(RIGHT)
+    assert len(tables.refused) == len(set(WRONG.values()))
 
 
 def test_a_table_s_name_may_have_spaces_and_be_a_word_of_sql(spark: SparkSession, tmp_path: Path) -> None:

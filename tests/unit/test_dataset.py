@@ -125,6 +125,17 @@ def test_a_version_of_another_config_is_not_opened(version: Version) -> None:
         open_version(str(Path(version.root).parent), identity={"source": "edited"})
 
 
+def test_what_differs_from_the_newest_version_is_named(version: Version) -> None:
+    made = {"source": {"query": "SELECT 1", "expect": {}}, "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax", "bins": 3}}}}
+    edit_manifest(version, identity=made)
+    wanted = {"source": {"query": "SELECT 2", "expect": {}}, "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax"}}}}
+    with pytest.raises(DatasetError) as caught:
+        open_version(str(Path(version.root).parent), identity=wanted)
+    told = "source.query SELECT 1 where the config has SELECT 2, dataset.features.age.bins 3 where the config has nothing; run jobs/etl.py"
+    assert told in str(caught.value) and "dataset.key" not in str(caught.value)
+    assert open_version(str(Path(version.root).parent), identity=made).root == version.root
+
+
 def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:
     edit_manifest(version, format=99)
     with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads format 2: upgrade it"):
