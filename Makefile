@@ -74,6 +74,8 @@ $(installed): setup.cfg constraints.txt
 	@# torch first, before anything else may ask for a newer one.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@# Where a plain spark-submit looks: without it Spark prints some fifty lines before a job's first.
+	@$(VENV)/bin/python cluster/local/quiet_spark.py
 	@touch $@
 
 $(server): $(installed)

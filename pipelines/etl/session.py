@@ -59,6 +59,10 @@ SHORT_ROW_BYTES = BATCH_BYTES // 65_536
 # They print the stack of every failed task; the driver gets the same as an exception.
 TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
+NETLIB = "dev.ludovic.netlib"
+HELD: list[Any] = []
+"""Loggers of Java's own, which forgets the level of one that nobody holds."""
+
 
 def session(name: str) -> SparkSession:
     """The running session, or a new one: on the master that spark-submit names, else on all cores of this machine.
@@ -128,5 +132,9 @@ def _hush(spark: SparkSession) -> None:
     jvm = spark._jvm
     assert jvm is not None
     log4j = jvm.org.apache.logging.log4j
+    # That it computes without native libraries, which netlib says as if it were an error.
+    netlib = jvm.java.util.logging.Logger.getLogger(NETLIB)
+    netlib.setLevel(jvm.java.util.logging.Level.OFF)
+    HELD[:] = [netlib]
     for logger in TALKATIVE:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

@@ -63,3 +63,9 @@ def test_a_java_driver_that_died_is_told_in_a_line(error: Exception) -> None:
 def test_other_errors_pass(spark: SparkSession) -> None:
     with pytest.raises(ZeroDivisionError), source_errors(source(t={"format": "text", "path": "x"})):
         _ = 1 // 0
+
+
+def test_netlib_does_not_say_that_it_has_no_native_libraries(spark: SparkSession) -> None:
+    logging = spark._jvm.java.util.logging
+    for name in ("blas.InstanceBuilder", "lapack.InstanceBuilder"):
+        assert not logging.Logger.getLogger(f"dev.ludovic.netlib.{name}").isLoggable(logging.Level.SEVERE)
