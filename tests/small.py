@@ -163,7 +163,7 @@ class Small:
 
 def _write_csv(path: Path, rows: list[Row], malformed: int) -> None:
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["" if value is None else value for value in row.values()] for row in rows])
+    csv.writer(text, lineterminator="\n").writerows([["" if row[name] is None else row[name] for name in COLUMNS] for row in rows])
     path.write_text(text.getvalue().replace("nan", "NaN") + f"{MALFORMED}\n" * malformed)
 
 

@@ -6,9 +6,11 @@ LOCKSTEP_EXAMPLES=200 python -m pytest tests/integration/test_conserved.py
 
 import json
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -79,8 +81,8 @@ def test_p2_every_row_is_found_once(small_spark: SparkSession, small: Small) -> 
         folder = Path(temporary)
         try:
             manifest, root = made(small_spark, small.config(folder), folder)
-        except SourceError as error:
-            assert "no row is left for" in str(error) and not list(folder.rglob("manifest.json"))
+        except (SourceError, ConfigError) as error:
+            assert re.search("no row is left for|in the training split", str(error)) and not list(folder.rglob("manifest.json"))
             return
         finally:
             small_spark.catalog.clearCache()
@@ -173,7 +175,7 @@ def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, 
         f"{root}/quarantine-{manifest.attempt}:"
     )
     assert lines[2].startswith(f'  {len(uids):,} × by a hash, such as {{"uid": ') and len(lines) == 3 + len(manifest.quarantined) - 1
-    assert any(" × t: " in line and ", such as 1,2,3" in line for line in lines[3:])
+    assert any(" × t: " in line and ", such as " in line for line in lines[3:])
 
 
 def _without_a_taken_row(report: Report) -> None:
@@ -192,8 +194,8 @@ def _without_a_quarantined_file(report: Report) -> None:
     report.quarantine.popitem()
 
 
-def _without_a_row_group(report: Report) -> None:
-    report.row_groups.pop()
+def _without_a_written_row(report: Report) -> None:
+    report.row_groups[0] = replace(report.row_groups[0], rows=report.row_groups[0].rows - 1)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def _without_a_row_group(report: Report) -> None:
         (_with_a_row_twice, "the query gave 20,000 rows, of which "),
         (_without_a_refused_row, "the query gave 20,000 rows, of which "),
         (_without_a_quarantined_file, "rows were refused, and the quarantine holds "),
-        (_without_a_row_group, "and the parts hold "),
+        (_without_a_written_row, "and the parts hold "),
     ],
 )
 def test_p2_a_row_that_no_task_reports_is_no_version(
