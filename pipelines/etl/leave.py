@@ -6,9 +6,12 @@ from a thread that cancels what Spark does meanwhile.
 
 import os
 import signal
+import sys
 from contextlib import suppress
+from socketserver import BaseServer
 from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
+from typing import Any
 
 import psutil
 from py4j.protocol import Py4JError
@@ -17,6 +20,7 @@ from pyspark.sql import SparkSession
 from pipelines.interrupts import NUMBERS, note, received
 
 _AGAIN_SECONDS = 0.3
+_printed = BaseServer.handle_error
 
 
 class Leaving:
@@ -55,6 +59,16 @@ class Leaving:
                     self.spark.sparkContext.cancelAllJobs()
             self._sent_by_thread.set()
             signal.pthread_kill(main, number)
+
+
+def without_broken_connections() -> None:
+    """Keep PySpark's own server, of accumulators, from printing a traceback when Java goes while it waits."""
+
+    def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            _printed(server, request, client_address)
+
+    BaseServer.handle_error = handle_error  # type: ignore[assignment, method-assign]
 
 
 def _kill_workers() -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 import pipelines
 from pipelines.etl.data_sources import DATA_SOURCES
 from pipelines.etl.files import OPEN_BYTES
-from pipelines.etl.leave import Leaving
+from pipelines.etl.leave import Leaving, without_broken_connections
 from pipelines.etl.private import private_settings
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
@@ -77,6 +77,7 @@ def session(name: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
+    without_broken_connections()
     leaving = Leaving()
     leaving.install()
     settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
