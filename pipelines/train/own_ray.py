@@ -96,8 +96,11 @@ def _shut_down(processes: set[psutil.Process]) -> None:
 
 
 def _kill_after(raylet: psutil.Process, others: set[psutil.Process]) -> None:
-    """`ray.shutdown` waits a second for each of its daemons to hear a SIGTERM; the raylet, its first, is worth that."""
+    """`ray.shutdown` waits a second for each of its daemons to hear a SIGTERM; the raylet, its first, is worth that. What it
+    starts meanwhile, as it does where Ray's own start was broken off, is added to the others."""
     while _lives(raylet):
+        with suppress(psutil.Error):
+            others.update(raylet.children(recursive=True))
         time.sleep(0.02)
     _kill(others)
 
