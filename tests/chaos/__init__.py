@@ -4,9 +4,10 @@
 2. `trajectory`         what of that survived: rows lost, rows repeated, losses, seconds from a fault to the next step.
 3. `processes`          Ray's nodes, the tracking server and the jobs, as processes that can be killed.
 4. `training`           a training under a series of faults, beside one that was left alone.
-5. `etl`                the same for ETL: one fault to a job, then the same command again.
-6. `fuzz`               a committed version, altered in thousands of ways.
-7. `report`             the table, and the dated result.
+5. `signals`            SIGINT and SIGTERM to a training with a Ray of its own, in every way in which they are sent.
+6. `etl`                the same for ETL: one fault to a job, then the same command again.
+7. `fuzz`               a committed version, altered in thousands of ways.
+8. `report`             the table, and the dated result.
 
 `make chaos` runs all of it; the tests here are its short form.
 """

@@ -1,6 +1,6 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic signals nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, nan, training
+from chaos import cost, etl, fuzz, nan, signals, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -41,6 +41,15 @@ def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Ta
 def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     with closing(Nodes()) as nodes:
         outcomes = [nan.poisoned(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
+def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    until, outcomes = time.monotonic() + seconds, []
+    for number in range(signals.RANDOM_MOMENTS):
+        if time.monotonic() < until:
+            outcomes.append(signals.disturb(number, seed, folder / str(number)))
+            print(f"{number}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
@@ -76,6 +85,7 @@ def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables
 
 CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     **dict.fromkeys(COUNTS, run_training),
+    "signals": run_signals,
     "nan": run_nan,
     "etl": run_etl,
     "fuzz": run_fuzz,

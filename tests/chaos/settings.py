@@ -11,5 +11,7 @@ class Recorded(TaskSettings):
     """Folder for a file of each worker process."""
     step_seconds: float = 0.0
     """A worker sleeps so long in every step, so that a small training lasts."""
+    evaluation_seconds: float = 0.0
+    """And so long in every batch that is evaluated."""
     width: int = 32
     """Of the two hidden layers."""

@@ -17,6 +17,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torchmetrics import MetricCollection
 
 from chaos.settings import Recorded as Settings
 from pipelines.tasks.base import Batch
@@ -60,6 +61,10 @@ class Recorded(Supervised):
         if not _is_rehearsal():
             self._write({"step": int(model.steps), "rows": [int(number) for number in batch[NUMBER]], "loss": float(loss.detach())})
         return loss, weight
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        time.sleep(self.settings.evaluation_seconds)
+        super().update(metrics, output, batch)
 
     def _open(self) -> None:
         """A file of this process, if it is a worker; all of a group write the name of their common attempt."""

@@ -1,0 +1,154 @@
+"""Signals to jobs, as people, `timeout` and schedulers send them: to the one process, to its group, to every process below it."""
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+from mlflow import MlflowClient
+from sessions import of_session
+from trainings import training
+
+from chaos.processes import Job
+from chaos.training import Outcome
+from chaos.trajectory import attempts
+from pipelines.config import Config
+
+WITHIN_SECONDS = 15.0
+"""From the signal until nothing of the job is left; Slurm and Kubernetes grant 30."""
+LATEST_SECONDS = 45.0
+"""Random moments are spread so far: over the start, and the steps after it."""
+STEP_SECONDS = (0.05, 1.0, 4.0)
+RANDOM_MOMENTS = 20
+
+
+def to_process(job: Job, number: int) -> None:
+    os.kill(job.process.pid, number)
+
+
+def to_group(job: Job, number: int) -> None:
+    """Ctrl-C, and `kill -- -PGID`."""
+    os.killpg(job.process.pid, number)
+
+
+def as_timeout_does(job: Job, number: int) -> None:
+    """To the process, and then to its group, so that the process has it twice."""
+    to_process(job, number)
+    to_group(job, number)
+
+
+def to_every_process(job: Job, number: int) -> None:
+    """As systemd stops a unit, and Slurm a step."""
+    for process in of_session(job.process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+WAYS: dict[str, Callable[[Job, int], None]] = {
+    "to the process": to_process,
+    "to its group": to_group,
+    "as timeout": as_timeout_does,
+    "to every process": to_every_process,
+}
+
+
+@dataclass
+class Left:
+    """How a job left after a signal."""
+
+    code: int
+    seconds: float
+    """Until nothing of it was left."""
+    statuses: list[str]
+    """Of its runs in MLflow."""
+    printed: str
+    at: float
+    """When it was sent, as `time.time` counts."""
+
+
+def signalled(job: Job, way: str, number: int, store: Path) -> Left:
+    """Send a signal, and wait until nothing of the job is left. `store` is MLflow's file."""
+    at, began = time.time(), time.monotonic()
+    WAYS[way](job, number)
+    job.wait(120)
+    while of_session(job.process.pid) and time.monotonic() - began < 60:
+        time.sleep(0.05)
+    seconds = time.monotonic() - began
+    left = [psutil.Process(process).name() for process in of_session(job.process.pid)]
+    assert not left, f"left running: {left}\n{job.tail()}"
+    return Left(job.process.returncode, seconds, statuses(store), job.log.read_text(errors="replace"), at)
+
+
+def statuses(store: Path) -> list[str]:
+    if not store.exists():
+        return []
+    client = MlflowClient(f"sqlite:///{store}")
+    return [run.info.status for experiment in client.search_experiments() for run in client.search_runs([experiment.experiment_id])]
+
+
+def start_training(
+    folder: Path, step_seconds: float, evaluation_seconds: float = 0.0, rows: int = 640, **train: object
+) -> tuple[Job, Config]:
+    """A training on a Ray of its own, of steps that take so long, and each of a worker's shards in an evaluation's batch."""
+    task = {
+        "kind": "chaos.settings:Recorded",
+        "records": str(folder / "records"),
+        "step_seconds": step_seconds,
+        "evaluation_seconds": evaluation_seconds,
+    }
+    config = training(folder, rows=rows, task=task, numbered=True, workers=2, **{"epochs": 50, **train})
+    path = folder / "signalled.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json", by_alias=True)))
+    return Job(["jobs/train.py", str(path)], folder / "job.log"), config
+
+
+def steps_made(folder: Path, until: float) -> int:
+    """Steps that were made by then: all workers have begun the next one."""
+    workers = [worker for attempt in attempts(folder / "records") for worker in attempt.made.values()]
+    begun = [max((made.step for made in worker if made.time < until), default=0) for worker in workers]
+    return max(0, min(begun, default=0) - 1)
+
+
+def steps_saved(config: Config) -> int:
+    """Of the newest whole checkpoint; 0 if there is none."""
+    records = Path(config.train.storage).glob("*/checkpoints/step-*/record.json")
+    return max((int(re.findall(r"step-(\d+)", str(record))[-1]) for record in records), default=0)
+
+
+def fault(left: Left, number: int, folder: Path, config: Config) -> str:
+    """What is not as documented, empty if all is."""
+    if left.code not in (128 + number, -number):
+        return f"left with {left.code}"
+    if set(left.statuses) - {"KILLED"}:
+        return f"its run is {', '.join(left.statuses)}"
+    if "Traceback" in left.printed:
+        return "printed a traceback"
+    made, saved = steps_made(folder, left.at), steps_saved(config)
+    if saved < made:
+        return f"{made} steps were made and {saved} saved"
+    return ""
+
+
+def disturb(number: int, seed: int, folder: Path) -> Outcome:
+    """A signal at a random moment of a training's first LATEST_SECONDS."""
+    chance = random.Random(f"{seed}/signals/{number}")
+    way, sent = list(WAYS)[number % len(WAYS)], chance.choice([signal.SIGTERM, signal.SIGINT])
+    step_seconds, moment = chance.choice(STEP_SECONDS), chance.uniform(0.5, LATEST_SECONDS)
+    folder.mkdir(parents=True)
+    job, config = start_training(folder, step_seconds)
+    time.sleep(moment)
+    left = signalled(job, way, sent, folder / "mlflow.db")
+    found = fault(left, sent, folder, config)
+    if left.seconds > WITHIN_SECONDS:
+        found = f"{found}; took more than {WITHIN_SECONDS:.0f} s".lstrip("; ")
+    note = (
+        f"{way} after {moment:.0f} s, steps of {step_seconds} s, {steps_saved(config)} saved in {left.seconds:.1f} s{found and ': '}{found}"
+    )
+    return Outcome(f"{signal.Signals(sent).name} {way}", not found, seconds=left.seconds, note=note)
