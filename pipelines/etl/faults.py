@@ -38,6 +38,11 @@ _NOISE = re.compile(
     re.DOTALL,
 )
 _SHOWN = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
+_JAVA = re.compile(
+    r"^Job aborted due to stage failure.*?executor [\w.]+\): |\b(?:[a-z]\w*\.)+\w*(?:Exception|Error): |\n\s*(?:at |Driver stack).*",
+    re.DOTALL,
+)
+"""Where in Spark's own code it happened."""
 _CONDITION = re.compile(r"\s*\[([A-Z0-9_.]+)\]")
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
@@ -204,7 +209,7 @@ def _condition(messages: list[str]) -> str:
 
 def _told(messages: list[str]) -> str:
     """The first message and the last cause, in a line."""
-    told = [" ".join(_NOISE.sub("", message).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
+    told = [" ".join(_NOISE.sub("", _JAVA.sub("", message)).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
     return ": ".join(part.rstrip(".:")[:500] for part in told if part)
 
 

@@ -1,5 +1,7 @@
 """Parquet by many writers, damaged, or made to take memory: read as Arrow reads it, or refused by name."""
 
+import os
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,9 @@ from pipelines.etl.sources import read_tables
 
 ZERO_BITS = "ARROW-GH-43605.parquet"
 """Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it."""
+
+MUTATIONS = int(os.environ.get("MUTATIONS", "40"))
+"""`MUTATIONS=500 make test ARGS=tests/integration/test_hostile_parquet.py` for more of them."""
 
 
 def read_parquet(spark: SparkSession, name: str, path: Path, **options: Any) -> pa.Table:
@@ -79,6 +84,61 @@ def test_parquet_of_many_writers(spark: SparkSession) -> None:
     with ThreadPoolExecutor(4) as pool:
         read_right = sum(pool.map(compare, paths))
     assert read_right >= 50
+
+
+def mutated(content: bytes, chance: random.Random) -> bytes:
+    """Bytes changed, cut out, zeroed or exchanged, mostly in the pages; the footer now and then."""
+    changed = bytearray(content)
+    for _ in range(chance.choice([1, 1, 4, 32])):
+        place = chance.randrange(4, len(changed) - (8 if chance.random() < 0.3 else 1_500))
+        match chance.choice(["bit", "byte", "zero", "swap"]):
+            case "bit":
+                changed[place] ^= 1 << chance.randrange(8)
+            case "byte":
+                changed[place] = chance.choice([0, 1, 127, 128, 255])
+            case "zero":
+                changed[place : place + 16] = bytes(len(changed[place : place + 16]))
+            case "swap":
+                other = chance.randrange(4, len(changed) - 8)
+                changed[place], changed[other] = changed[other], changed[place]
+    return bytes(changed)
+
+
+def test_mutated_parquet_is_read_or_refused_in_a_line_without_java_s_words(spark: SparkSession, tmp_path: Path) -> None:
+    random_numbers = random.Random(5)
+    columns = {
+        "i": pa.array([random_numbers.randrange(-(2**31), 2**31) for _ in range(800)], pa.int64()),
+        "d": pa.array([random_numbers.random() if number % 7 else None for number in range(800)]),
+        "s": pa.array([f"word {random_numbers.randrange(40)}" for _ in range(800)]),
+        "t": pa.array([number * 86_400_000_000 for number in range(800)], pa.timestamp("us")),
+        "l": pa.array([[number, None] if number % 3 else None for number in range(800)], pa.list_(pa.int32())),
+    }
+    sound = []
+    for options in (
+        {"compression": "snappy"},
+        {"compression": "zstd", "data_page_version": "2.0"},
+        {"compression": "none", "use_dictionary": False},
+    ):
+        pq.write_table(pa.table(columns), tmp_path / "sound.parquet", row_group_size=300, **options)
+        sound.append((tmp_path / "sound.parquet").read_bytes())
+
+    def end(number: int) -> str:
+        chance = random.Random(number)
+        path = tmp_path / f"m{number}.parquet"
+        path.write_bytes(mutated(chance.choice(sound), chance))
+        try:
+            read_parquet(spark, f"m{number}", path)
+        except SourceError as error:
+            said = str(error)
+            assert said.startswith(f"source.tables.m{number}: ") and path.name in said, said
+            assert "\n" not in said and len(said) < 700, said
+            assert not re.search(r"java\.|org\.apache|\bat \w+\.|NullPointer|Traceback|Socket is closed", said), said
+            return "refused"
+        return "read"
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(end, range(MUTATIONS)))
+    assert ends.count("refused") > MUTATIONS // 4
 
 
 def test_old_calendars(spark: SparkSession) -> None:
