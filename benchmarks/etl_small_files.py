@@ -19,9 +19,9 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from report import RESULTS, Row, save, show, versions_of
@@ -46,7 +46,7 @@ def generate(folder: Path, pictures: int) -> tuple[Path, Path]:
     for number in range(pictures):
         pixels = np.kron(random.integers(0, 256, (SIDE // 4, SIDE // 4)), np.ones((4, 4))).astype(np.uint8)
         stream = BytesIO()
-        PIL.Image.fromarray(pixels).save(stream, "JPEG")
+        Image.fromarray(pixels).save(stream, "JPEG")
         path = files / str(number % CLASSES) / f"{number:06}.jpg"
         path.write_bytes(stream.getvalue())
         written["path"].append(f"file:{path}")
@@ -89,7 +89,7 @@ def by_hand(spark: SparkSession, files: Path, output: Path) -> None:
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        pixels = [PIL.Image.open(BytesIO(value.as_py())).convert("L").tobytes() for value in batch.column("content")]
+        pixels = [Image.open(BytesIO(value.as_py())).convert("L").tobytes() for value in batch.column("content")]
         yield pa.record_batch({"image": pa.array(pixels, pa.binary()), "label": batch.column("label")})
 
 
