@@ -112,7 +112,7 @@ def test_p4_a_resumed_run_is_the_uninterrupted_one(
 def test_p4_a_run_that_leaves_amid_an_evaluation_is_saved_and_goes_on(
     home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], evaluation: int
 ) -> None:
-    config = training(home, {"dropout": 0.2}, **SETTINGS)
+    config = training(home, task={"dropout": 0.2}, **SETTINGS)
     stopped, _, before = fit_alone(config, tmp_path, break_off=evaluation)
     assert (stopped.finished, stopped.steps) == (False, min(evaluation, 3) * EPOCH)
     assert before.saves[-1] == stopped.steps
@@ -141,10 +141,10 @@ def test_points_fall_on_the_same_steps(undisturbed: tuple[Trained, dict[str, Ten
     assert [step for step, metrics in hooks.curve.items() if "validation/auc" in metrics] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
 
 
-def test_it_learns(undisturbed: tuple[Trained, dict[str, Tensor], Recorder]) -> None:
-    fitted, _, _ = undisturbed
-    assert fitted.metrics["test/auc"] > 0.93
-    assert fitted.metrics["validation/auc"] > 0.93
+def test_it_learns(home: Path, tmp_path: Path) -> None:
+    fitted, _, _ = fit_alone(training(home, **SETTINGS), tmp_path)
+    assert fitted.metrics["test/auc"] > 0.95
+    assert fitted.metrics["validation/auc"] > 0.95
 
 
 def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Trained, Curve]:
