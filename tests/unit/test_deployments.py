@@ -150,7 +150,7 @@ def test_a_script_is_one(file: Path) -> None:
 
 STUBS = {
     "scontrol": "echo here",
-    "srun": 'case "$*" in *" rm -rf "*) exit ;; esac; exec sleep 60',
+    "srun": 'case "$*" in *" rm -rf "* | *"mkdir -p"*) exit ;; esac; exec sleep 60',
     "ray": 'test "$1" = status && printf " 1 node_a\\n 1 node_b\\n"',
     "python": """trap "exit 143" TERM
 echo "$RAY_ADDRESS $*"
