@@ -35,8 +35,8 @@ def rate(place: Place, folder: str, runs: str, steps: int, checkpoint: dict[str,
     """Steps a second, and the number of saves."""
     config = training(
         Path(folder),
-        64_000,
-        {"kind": "tabular", "hidden": [1_024] * 4},
+        rows=64_000,
+        task={"kind": "tabular", "hidden": [1_024] * 4},
         workers=WORKERS,
         global_batch=512,
         epochs=1_000,
