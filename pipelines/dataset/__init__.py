@@ -13,6 +13,6 @@
 3. `manifest`  what a version contains, and its digest; `sealed` JSON that notices an altered byte, `tables` beside it.
 4. `storage`   the few file operations on which the promise of "whole or not at all" rests.
 5. `sources`   the files that a version was made of.
-6. `commit`    makes an attempt's parts a version.
+6. `commit`    makes an attempt's parts a version, if its rows `balance`.
 7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `arrays` writes one of arrays.
 """

@@ -16,5 +16,6 @@
 9.  `describe`   says it in a manifest, which the commit publishes if rows balance; `summary` are the last lines.
 
 `distribute` runs Python on the executors, of which `executors` refuses those with other versions; `faults` words Spark's
-errors, `progress` shows how far it is.
+errors, `driver` those of its Java driver; `leave` is what a signal does, `private` what a session hides from others;
+`progress` shows how far it is.
 """

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.compat.spark import query_execution
 from pipelines.config import Config
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
@@ -27,8 +28,8 @@ _BINARY_FILE = "path string, modificationTime timestamp, length bigint, content 
 def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
     """Warnings of what may come out otherwise the next time, each with its place in the config.
 
-    Raises ConfigError, or SourceError where Spark refuses the SQL, if the query or an expectation is not one, or cannot be
-    made of these tables' columns, or goes by chance; if the config names columns that the query does not give, or that no
+    Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
+    tables, or goes by chance, and if the config names columns that the query does not give, or that no
     encoder takes. Temporary views of the tables' names are left behind, without rows.
     """
     source = config.source
@@ -40,7 +41,7 @@ def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
         rows = spark.sql(source.sql)
         check_names(rows, config)
         check_columns(config.dataset, raw_schema(rows))
-        plan = rows._jdf.queryExecution().analyzed()
+        plan = query_execution(rows).analyzed()
     refuse_chance("source.query", plan)
     of_query = set(warnings_of(plan))
     warnings = [f"source.query: {warning}" for warning in sorted(of_query)]
@@ -56,7 +57,7 @@ def _of_expectation(spark: SparkSession, config: Config, name: str, rows: DataFr
     key, condition = f"source.expect.{name}", config.source.expect[name]
     with source_errors(config.source, key):
         check_condition(spark, key, condition, config.source.tables)
-        plan = rows.where(F.expr(condition))._jdf.queryExecution().analyzed()
+        plan = query_execution(rows.where(F.expr(condition))).analyzed()
     refuse_chance(key, plan)
     return warnings_of(plan)
 
@@ -65,7 +66,7 @@ def _without_rows(spark: SparkSession, name: str, table: Table) -> DataFrame:
     """A table with the columns that it will have."""
     match table.format:
         case "parquet" | "binaryFile":
-            return _lying_there(spark, name, table)
+            return _read_by_spark(spark, name, table)
         case "idx" if not table.ddl:
             return spark.createDataFrame([], IdxSource({"paths": json.dumps([file.path for file in files.find(table.path)])}).schema())
         case "tar" if table.ddl:
@@ -76,7 +77,7 @@ def _without_rows(spark: SparkSession, name: str, table: Table) -> DataFrame:
             return spark.createDataFrame([], parse.schema_of(name, table, "value string"))
 
 
-def _lying_there(spark: SparkSession, name: str, table: Table) -> DataFrame:
+def _read_by_spark(spark: SparkSession, name: str, table: Table) -> DataFrame:
     """A table that Spark reads itself, and whose folders may be called `column=value`, which makes a column."""
     if table.format == "binaryFile" and not any("=" in file.path for file in files.find(table.path)):
         return spark.createDataFrame([], _BINARY_FILE)

@@ -2,14 +2,12 @@
 
 import os
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines import errors
@@ -17,7 +15,6 @@ from pipelines.config.source import Source
 from pipelines.errors import DatasetError, MismatchError, SourceError
 from pipelines.etl import files
 from pipelines.etl.footers import damage
-from pipelines.interrupts import note, received
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -100,51 +97,6 @@ def _shuffle_folder() -> str:
     if spark and not str(spark.sparkContext.master).startswith("local"):
         return "an executor's disk"  # which its worker chose
     return os.environ.get("SPARK_LOCAL_DIRS") or (spark.sparkContext.getConf().get("spark.local.dir") if spark else None) or "/tmp"
-
-
-@contextmanager
-def driver_errors() -> Iterator[None]:
-    """Around all of a job, and around its MLflow run: if Spark's Java driver dies, whatever is asked of it then fails in a way
-    of its own. Raises SystemExit if it was asked to leave, or if this process was."""
-    try:
-        yield
-    except Exception as error:
-        if (number := _asked_to_leave(error)) is not None:
-            raise SystemExit(128 + number) from error
-        if isinstance(error, Py4JNetworkError | ConnectionError):
-            raise DatasetError(
-                "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
-            ) from error
-        if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
-            raise DatasetError(
-                "Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above"
-            ) from error
-        raise
-
-
-def _asked_to_leave(error: BaseException) -> int | None:
-    """The signal that is behind an error; SIGTERM if it went to Spark's Java driver alone, as it does to spark-submit."""
-    if received() is None and _of_java(error) and _is_stopped():
-        note(signal.SIGTERM)
-    return received()
-
-
-def _of_java(error: BaseException | None) -> bool:
-    """Whether the Java driver itself told of it: one that was killed cannot."""
-    while error is not None:
-        if isinstance(error, PySparkException | Py4JJavaError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _is_stopped() -> bool:
-    """Whether Spark is leaving, or has left by now: nothing but a signal stops it here."""
-    context = SparkContext._active_spark_context
-    try:
-        return context is not None and (context._jsc is None or bool(context._jsc.sc().isStopped()))
-    except (Py4JError, OSError):
-        return True
 
 
 @contextmanager

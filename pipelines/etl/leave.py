@@ -1,7 +1,7 @@
 """How a Spark job leaves on SIGINT and SIGTERM: its tasks are cancelled, and it goes as an exception does, undoing its files.
 
-A call to Spark must be heard to its end, or the next answer is taken for this one's. So amid one, the signal comes again,
-from a thread that cancels what Spark does meanwhile.
+A call to Spark that is broken off leaves its answer behind, which the next call would take for its own. So a signal that
+comes amid a call waits for the answer: a thread cancels what Spark does, and sends the signal again until the call is over.
 """
 
 import os
@@ -44,8 +44,9 @@ class Leaving:
         is_meant = not by_thread and note(number)
         if is_first and is_meant:
             Thread(target=self._cancel, args=(number,), name="leave", daemon=True).start()
-        waits = _amid_call(frame) or self._left.is_set()
-        if not waits if is_first or by_thread else is_meant:
+        is_later = not (is_first or by_thread)
+        may_leave = is_meant if is_later else not (_amid_call(frame) or self._left.is_set())
+        if may_leave:
             self._left.set()
             raise SystemExit(128 + number)
 

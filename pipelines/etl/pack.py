@@ -9,6 +9,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.compat.spark import count_input_files
 from pipelines.config.options import spark_options
 from pipelines.config.source import Source, Table
 from pipelines.dataset.sources import SourceFile
@@ -44,7 +45,7 @@ def packed_files(pack: DataFrame) -> tuple[SourceFile, ...]:
 
 def check_listed(table: Table, rows: DataFrame) -> None:
     """Raises SourceError if Spark passes over files of the table that no option leaves out."""
-    there, listed = len(files.find(table.path)), len(rows._jdf.inputFiles())
+    there, listed = len(files.find(table.path)), count_input_files(rows)
     if listed != there and not {"pathglobfilter", "modifiedbefore", "modifiedafter"} & spark_options(table.options).keys():
         raise SourceError(f"{table.path} holds {there} files, of which Spark reads {listed}; set options: {{recursiveFileLookup: true}}")
 

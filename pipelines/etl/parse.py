@@ -20,7 +20,7 @@ PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line
 _VALUES, _CORRUPT, _END = "_values", "_corrupt", "_end"
 
 _NEVER = "\x01"
-"""What no value holds, but in a file made to."""
+"""A character that no value holds, except in a file that was made to hold it."""
 
 # Options that are obeyed before Spark sees a record, and those that every parser gets.
 _OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
@@ -29,7 +29,7 @@ Options = dict[str, str]
 
 
 def schema_of(name: str, table: Table, default: str = "") -> StructType:
-    """The table's columns. Raises ConfigError if they are not DDL, or have a name that is needed here."""
+    """The table's columns. Raises ConfigError if the schema is not DDL, or has a name that is needed here."""
     try:
         schema = cast(StructType, StructType.fromDDL(table.ddl or default))
     except ParseException as error:
@@ -72,7 +72,7 @@ def csv_rows(records: DataFrame, schema: StructType, ddl: str, options: Options)
 
 
 def _csv_fault(schema: StructType, settings: Options) -> Column:
-    """What is wrong with a record that is none of the schema, computed for such a record only: its columns are fewer or more,
+    """What is wrong with a record that does not fit the schema, computed for such a record only: its columns are fewer or more,
     or the first value that is not of its column's type."""
     wanted = len(schema)
     separator = settings.get("sep", settings.get("delimiter", ","))

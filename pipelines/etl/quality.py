@@ -1,7 +1,7 @@
 """Which rows are refused, under which reason, and how many may be.
 
-A decision is taken once and stays with the row: REASON is NULL, or says why the row is refused. Whoever reads rows reads
-that column; none of them decides anew.
+A decision is taken once and stays with the row: REASON is NULL, or says why the row is refused. Every later
+step reads that column, and none decides again.
 """
 
 from collections.abc import Mapping

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.etl.order import INTERNAL
@@ -27,22 +28,20 @@ _CHEAP = {
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
     """Raises ConfigError if `sql` does anything but read the `tables`; Spark's ParseException if it is no SQL. Nothing is run."""
-    _check_reading("source.query", _parser(spark).parsePlan(sql), tables)
+    _check_reading("source.query", sql_parser(spark).parsePlan(sql), tables)
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
     """The same for the subqueries of a condition, which stands at `key` of the config."""
-    jvm = spark._jvm
-    assert jvm is not None
-    plans = jvm.org.apache.spark.sql.catalyst.plans.logical
-    _check_reading(key, plans.Filter(_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
+    plans = jvm().org.apache.spark.sql.catalyst.plans.logical
+    _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
 
 def run_query(spark: SparkSession, config: Config, steady: bool) -> DataFrame:
     """The query's rows. Those that are dear to compute, or not `steady` when computed again, are persisted: fitting and
     writing both read them."""
     rows = spark.sql(config.source.sql)
-    return rows if steady and _cheap(rows._jdf.queryExecution().withCachedData()) else rows.persist()
+    return rows if steady and _cheap(query_execution(rows).withCachedData()) else rows.persist()
 
 
 def check_names(rows: DataFrame, config: Config) -> None:
@@ -61,10 +60,6 @@ def check_names(rows: DataFrame, config: Config) -> None:
     if faults := [(key, name) for key, name in wanted if name and name not in rows.columns]:
         given = ", ".join(rows.columns)
         raise ConfigError("\n".join(f"{key}: the query gives no column {name}; it gives {given}" for key, name in faults))
-
-
-def _parser(spark: SparkSession) -> JavaObject:
-    return spark._jsparkSession.sessionState().sqlParser()
 
 
 def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:

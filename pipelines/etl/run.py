@@ -1,6 +1,6 @@
 """From a config to a committed dataset version.
 
-1. Paths are looked for, then query and expectations are analysed on empty tables: what cannot be is said at once.
+1. Paths are looked for, then query and expectations are analysed on empty tables: what is wrong with them is said at once.
 2. The sources' checksums and the config name the version. If it is there, that is all.
 3. Tables are parsed, malformed records set aside, and the query is run.
 4. Every row gets its split, or the reason why it is refused, and the encoders are fitted on the training split.
@@ -34,8 +34,9 @@ from pipelines.etl import order
 from pipelines.etl.analysis import analyse
 from pipelines.etl.attempt import Attempt
 from pipelines.etl.checksums import check_unchanged, checksums, stats
+from pipelines.etl.driver import driver_errors
 from pipelines.etl.executors import check_executors
-from pipelines.etl.faults import driver_errors, naming_table, source_errors
+from pipelines.etl.faults import naming_table, source_errors
 from pipelines.etl.make import make
 from pipelines.etl.pack import packs
 from pipelines.etl.progress import Stages
@@ -114,7 +115,7 @@ def _version(config: Config, sources: Sources, spark: SparkSession) -> str:
 
 @contextmanager
 def _freed(spark: SparkSession) -> Iterator[None]:
-    """What is kept meanwhile is freed; not if the process leaves, whose call to Spark was broken off midway, or if Spark is gone."""
+    """Free Spark's cache at the end. Not if the process leaves on a signal, which may have broken off a call to Spark."""
     try:
         yield
     except Exception:

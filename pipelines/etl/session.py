@@ -8,11 +8,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
 import pipelines
+from pipelines.compat.spark import jvm
 from pipelines.etl.data_sources import DATA_SOURCES
 from pipelines.etl.files import OPEN_BYTES
 from pipelines.etl.leave import Leaving, without_broken_connections
@@ -61,7 +61,7 @@ TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.T
 
 NETLIB = "dev.ludovic.netlib"
 HELD: list[Any] = []
-"""Loggers of Java's own, which forgets the level of one that nobody holds."""
+"""Loggers of Java, which forgets the level of one that nothing refers to."""
 
 
 def session(name: str) -> SparkSession:
@@ -76,10 +76,10 @@ def session(name: str) -> SparkSession:
     if "local" in arguments and not under_submit:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
     without_broken_connections()
     leaving = Leaving()
     leaving.install()
+    # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
     settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
     leaving.spark = spark
@@ -107,16 +107,13 @@ def _of_context() -> dict[str, str]:
     """What only a new context takes."""
     if SparkSession.getActiveSession() is not None:
         return {}
-    SparkContext._ensure_initialized()
-    jvm = SparkContext._jvm
-    assert jvm is not None
-    master = _master(jvm)
-    return {"spark.master": master, **private_settings(jvm, master)}
+    master = _master()
+    return {"spark.master": master, **private_settings(jvm(), master)}
 
 
-def _master(jvm: Any) -> str:
+def _master() -> str:
     """The master that was named; a machine by itself makes a task again as well."""
-    named = str(jvm.System.getProperty("spark.master") or "local[*]")
+    named = str(jvm().System.getProperty("spark.master") or "local[*]")
     cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
     return f"local[{cores[1] or 1},{TRIES}]" if cores else named
 
@@ -130,12 +127,10 @@ def _hush(spark: SparkSession) -> None:
     """Have Spark print errors only, and not those that reach the driver as exceptions."""
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    jvm = spark._jvm
-    assert jvm is not None
-    log4j = jvm.org.apache.logging.log4j
+    log4j, util = jvm().org.apache.logging.log4j, jvm().java.util.logging
     # That it computes without native libraries, which netlib says as if it were an error.
-    netlib = jvm.java.util.logging.Logger.getLogger(NETLIB)
-    netlib.setLevel(jvm.java.util.logging.Level.OFF)
+    netlib = util.Logger.getLogger(NETLIB)
+    netlib.setLevel(util.Level.OFF)
     HELD[:] = [netlib]
     for logger in TALKATIVE:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

@@ -57,10 +57,10 @@ class _Parsed:
 
 
 def read_tables(spark: SparkSession, source: Source, packed: Packs | None = None) -> Tables:
-    """Parse every table once, and register its good rows as a view. `packed` are the tables of whole files, unless none is yet.
+    """Parse every table once, and register its good rows as a view. Tables of whole files are `packed`, or are packed here.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
-    schema that is none.
+    schema that is not DDL.
     """
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}

@@ -1,5 +1,4 @@
-"""Batch norm: of single rows, which it refuses, and of the rows of all workers. For these torch's own is for GPUs only; this one
-serves where there is none."""
+"""Batch norm over the rows of all workers: torch's own needs GPUs, this one serves processors. A single row is refused."""
 
 from typing import Any
 
@@ -7,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from pipelines.compat.torch import BatchNorm
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.moments import combined, moments
@@ -32,12 +31,12 @@ def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, BatchNorm):
             module.__class__ = _Synchronised
     return model
 
 
-class _Synchronised(_BatchNorm):
+class _Synchronised(BatchNorm):
     """A batch norm whose mean and variance are those of all workers' rows; a worker may have none."""
 
     def _check_input_dim(self, input: Tensor) -> None:

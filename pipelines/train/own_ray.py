@@ -65,7 +65,7 @@ def deaf_to_signals() -> Iterator[None]:
 
     A terminal, `timeout` and Slurm send them to a whole process group, systemd to every process of a unit: Ray would go
     before its workers have saved. They end by SIGKILL, from `ray.shutdown` or, as Ray has it, with the process that started
-    them. Of this process, only the thread that starts them is deaf, and only meanwhile.
+    them. In this process only the thread that starts them is deaf, and only until they have started.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     try:

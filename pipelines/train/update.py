@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.tasks.base import Batch
 from pipelines.train.optimize import optimizer
@@ -45,7 +46,7 @@ class Update:
         if clip is not None:
             factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
         if factor.device.type != "cpu" or factor.item() != 1:
-            torch._foreach_mul_(self._gradients(), factor.float())
+            scale(self._gradients(), factor.float())
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._scaler.step(self._optimizer)

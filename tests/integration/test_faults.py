@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from tables import source, write
 
 from pipelines.errors import DatasetError, SourceError
-from pipelines.etl.faults import driver_errors, source_errors
+from pipelines.etl.driver import driver_errors
+from pipelines.etl.faults import source_errors
 from pipelines.etl.sources import read_tables
 
 

@@ -27,7 +27,7 @@ STRANGERS = {("etl", "loader"), ("train", "etl")}
 THIRD_PARTIES = {
     "interrupts": set(),
     "errors": set(),
-    "compat": {"ray"},
+    "compat": {"py4j", "pyspark", "ray", "torch"},
     "installed": set(),
     "weights": {"safetensors", "torch"},
     "config": {"pydantic", "tyro", "yaml"},

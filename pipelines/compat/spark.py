@@ -1,0 +1,44 @@
+"""What is needed of PySpark's own names: the Java objects behind its Python ones."""
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.compat import attribute, present
+
+present(SparkContext, "_active_spark_context", "_ensure_initialized", "_jvm")
+
+
+def jvm() -> Any:
+    """The driver's JVM. It is started if it does not run yet, without a context."""
+    SparkContext._ensure_initialized()
+    return SparkContext._jvm
+
+
+def context_is_stopped() -> bool:
+    """Whether the running context is stopping or has stopped, by itself or with its JVM; False where none was started."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return False
+    java = attribute(context, "_jsc")
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def sql_parser(spark: SparkSession) -> Any:
+    """Spark's parser, whose plans are not resolved yet."""
+    return attribute(spark, "_jsparkSession").sessionState().sqlParser()
+
+
+def query_execution(rows: DataFrame) -> Any:
+    """The plans of a query at each stage of its planning: `analyzed()`, `withCachedData()` and so on."""
+    return attribute(rows, "_jdf").queryExecution()
+
+
+def count_input_files(rows: DataFrame) -> int:
+    """As many as `inputFiles` would list, which hands every name to Python in a call of its own."""
+    return len(attribute(rows, "_jdf").inputFiles())
