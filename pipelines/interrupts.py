@@ -54,7 +54,7 @@ def received() -> int | None:
 
 
 def note(number: int) -> bool:
-    """Remember a signal. Whether to leave by it: not if it is the first one once more, or all is done."""
+    """Remember a signal, and return whether to leave: not if it repeats the first one, nor once the job is done."""
     return _job.take(number) and not _job.done
 
 
@@ -64,7 +64,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def done() -> None:
-    """What the job was asked for is there: it ends by itself now, and a signal does not make a failure of that."""
+    """The job has done what it was asked for: it ends by itself now, and a signal no longer makes it fail."""
     _job.done = _job.at_work
 
 

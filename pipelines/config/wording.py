@@ -49,7 +49,7 @@ def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: s
     by_place: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors():
         by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
-    # That a list is no text goes without saying where something inside the list is told.
+    # A fault inside a list is told alone: that the list is not text either would only distract.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
     return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
 
@@ -63,7 +63,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def _close(name: str, known: Iterable[str]) -> str:
-    """The known name that differs least, if it differs little; in case least of all."""
+    """The known name that is most alike, empty if none is; upper and lower case are alike."""
     lower = {one.lower(): one for one in known}
     return next((lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=1)), "")
 

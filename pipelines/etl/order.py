@@ -5,7 +5,7 @@ from scheduling.
 2. `without_repeats` keeps one row of each key, and refuses the others.
 3. `dealt` gives a row its split, or refuses it; `placed` its part and its place, each by a salt of its own.
 
-Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would be one row: whether a column is NULL is hashed as well.
+Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have one hash: whether a column is NULL is hashed as well.
 """
 
 from fractions import Fraction

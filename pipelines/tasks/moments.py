@@ -1,7 +1,7 @@
-"""How many numbers there are, their mean, and their squared distances from it: of parts, and from these of all.
+"""Count, mean and sum of squared distances from the mean: taken of parts, and combined to those of the whole.
 
-The mean of the squares less the square of the mean is the same variance on paper; of rounded numbers nothing is left of
-it where the mean is large.
+The mean of the squares less the square of the mean is the same variance on paper; rounding leaves nothing of it where
+the mean is large.
 """
 
 import torch
@@ -20,7 +20,7 @@ def moments(values: Tensor, dims: list[int]) -> Tensor:
 
 
 def combined(parts: Tensor) -> Tensor:
-    """Those of all, shape (3, …), from those of parts, shape (parts, 3, …).
+    """The moments of the whole, shape (3, …), from those of its parts, shape (parts, 3, …).
 
     Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
     """

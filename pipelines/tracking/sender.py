@@ -37,7 +37,7 @@ class Sender:
         """The last step that MLflow had of each metric when first asked."""
         self._away_since: float | None = None
         self._defect: Exception | None = None
-        """What ended the thread: nothing would be sent any more, without a word."""
+        """What ended the thread, to be raised where points are added: they would stay unsent in silence."""
         self._thread = Thread(target=self._run, name="tracking", daemon=True)
         self._thread.start()
 
