@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError
 
 def home() -> Path:
     """The folder in which relative paths start: LOCKSTEP_HOME, else the current one."""
-    return Path(os.environ.get("LOCKSTEP_HOME") or os.getcwd())
+    return Path(os.environ.get("LOCKSTEP_HOME") or "").absolute()
 
 
 def from_command_line(program: str, arguments: list[str]) -> Config:

@@ -59,7 +59,10 @@ class Config(Section):
 
     @property
     def data_identity(self) -> dict[str, Any]:
-        """What of the config decides a dataset version: all of `source` and `dataset` but paths, for which checksums stand."""
+        """What of the config decides a dataset version: all of `source` and `dataset` but paths, for which checksums stand.
+
+        What rows hold of a path, `etl.identity` adds.
+        """
         paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 

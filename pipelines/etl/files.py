@@ -7,6 +7,7 @@ readers do not know; a backslash takes the next character as itself. Names that 
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import bracex
 from pyarrow.fs import FileInfo, FileSelector, FileType
@@ -52,6 +53,22 @@ def find(path: str | tuple[str, ...]) -> list[File]:
     return [found[name] for name in sorted(found)]
 
 
+def root_of(path: str) -> str:
+    """The folder below which a glob finds files; a path that is none is its own."""
+    start, *glob_part = _WILDCARD.split(path, maxsplit=1)
+    return start.rpartition("/")[0] if glob_part else path
+
+
+def would_find(path: str, place: str) -> bool:
+    """Whether a file that came to be at `place`, an absolute path of this machine, would be found under a table's local path."""
+    if "://" in path:
+        return False
+    inner = locate(path)[1]
+    is_folder = Path(inner).is_dir()
+    root = inner if is_folder else root_of(inner)
+    return place.startswith(f"{root}/") and not _hidden(place.removeprefix(root)) and (is_folder or _matcher(inner).match(place))
+
+
 def task_bytes(found: list[File], cores: int) -> int:
     """How many bytes of the files, OPEN_BYTES of each included, a task should read where there are so many cores."""
     least, most = TASK_BYTES
@@ -85,7 +102,7 @@ def _find(path: str) -> list[File]:
             return [_file(path, inner, at)]
         if at.type == FileType.NotFound and not _WILDCARD.search(inner):
             raise SourceError(f"{path}: no such file; give a path that exists")
-        root = inner if at.type == FileType.Directory else _WILDCARD.split(inner, maxsplit=1)[0].rpartition("/")[0]
+        root = inner if at.type == FileType.Directory else root_of(inner)
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
     wanted = _matcher("**" if at.type == FileType.Directory else inner)
     found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]

@@ -8,40 +8,37 @@
 6. If rows balance, the manifest is created: from this moment there is a version.
 """
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
-from importlib.metadata import version
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
+from pyarrow.fs import LocalFileSystem
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.config.features import Bpe
 from pipelines.config.source import Source, Table
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import FORMAT, Manifest
+from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.sources import SourceFile, Sources
-from pipelines.errors import DatasetError
-from pipelines.etl import order
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.etl import files
 from pipelines.etl.analysis import analyse
 from pipelines.etl.attempt import Attempt
 from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.executors import check_executors
 from pipelines.etl.faults import naming_table, source_errors
+from pipelines.etl.identity import version_name
 from pipelines.etl.make import make
 from pipelines.etl.pack import packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
-from pipelines.features import ENCODERS_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +52,7 @@ def run(config: Config) -> Manifest:
     Raises the LockstepErrors of its stages. An attempt that fails leaves no version, and removes what it wrote.
     """
     stages = Stages()
+    _check_apart(config)
     before = _of_tables(config.source, lambda _, table: stats(table))
     with stages("spark"):
         spark = stages.spark = session(config.name)
@@ -71,7 +69,7 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
         packed = packs(spark, config.source)
         sources = _of_tables(config.source, lambda name, table: checksums(spark, table, packed.get(name)))
     filesystem, folder = storage.locate(config.dataset.path)
-    attempt = Attempt(filesystem, f"{folder}/{_version(config, sources, spark)}", uuid4().hex[:8])
+    attempt = Attempt(filesystem, f"{folder}/{version_name(config, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         return earlier
@@ -89,28 +87,25 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
     return manifest
 
 
+def _check_apart(config: Config) -> None:
+    """Raises ConfigError if what ETL writes would become part of a table that it reads."""
+    filesystem, folder = storage.locate(config.dataset.path)
+    if not isinstance(filesystem, LocalFileSystem):
+        return
+    for name, table in config.source.tables.items():
+        if any(files.would_find(path, f"{folder}/{'0' * 12}/manifest.json") for path in table.paths):
+            raise ConfigError(
+                f"dataset.path: {config.dataset.path} lies where source.tables.{name} is read from, so that each version would "
+                "become raw data; give a folder outside, or a narrower path for the table"
+            )
+
+
 def _of_tables(source: Source, look: Callable[[str, Table], tuple[SourceFile, ...]]) -> Sources:
     found = {}
     for name, table in source.tables.items():
         with naming_table(name), source_errors(source):
             found[name] = look(name, table)
     return found
-
-
-def _version(config: Config, sources: Sources, spark: SparkSession) -> str:
-    """Names the version by all that decides its rows; paths do not."""
-    inputs = {
-        "sources": {name: sorted(file.checksum for file in files) for name, files in sources.items()},
-        "config": config.data_identity,
-        "format": FORMAT,
-        "encoders": ENCODERS_VERSION,
-        "order": order.VERSION,
-        "spark": spark.version,
-        "time zone": spark.conf.get("spark.sql.session.timeZone"),
-    }
-    if any(isinstance(settings, Bpe) for settings in config.dataset.encoders.values()):
-        inputs["tokenizers"] = version("tokenizers")
-    return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @contextmanager

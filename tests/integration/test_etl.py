@@ -186,6 +186,15 @@ def test_p8_a_place_that_cannot_be_written_is_named(pipeline: Path) -> None:
         run(config)
 
 
+def test_a_dataset_inside_of_its_own_raw_data_is_refused_at_once(pipeline: Path) -> None:
+    path = load(pipeline).source.tables["people"].path
+    assert isinstance(path, str)
+    config = load(pipeline, {"source.tables.people.path": str(Path(path).parent), "dataset.path": f"{Path(path).parent}/data"})
+    with pytest.raises(ConfigError, match=r"lies where source\.tables\.people is read from"):
+        run(config)
+    assert not Path(config.dataset.path).exists()
+
+
 def test_repeated_keys_and_columns_left_out(pipeline: Path, caplog: pytest.LogCaptureFixture) -> None:
     query = "SELECT *, 1 AS ratio, 2 AS unused FROM people UNION ALL SELECT *, 2 AS ratio, 2 FROM people WHERE id < 20"
     config = load(pipeline, {"source.query": query})

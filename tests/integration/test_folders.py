@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pipelines.config import Config, parse
 from pipelines.dataset.versions import open_version
 from pipelines.errors import SourceError
 from pipelines.etl.checksums import checksums
+from pipelines.etl.identity import version_name
 from pipelines.etl.pack import packs
 from pipelines.etl.run import run
 from pipelines.etl.sources import read_tables
@@ -89,6 +91,63 @@ def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_fil
     for table in ({"format": "tar", "path": str(tmp_path / "pictures.tar")}, {"format": "parquet", "path": f"{tmp_path}/pictures.parquet"}):
         manifest = run(pictures(folder, uri, tables={"files": table}))
         assert manifest.version != first.version and manifest.digest == first.digest
+
+
+@pytest.mark.usefixtures("spark")
+def test_p6_a_file_that_moves_to_another_class_makes_another_version(folder: Path, uri: str, tmp_path: Path) -> None:
+    config = pictures(shutil.copytree(folder, tmp_path / "pictures"), uri)
+    first = run(config)
+    moved = files_of(tmp_path / "pictures/train/1")[0]
+    moved.rename(tmp_path / "pictures/train/7" / moved.name)
+    second = run(config)
+    assert second.version != first.version and second.digest != first.digest
+    assert second.splits["train"].rows + second.splits["validation"].rows == first.splits["train"].rows + first.splits["validation"].rows
+
+
+def named(spark: SparkSession, table: dict[str, Any], query: str = "SELECT * FROM t") -> str:
+    """The name of the version that a table makes."""
+    columns = {"features": {"x": "identity"}, "target": {"y": "label"}}
+    values = {"source": {"tables": {"t": table}, "query": query}, "dataset": {"path": "data", **columns}, "task": {"kind": "tabular"}}
+    config = parse({"name": "named", **values}, "named.yaml")
+    return version_name(config, {"t": checksums(spark, config.source.tables["t"])}, spark)
+
+
+ROWS = "SELECT * FROM t"
+FILE = "SELECT *, _metadata.file_name FROM t"
+
+
+@pytest.mark.parametrize(
+    ("table", "query", "counts"),
+    [
+        ({"format": "binaryFile"}, ROWS, True),
+        ({"format": "parquet"}, ROWS, True),
+        ({"format": "parquet", "options": {"recursiveFileLookup": True}}, FILE, True),
+        ({"format": "text"}, ROWS, False),
+        ({"format": "csv", "schema": "a int"}, ROWS, False),
+    ],
+)
+def test_p6_paths_name_a_version_where_rows_hold_them(
+    spark: SparkSession, tmp_path: Path, table: dict[str, Any], query: str, counts: bool
+) -> None:
+    """Never the place of the whole folder; of Parquet and the like, not how its files are called in there either."""
+    here, there = tmp_path / "here", tmp_path / "the re/below"
+    for number, name in enumerate(("class=cat/1", "class=dog/2")):
+        (here / name).parent.mkdir(parents=True)
+        (here / name).write_bytes(bytes([number]))
+    first = named(spark, table | {"path": str(here)}, query)
+    shutil.copytree(here, there)
+    for path in (there, f"{there}/*", f"{there}/*/?", [f"{there}/class=cat", f"{there}/class=dog"], there.as_uri().replace("%20", " ")):
+        assert named(spark, table | {"path": path if isinstance(path, list) else str(path)}, query) == first
+    (there / "class=dog/2").rename(there / "class=cat/2")
+    assert (named(spark, table | {"path": str(there)}, query) != first) == counts
+
+
+def test_p6_the_order_of_idx_files_names_a_version(spark: SparkSession, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        Path(path).write_text(path)
+    table = {"format": "idx", "schema": "x binary, y binary"}
+    assert named(spark, table | {"path": paths}) != named(spark, table | {"path": paths[::-1]})
 
 
 def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -90,8 +90,12 @@ def test_relative_paths_start_at_lockstep_home(file: Path, tmp_path: Path, monke
     assert (config.dataset.path, config.train.storage) == ("/home-of-runs/data/adult", "/home-of-runs/runs")
     assert config.tracking.uri == "sqlite:////home-of-runs/mlflow.db"
 
-    monkeypatch.delenv("LOCKSTEP_HOME")
     monkeypatch.chdir(tmp_path)
+    for home, folder in (("", tmp_path), ("below", tmp_path / "below")):
+        monkeypatch.setenv("LOCKSTEP_HOME", home)
+        config = from_command_line("jobs/train.py", [str(file)])
+        assert config.dataset.path == str(folder / "data/adult"), "absolute, for a job's processes start in other folders"
+    monkeypatch.delenv("LOCKSTEP_HOME")
     assert from_command_line("jobs/train.py", [str(file)]).dataset.path == str(tmp_path / "data/adult")
 
 

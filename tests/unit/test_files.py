@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
 from pipelines.etl.content import blocks, lines, locate
-from pipelines.etl.files import File, find, ranges, task_bytes
+from pipelines.etl.files import File, find, ranges, task_bytes, would_find
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
 
@@ -166,6 +166,16 @@ def test_many_small_files_make_few_tasks_but_one_for_every_core(cores: int) -> N
 
 def test_small_files_share_a_task(folder: Path) -> None:
     assert len(ranges(find(str(folder)), 2**20)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("", True), ("/", True), ("/**", True), ("/*/*", True), ("/d*", True), ("/*.csv", False), ("/deep", False), ("/a.csv", False)],
+)
+def test_what_would_be_found(folder: Path, path: str, found: bool) -> None:
+    assert would_find(f"{folder}{path}", f"{folder}/data/version") == found
+    assert not would_find(f"{folder}{path}", f"{folder}/_data/version"), "it is hidden"
+    assert not would_find(f"{folder}{path}", f"{folder}s/data/version")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
