@@ -54,7 +54,7 @@ class Source(Section):
     expect: dict[Name, str] = {}
     """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
     max_quarantined: Fraction = 0.01
-    """Share of the rows parsed that may be refused before the whole version is."""
+    """Share that may be refused before the whole version is: of all records, and of malformed records and the query's rows together."""
 
     @field_validator("tables")
     @classmethod

@@ -49,18 +49,19 @@ def make(
     with stages("fit"), source_errors(config.source):
         judged = _judged(rows, config, steady=not warnings)
         gathered = gather(judged, dataset)
-        parsed = tables.rows_parsed or gathered.query_rows
         refused = malformed.refused + Counter(gathered.refused)
-        if refused.total() > limit * parsed:
-            check_quarantined(parsed, refused, limit, malformed.samples | sampled(judged).samples)
+        # A join or a GROUP BY gives more or fewer rows than there are records: what counts is what could be refused.
+        refusable = malformed.refused.total() + gathered.query_rows
+        if refused.total() > limit * refusable:
+            check_quarantined(refusable, refused, limit, malformed.samples | sampled(judged).samples)
         fitted = fit(gathered, dataset)
     with stages("write"), source_errors(config.source):
         parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
-        allowed = int(limit * parsed) - malformed.refused.total()
+        allowed = int(limit * refusable) - malformed.refused.total()
         written = write_parts(judged, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed))
     balance = balanced(tables, malformed, gathered, written)
     written.add(malformed)
-    check_quarantined(parsed, written.refused, limit, written.samples)
+    check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
     order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest, written
