@@ -38,7 +38,7 @@ EVALUATED = 3_200
 STEPS = EVALUATED * 4 // 64
 LAST_STEP = f'"step": {STEPS},'.encode()
 SAVED = {"a slow step": 2, "an evaluation": STEPS, "the model is filed": STEPS}
-BEFORE = {"spark": "", "read": "checksums", "fit": "quarantine", "write": "fit"}
+BEFORE = {"spark": "", "read": "checksums", "fit": "read", "write": "fit"}
 """The stage that has ended when one begins."""
 SPARK_SUBMIT = ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", "spark-submit", "--master", "local[2]"]
 STAGES: dict[str, Callable[[Job, Path], object]] = {
@@ -89,6 +89,8 @@ def test_p8_etl_leaves_as_documented_and_removes_what_it_wrote(
     until(job, lambda: re.search(rf"^{before} +[\d.]+ s$", job.log.read_text(), re.MULTILINE) if before else below(job, "java"))
     left = signalled(job, way, number, tmp_path / "mlflow.db")
     assert left.code in (128 + number, -number), left.printed
-    assert left.statuses in ([["KILLED"]] if stage in ("fit", "write") else [["KILLED"], []]), left.printed
+    # Of a Java driver that was asked to leave alone, and is gone before it says so, Python cannot tell that it was not killed.
+    statuses = [["KILLED"], ["FAILED"]] if way == "to the process" else [["KILLED"]] if stage == "write" else [["KILLED"], []]
+    assert left.statuses in statuses, left.printed
     assert "Traceback" not in left.printed, left.printed
     assert [path for path in tmp_path.glob("data/**/*") if path.is_file()] == []
