@@ -74,7 +74,7 @@ def in_parts(root: Path, column: str) -> list[Any]:
 
 
 @pytest.mark.timeout(60 * EXAMPLES)
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize="LOCKSTEP_EXAMPLES" not in os.environ)
 @given(small=smalls())
 def test_p2_every_row_is_found_once(small_spark: SparkSession, small: Small) -> None:
     with tempfile.TemporaryDirectory() as temporary:
@@ -100,7 +100,7 @@ def test_p2_every_row_is_found_once(small_spark: SparkSession, small: Small) -> 
         }
 
 
-@settings(max_examples=max(EXAMPLES // 10, 2), deadline=None)
+@settings(max_examples=max(EXAMPLES // 10, 2), deadline=None, derandomize="LOCKSTEP_EXAMPLES" not in os.environ)
 @given(texts=st.lists(st.none() | st.text("ab \n", max_size=9), min_size=3, max_size=30), length=st.integers(1, 12))
 def test_p2_every_document_is_in_the_windows_or_in_the_quarantine(small_spark: SparkSession, texts: list[str | None], length: int) -> None:
     with tempfile.TemporaryDirectory() as temporary:
