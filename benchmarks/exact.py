@@ -26,15 +26,16 @@ from exact_matrix import Case, fit_all, have_data, matrix, place_of
 from report import RESULTS, Row, save, show, versions_of
 from torch import Tensor
 
+from pipelines.collectives.place import Place
 from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
+from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.strategy import STRATEGIES
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
-from pipelines.train.place import Place
-from pipelines.train.strategy import STRATEGIES
 from pipelines.weights import from_bytes
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
@@ -80,7 +81,7 @@ def microbatches(cost: Cost, place: Place) -> list[dict[str, Tensor]]:
     """Of this worker's shards."""
     size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(place.rank)
     made = []
-    for _ in place.plays(cost.shards):
+    for _ in owned_shards(place, cost.shards):
         x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
         label = torch.randint(10, (size,), generator=generator)
         made.append({"x": (x if cost.hidden else x.byte()).to(place.device), "label": label.to(place.device)})

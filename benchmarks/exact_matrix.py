@@ -21,16 +21,16 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from report import Row
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
+from pipelines.parallel.strategy import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.strategy import strategy_of
 from pipelines.weights import model_digest, to_bytes, weights_of
 
 ROOT = Path(__file__).parents[1]

@@ -26,7 +26,7 @@ from mlflow import MlflowClient
 from report import RESULTS, Row, save, show, versions_of
 from train_cases import Case, config_of, write_version
 
-from pipelines.train.run import train
+from pipelines.launch.run import train
 
 # Dense, from the vendor's data sheets, FLOP/s. fp32 is without TF32, which torch leaves off.
 PEAKS = {

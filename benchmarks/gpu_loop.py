@@ -9,14 +9,15 @@ import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 from train_cases import Case, config_of
 
+from pipelines.collectives.place import Place
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
 from pipelines.loader import Batch, Loader
+from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.strategy import strategy_of
 from pipelines.tasks.base import Task
-from pipelines.train.place import Place
 from pipelines.train.state import order_of
-from pipelines.train.strategy import strategy_of
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20
@@ -81,7 +82,7 @@ def measure(case: Case, variant: Variant, folder: Path, place: Place) -> Measure
     task = task_of(config.task, version.manifest)
     settings = config.train
     strategy = strategy_of(settings, task, place)
-    loader = Loader(version, "train", order_of(config), place.plays(settings.shards), device=place.device, cache_bytes=0)
+    loader = Loader(version, "train", order_of(config), owned_shards(place, settings.shards), device=place.device, cache_bytes=0)
     flops = _flops_per_row(task, next(iter(loader)))
     done, started, waited, sums = 0, 0.0, 0.0, []
     while done < case.warm_up + case.steps:

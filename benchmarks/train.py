@@ -24,7 +24,7 @@ from report import RESULTS, Row, save, show, versions_of
 from train_cases import CASES, WORKERS, case_of
 from turns import Points, rates, started
 
-from pipelines.train.cluster import WORKERS_ENVIRONMENT
+from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 
 HERE = Path(__file__).parent
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))

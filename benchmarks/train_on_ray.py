@@ -22,8 +22,8 @@ from train_cases import WORKERS, Case, case_of, config_of, write_version
 
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
+from pipelines.launch.run import train
 from pipelines.learning import task_of
-from pipelines.train.run import train
 
 SHUFFLED_BATCHES = 16
 """Of Ray Data's local shuffle."""

@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 from train_cases import WORKERS, case_of, config_of, write_version
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
+from pipelines.parallel.strategy import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.strategy import strategy_of
 
 
 class Printed(Silent):

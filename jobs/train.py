@@ -16,7 +16,7 @@ def main() -> None:
     config = from_command_line("jobs/train.py", sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pipelines").setLevel(logging.INFO)
-    from pipelines.train.run import train  # torch, Ray and MLflow are loaded once the config holds
+    from pipelines.launch.run import train  # torch, Ray and MLflow are loaded once the config holds
 
     train(config)
 

@@ -21,7 +21,7 @@ def main() -> None:
     if not own.run or (own.steps is not None and own.steps < 1):
         raise ConfigError(f"--run is {own.run!r} and --steps {own.steps}; the first names the run to verify, the second is at least 1")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    from pipelines.train.verify import verify  # torch, Ray and MLflow are loaded once the config holds
+    from pipelines.launch.verify import verify  # torch, Ray and MLflow are loaded once the config holds
 
     sys.exit(not verify(config, own.run, own.steps))
 

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
-from pipelines.train.place import Place
+from pipelines.collectives.place import Place
 
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.train.ddp", "pipelines.train.exact"])
+FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact"])
 
 
 def run_processes(count: int, function: Callable[..., None], *arguments: Any) -> None:

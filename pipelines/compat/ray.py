@@ -14,7 +14,7 @@ from pipelines.compat import present, replace
 
 __all__ = ["FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback", "quiet_reports"]
 
-# Overridden in train.trainer.
+# Overridden in launch.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
 present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_request")
 

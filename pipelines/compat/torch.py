@@ -8,7 +8,7 @@ from pipelines.compat import present
 
 __all__ = ["BatchNorm", "scale"]
 
-# Overridden in train.batch_norm.
+# Overridden in parallel.batch_norm.
 present(BatchNorm, "_check_input_dim")
 
 

@@ -1,20 +1,8 @@
-"""Fits a task's model to a dataset version, on any number of workers, through kills and restarts.
+"""Fits a task's model to a dataset version: one worker's part, in step with the others. Knows no Ray: torchrun can run it.
 
-1. `run`         the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
-   `cluster`     joins or starts Ray, `trainer` gives it the work; `watch` passes interrupts on and words failures;
-                 `progress` is what a person sees.
-2. `worker`      what Ray Train calls on every worker; `reports` are its ways to Ray, MLflow and the driver.
-   `folder`      of the run, on storage that the driver and the workers see; in it `pulse` says where each worker is.
-3. `loop`        epochs of steps, validation, early stopping, checkpoints. Knows nothing of Ray; torchrun can run it.
-   `state`       is where it is; `hooks` are whom it tells; `ledger` is what its steps summed up to, `finite` whether that
-                 is a number; `evaluate` gives a split's metrics.
-4. `strategy`    how gradients meet: `ddp`, with `batch_norm`, or `exact`; what follows is `update`.
-   `exact`       takes a pass per shard; `buckets` bring gradients, as passes give them, into the `tree`; `deterministic`
-                 refuses what cannot be exact.
-   `buffers`     are the model's, such as batch norm's statistics: how they come to one value.
-   `meeting`     sums over the workers, by an `exchange` that is sent, or in memory that one machine's workers share.
-   `optimize`    optimizers, and the learning rate as a pure function of the step; `precision`; `place` among the workers.
-5. `checkpoint`  the state on storage, whole or not at all; `saver` says when, `store` how torch reaches it.
-   `record`      is what a checkpoint holds beside tensors.
-6. `verify`      the driver that has a run trained again, whose `witness` compares it with the `trail` that the run left.
+1. `loop`        epochs of steps, validation, early stopping, saving; `state` is where it is, `hooks` are whom it tells.
+2. `schedule`    the learning rate of a step; how the step is computed is a strategy's, of `parallel`.
+3. `statistics`  what steps summed up to, read from the device a few steps at a time; `finite` refuses what is no number.
+4. `evaluate`    a split's metrics, every row once.
+5. `saver`       when the state is saved; how, is `checkpoint`'s.
 """

@@ -9,12 +9,13 @@ from collections.abc import Callable
 import torch.distributed as dist
 from torchmetrics import MetricCollection
 
+from pipelines.collectives.place import Place
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.loader import Loader, Order
+from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
-from pipelines.train.place import Place
-from pipelines.train.strategy import Strategy
 
 
 class Evaluation:
@@ -30,7 +31,7 @@ class Evaluation:
                 version,
                 split,
                 order,
-                place.plays(settings.shards),
+                owned_shards(place, settings.shards),
                 device=place.device,
                 cache_bytes=settings.cache_bytes // 4,
                 prefetch_bytes=settings.prefetch_bytes,

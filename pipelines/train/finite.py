@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pipelines.collectives.place import Place
 from pipelines.errors import NonFiniteError
-from pipelines.train.ledger import Step
-from pipelines.train.place import Place
+from pipelines.parallel.mesh import owned_shards
+from pipelines.train.statistics import Step
 
 _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
 
@@ -30,7 +31,7 @@ def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: i
     own: list[float] = [step.own_loss] * place.world_size
     if place.world_size > 1:
         dist.all_gather_object(own, step.own_loss)
-    plays = [(rank, Place(rank, place.world_size).plays(shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
+    plays = [(rank, owned_shards(Place(rank, place.world_size), shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
     where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in plays)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
 

@@ -6,22 +6,23 @@ from dataclasses import asdict
 
 import torch
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.record import Record
+from pipelines.collectives.place import Place
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.loader import Loader
+from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
-from pipelines.train.checkpoint import Checkpoints
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
-from pipelines.train.ledger import Ledger, Step, Window, steps_per_point
-from pipelines.train.optimize import learning_rate
-from pipelines.train.place import Place
-from pipelines.train.record import Record
 from pipelines.train.saver import Saver
+from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, breaks_tie, improves, order_of, total_steps
-from pipelines.train.strategy import Strategy
+from pipelines.train.statistics import Ledger, Step, Window, steps_per_point
 
 
 class Loop:
@@ -36,7 +37,7 @@ class Loop:
             version,
             "train",
             order_of(config),
-            place.plays(self._settings.shards),
+            owned_shards(place, self._settings.shards),
             row_keys=task.draws,
             device=place.device,
             cache_bytes=self._settings.cache_bytes,

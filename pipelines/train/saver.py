@@ -3,10 +3,10 @@
 import time
 from typing import Any
 
+from pipelines.checkpoint.checkpoints import Checkpoints, Saving
+from pipelines.checkpoint.record import Record
 from pipelines.config.train import Checkpoint
-from pipelines.train.checkpoint import Checkpoints, Saving
 from pipelines.train.hooks import Hooks
-from pipelines.train.record import Record
 
 
 class Saver:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipelines.config import Config
 from pipelines.loader import Order
-from pipelines.train.ledger import Window
+from pipelines.train.statistics import Window
 
 
 @dataclass

@@ -17,9 +17,9 @@ from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_s
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from pipelines.checkpoint.digest_log import follow
+from pipelines.checkpoint.run_directory import Folder
 from pipelines.tracking.training import FOLDER
-from pipelines.train.folder import Folder
-from pipelines.train.trail import follow
 
 RUNS_ON = {
     "postgres": "database",

@@ -20,8 +20,8 @@ from pipelines.config import Config, load
 from pipelines.dataset.sealed import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run
-from pipelines.train.run import Result, train
-from pipelines.train.verify import verify
+from pipelines.launch.run import Result, train
+from pipelines.launch.verify import verify
 
 ROOT = Path(__file__).parents[2]
 STEPS = 3 * (12_000 // 64)

@@ -17,9 +17,9 @@ from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
 from pipelines.etl.run import run
 from pipelines.features import restored
+from pipelines.launch.run import Result, train
 from pipelines.loader import Loader, Order
 from pipelines.loader.order import shards_of
-from pipelines.train.run import Result, train
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, MONTH = 336, 96, 60

@@ -22,9 +22,9 @@ from pipelines.errors import QualityError, SourceError
 from pipelines.etl.run import run
 from pipelines.features import restored
 from pipelines.features.base import Packer
+from pipelines.launch.run import Result, train
 from pipelines.loader import Loader, Order
 from pipelines.loader.order import shards_of
-from pipelines.train.run import Result, train
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"task.layers": 1, "task.width": 32, "task.heads": 2, "task.sample_tokens": 20, "train.epochs": 2, "train.workers": 2}

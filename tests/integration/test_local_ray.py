@@ -15,7 +15,7 @@ import psutil
 import ray
 
 from pipelines.config.train import Train
-from pipelines.train.cluster import cluster
+from pipelines.launch.cluster import cluster
 
 found = set()
 with cluster(Train()):

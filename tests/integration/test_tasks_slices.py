@@ -14,6 +14,9 @@ from pyspark.sql import SparkSession
 from slices import slice_of
 
 from pipelines import baseline
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.versions import open_version
@@ -22,15 +25,12 @@ from pipelines.etl.run import run
 from pipelines.etl.sources import read_tables
 from pipelines.learning import task_of
 from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.parallel.strategy import Strategy, strategy_of
 from pipelines.serve import Predictor, log_model
 from pipelines.serve.predictor import to_arrow
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
 from pipelines.train.state import Trained
-from pipelines.train.strategy import Strategy, strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,7 +20,7 @@ from trainings import FEATURES, training, version_of
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.errors import CorruptError, NonFiniteError, TrainingError
-from pipelines.train.run import Result, train
+from pipelines.launch.run import Result, train
 from pipelines.weights import from_bytes, model_digest
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -7,12 +7,12 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
+from pipelines.collectives.place import Place
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
+from pipelines.parallel.buffers import Buffers
+from pipelines.parallel.exact import Exact
 from pipelines.tasks.base import Batch
-from pipelines.train.buffers import Buffers
-from pipelines.train.exact import Exact
-from pipelines.train.place import Place
 from pipelines.weights import model_digest
 
 CONSTANTS = {

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from pipelines.collectives.place import Place
 from pipelines.config.task import KINDS
 from pipelines.config.train import Train
 from pipelines.dataset.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.loader.order import row_keys
+from pipelines.parallel.strategy import strategy_of
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
@@ -20,8 +22,6 @@ from pipelines.tasks.speech import Speech
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
 from pipelines.tasks.vision import Vision
-from pipelines.train.place import Place
-from pipelines.train.strategy import strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,16 +13,17 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
+from pipelines.collectives.place import Place
+from pipelines.collectives.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.loader import Loader, Order, shards_of
+from pipelines.parallel import gradient_reducer as buckets
+from pipelines.parallel.exact import Exact
+from pipelines.parallel.gradient_reducer import Gradients
+from pipelines.parallel.mesh import owned_shards
 from pipelines.tasks.base import Batch
-from pipelines.train import buckets
-from pipelines.train.buckets import Gradients
-from pipelines.train.exact import Exact
-from pipelines.train.place import Place
-from pipelines.train.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.weights import model_digest
 
 pytestmark = pytest.mark.slow
@@ -117,7 +118,7 @@ def train(place: Place, folder: str, case: str, changes: dict[str, object]) -> N
     torch.manual_seed(0)
     strategy = Exact(settings, Squares(), Network(), place)  # type: ignore[arg-type]
     order = Order(settings.shards, settings.global_batch, settings.seed, remainder=settings.remainder)
-    loader = Loader(open_version(f"{folder}/version"), "train", order, place.plays(settings.shards))
+    loader = Loader(open_version(f"{folder}/version"), "train", order, owned_shards(place, settings.shards))
     number = 0
     for _ in range(2):
         for batch in strategy.batches(loader):

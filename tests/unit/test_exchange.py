@@ -13,11 +13,12 @@ import torch
 from groups import in_group
 from torch import Tensor
 
+from pipelines.collectives import all_reduce as meeting
+from pipelines.collectives import transports as exchange
+from pipelines.collectives.all_reduce import Meeting
+from pipelines.collectives.place import Place
+from pipelines.collectives.tree import Span, largest_nodes, tree_sum
 from pipelines.loader import shards_of
-from pipelines.train import exchange, meeting
-from pipelines.train.meeting import Meeting
-from pipelines.train.place import Place
-from pipelines.train.tree import Span, largest_nodes, tree_sum
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from trainings import training, version_of
 
 from pipelines import tracking
+from pipelines.checkpoint.run_directory import INITIAL, Folder
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
+from pipelines.launch.initial import initial_weights, is_kept
+from pipelines.launch.run import train
 from pipelines.learning import task_of
-from pipelines.train.folder import INITIAL, Folder
-from pipelines.train.initial import initial_weights, is_kept
-from pipelines.train.run import train
 from pipelines.weights import from_bytes, model_digest, to_bytes
 
 ROOT = Path(__file__).parents[2]

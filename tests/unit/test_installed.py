@@ -13,8 +13,8 @@ from pipelines.config.train import Train
 from pipelines.errors import MismatchError
 from pipelines.etl.executors import check_executors
 from pipelines.installed import disagreement, installed
-from pipelines.train.cluster import cluster
-from pipelines.train.worker import PACKAGES, check_installed
+from pipelines.launch.cluster import cluster
+from pipelines.launch.worker import PACKAGES, check_installed
 
 
 def test_equal_machines_agree() -> None:

@@ -10,6 +10,9 @@ import torch
 from groups import in_group
 from torch import Tensor
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.config import Config, parse
 from pipelines.config.task import Language as Settings
 from pipelines.dataset.arrays import write_arrays
@@ -20,15 +23,12 @@ from pipelines.errors import ConfigError
 from pipelines.features import restored
 from pipelines.features.base import Packer
 from pipelines.learning import task_of
+from pipelines.parallel.strategy import strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import NATS, TOKENS, Language
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
 from pipelines.train.state import Trained
-from pipelines.train.strategy import strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

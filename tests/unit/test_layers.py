@@ -17,13 +17,20 @@ LAYERS = (
     ("errors", "installed", "weights"),
     ("compat", "config"),
     ("dataset",),
-    ("features", "loader", "tasks", "tracking"),
+    ("features", "loader", "tasks", "tracking", "collectives"),
     ("learning",),
-    ("etl", "serve"),
-    ("train", "baseline"),
+    ("etl", "serve", "parallel", "checkpoint"),
+    ("train",),
+    ("launch", "baseline"),
     ("jobs",),
 )
-STRANGERS = {("etl", "loader"), ("train", "etl")}
+STRANGERS = {
+    ("etl", "loader"),
+    *(("parallel", room) for room in ("dataset", "tracking")),
+    *(("checkpoint", room) for room in ("loader", "tasks", "tracking")),
+    *(("train", room) for room in ("etl", "serve", "tracking")),
+    ("launch", "etl"),
+}
 THIRD_PARTIES = {
     "interrupts": set(),
     "errors": set(),
@@ -39,7 +46,11 @@ THIRD_PARTIES = {
     "learning": set(),
     "etl": {"bracex", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
-    "train": {"numpy", "psutil", "pyarrow", "ray", "safetensors", "torch", "torchmetrics"},
+    "collectives": {"torch"},
+    "parallel": {"torch"},
+    "checkpoint": {"pyarrow", "torch"},
+    "train": {"torch", "torchmetrics"},
+    "launch": {"psutil", "ray", "safetensors", "torch"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "jobs": set(),
 }
@@ -97,7 +108,12 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("loader", "pipelines.features.encoding"),
         ("etl", "pipelines.loader.Loader"),
         ("train", "pipelines.etl.run"),
-        ("train", "mlflow"),
+        ("train", "pipelines.tracking.Sender"),
+        ("train", "pipelines.launch.worker"),
+        ("train", "ray"),
+        ("parallel", "pipelines.checkpoint.store"),
+        ("collectives", "pipelines.parallel.mesh"),
+        ("launch", "mlflow"),
         ("jobs", "torch.nn"),
         ("config", "pyarrow"),
         ("tasks", "pipelines.nowhere"),
@@ -114,6 +130,12 @@ def test_the_package_itself_imports_nothing() -> None:
 def test_a_config_loads_no_heavy_library() -> None:
     heavy = {"pyspark", "torch", "ray", "mlflow", "pyarrow", "pandas"}
     code = f"import sys, pipelines.config; print(*sorted({heavy!r} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == []
+
+
+def test_the_loop_loads_no_ray() -> None:
+    code = "import sys, pipelines.train.loop; print(*sorted({'ray', 'mlflow', 'pyspark'} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == []
 

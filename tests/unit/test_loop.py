@@ -11,19 +11,19 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import training, version_of
 
+from pipelines.checkpoint import run_directory as run_folder
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.record import RECORD
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
-from pipelines.train import folder as run_folder
-from pipelines.train.checkpoint import Checkpoints
+from pipelines.parallel.strategy import Strategy, strategy_of
 from pipelines.train.finite import check_weights, infinite_buffers
-from pipelines.train.folder import Folder
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.record import RECORD
 from pipelines.train.state import Trained
-from pipelines.train.strategy import Strategy, strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

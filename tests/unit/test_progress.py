@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.train import progress
-from pipelines.train.progress import Progress
+from pipelines.launch import progress
+from pipelines.launch.progress import Progress
 
 
 class Terminal(StringIO):

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
 
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.errors import TrainingError
-from pipelines.train.folder import Folder
-from pipelines.train.place import Place
-from pipelines.train.pulse import Pulse
+from pipelines.launch.heartbeat import Pulse
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from groups import FORKING
 
-from pipelines.train.folder import PROGRESS, STOP, Folder
-from pipelines.train.place import Place
-from pipelines.train.pulse import Pulse
-from pipelines.train.reports import REPLACED_EXIT_CODE, FirstReports
+from pipelines.checkpoint.run_directory import PROGRESS, STOP, Folder
+from pipelines.collectives.place import Place
+from pipelines.launch.heartbeat import Pulse
+from pipelines.launch.reports import REPLACED_EXIT_CODE, FirstReports
 
 
 class Mute:

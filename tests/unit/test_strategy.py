@@ -11,15 +11,16 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
+from pipelines.collectives import transports as exchange
+from pipelines.collectives.place import Place
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
+from pipelines.parallel import ddp
+from pipelines.parallel.strategy import strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
-from pipelines.train import ddp, exchange
-from pipelines.train.place import Place
-from pipelines.train.strategy import strategy_of
 
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(6,)),

@@ -10,15 +10,15 @@ import torch
 from groups import in_group
 from rows import training_on
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import Folder
+from pipelines.parallel.strategy import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.strategy import strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import follow
+from pipelines.checkpoint.record import RECORD, Record, from_json, to_json
+from pipelines.checkpoint.run_directory import WEIGHTS, Folder
+from pipelines.collectives.place import Place
 from pipelines.errors import TrainingError
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import WEIGHTS, Folder
-from pipelines.train.place import Place
-from pipelines.train.record import RECORD, Record, from_json, to_json
-from pipelines.train.trail import follow
 from pipelines.weights import digests, to_bytes
 
 

@@ -12,9 +12,9 @@ from ray.train.v2._internal.execution.scaling_policy import create_scaling_polic
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from pipelines.train import watch
-from pipelines.train.folder import Folder
-from pipelines.train.trainer import _NOT_NEEDED, _Trainer
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.launch import watch
+from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 
 
 def trainer() -> Any:

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import serve, tracking
+from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, Folder
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
+from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
+from pipelines.launch.heartbeat import PULSES
+from pipelines.launch.initial import initial_weights, is_kept, keep_initial
+from pipelines.launch.progress import Progress, summary
+from pipelines.launch.trainer import trainer_of
+from pipelines.launch.watch import watch
+from pipelines.launch.worker import work
 from pipelines.learning import task_of
-from pipelines.train.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
-from pipelines.train.folder import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, Folder
-from pipelines.train.initial import initial_weights, is_kept, keep_initial
-from pipelines.train.progress import Progress, summary
-from pipelines.train.pulse import PULSES
 from pipelines.train.state import order_of, total_steps
-from pipelines.train.trainer import trainer_of
-from pipelines.train.watch import watch
-from pipelines.train.worker import work
 from pipelines.weights import from_bytes, model_digest
 
 log = logging.getLogger(__name__)

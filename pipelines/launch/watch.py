@@ -9,11 +9,11 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from pipelines import errors
+from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, Folder
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
-from pipelines.train.cluster import Machines, release
-from pipelines.train.folder import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, Folder
-from pipelines.train.progress import Progress
+from pipelines.launch.cluster import Machines, release
+from pipelines.launch.progress import Progress
 
 LEAVE_SECONDS = 120.0
 """For the workers to save and leave once they were asked to."""

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from pipelines.collectives.place import Place
 from pipelines.config.train import Train
 from pipelines.errors import TrainingError
 from pipelines.loader import Loader
+from pipelines.parallel.ddp import DataParallel
+from pipelines.parallel.exact import Exact
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.ddp import DataParallel
-from pipelines.train.exact import Exact
-from pipelines.train.place import Place
 
 
 class Strategy(Protocol):

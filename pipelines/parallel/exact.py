@@ -12,16 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.collectives.place import Place
 from pipelines.config.train import Train
 from pipelines.loader import Loader
+from pipelines.parallel.batch_norm import loss_of
+from pipelines.parallel.buffers import Buffers
+from pipelines.parallel.deterministic import check_model, check_passes, only_deterministic
+from pipelines.parallel.gradient_reducer import Gradients
+from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.precision import precision_of
+from pipelines.parallel.randomness import seed
+from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.batch_norm import loss_of
-from pipelines.train.buckets import Gradients
-from pipelines.train.buffers import Buffers
-from pipelines.train.deterministic import check_model, check_passes, only_deterministic
-from pipelines.train.place import Place, seed
-from pipelines.train.precision import precision_of
-from pipelines.train.update import Update
 
 
 class Exact:
@@ -41,7 +43,7 @@ class Exact:
             # Of shapes as they are: which shapes were met first would decide how a kernel for all of them adds.
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, place, self._precision)
-        self._block = place.plays(settings.shards)
+        self._block = owned_shards(place, settings.shards)
         self._buffers = Buffers(self.model)
         self._gradients: Gradients | None = None
         """Made at the first step, whose votes it has to have room for."""
@@ -60,7 +62,7 @@ class Exact:
         votes_left = torch.tensor(votes, dtype=torch.float64).to(self._place.device, non_blocking=True)
         for shard, microbatch in zip(self._block, batch, strict=True):
             self._buffers.restore(before)
-            seed(self._place, self._settings.seed, number, shard)
+            seed(self._place.device, self._settings.seed, number, shard)
             gradients.begin()
             sums = self._pass(microbatch, gradients)
             own_loss += sums[0]
@@ -92,14 +94,14 @@ class Exact:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
             self._buffers.restore(before)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        plays = [Place(rank, self._place.world_size).plays(self._settings.shards) for rank in range(self._place.world_size)]
+        plays = [owned_shards(Place(rank, self._place.world_size), self._settings.shards) for rank in range(self._place.world_size)]
         beside = 4 + votes + self._buffers.numel
         self._gradients = Gradients(trained, beside, plays, self._place.rank, self._settings.shards)
         return self._gradients
 
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
         self._buffers.restore(before)
-        seed(self._place, self._settings.seed)
+        seed(self._place.device, self._settings.seed)
         sums = self._pass(microbatch)
         self._buffers.check_in_place()
         return sums

@@ -7,20 +7,20 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
+from pipelines.checkpoint.digest_log import follow
+from pipelines.checkpoint.run_directory import Folder
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
+from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.launch.initial import initial_weights, keep_initial
+from pipelines.launch.progress import Progress
+from pipelines.launch.replay import Found, work_again
+from pipelines.launch.trainer import trainer_of
+from pipelines.launch.watch import watch
 from pipelines.tracking.client import flattened
 from pipelines.tracking.recorded import Recorded, recorded
-from pipelines.train.cluster import cluster, takes_gpus, warn_of_waiting
-from pipelines.train.folder import Folder
-from pipelines.train.initial import initial_weights, keep_initial
-from pipelines.train.progress import Progress
-from pipelines.train.trail import follow
-from pipelines.train.trainer import trainer_of
-from pipelines.train.watch import watch
-from pipelines.train.witness import Found, work_again
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.train.exchange import Exchange, Sent, shared
-from pipelines.train.tree import largest_nodes, tree_sum
+from pipelines.collectives.transports import Exchange, Sent, shared
+from pipelines.collectives.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
 """Summed at a time on a processor: what has just arrived is still in its cache when it is added and given on."""

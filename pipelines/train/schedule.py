@@ -1,25 +1,12 @@
-"""Optimizers, and the learning rate as a pure function of the step: a resumed run has nothing to restore."""
+"""The learning rate as a pure function of the step: a resumed run has nothing to restore."""
 
-from collections.abc import Iterable
 from math import cos, pi
-
-from torch import nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.train import Train
 
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
 """Shares of the peak at which the cycle starts and ends, as torch's OneCycleLR has them."""
-
-
-def optimizer(settings: Train, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The optimizer that the config names. Fused: one kernel for all parameters, on CPUs too."""
-    rate, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "sgd":
-        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
-    kind = Adam if settings.optimizer == "adam" else AdamW
-    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
 
 
 def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:

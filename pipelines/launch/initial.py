@@ -3,12 +3,12 @@
 from safetensors import SafetensorError
 
 from pipelines import tracking
+from pipelines.checkpoint.run_directory import INITIAL, Folder
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.learning import task_of
-from pipelines.train.folder import INITIAL, Folder
-from pipelines.train.strategy import take_weights
+from pipelines.parallel.strategy import take_weights
 from pipelines.weights import from_bytes, model_digest
 
 

@@ -8,15 +8,15 @@ from typing import Any
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from pipelines.checkpoint.run_directory import Folder
 from pipelines.compat.ray import FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
-from pipelines.train.cluster import may_grow
-from pipelines.train.deterministic import CUBLAS
-from pipelines.train.folder import Folder
-from pipelines.train.pulse import COLLECTIVE_SHARE
-from pipelines.train.worker import PACKAGES, Assignment
+from pipelines.launch.cluster import may_grow
+from pipelines.launch.heartbeat import COLLECTIVE_SHARE
+from pipelines.launch.worker import PACKAGES, Assignment
+from pipelines.parallel.deterministic import CUBLAS
 
 _STARTS, _START_SECONDS = 120, 5
 """So many times, so long, Ray waits for resources that its cluster does not have yet."""

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+from pipelines.collectives.place import Place
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
+from pipelines.parallel.optimizer import optimizer
+from pipelines.parallel.precision import Precision
 from pipelines.tasks.base import Batch
-from pipelines.train.optimize import optimizer
-from pipelines.train.place import Place
-from pipelines.train.precision import Precision
 
 
 class Update:

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSystem, FileType
 from torch.distributed.checkpoint.filesystem import FileSystem as Disk
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 
-from pipelines.train.folder import Folder, patiently
+from pipelines.checkpoint.run_directory import Folder, patiently
 
 SUM = ".sha256"
 

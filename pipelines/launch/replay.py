@@ -8,17 +8,17 @@ from typing import Any
 
 from torch import Tensor
 
+from pipelines.checkpoint.digest_log import Trail, machine_of
+from pipelines.checkpoint.run_directory import PROGRESS, STOP, Folder
+from pipelines.collectives.place import Place
+from pipelines.launch.heartbeat import Pulse
+from pipelines.launch.reports import Reports
+from pipelines.launch.worker import Assignment, attempted, placed, prepared
 from pipelines.loader import Loader
+from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch
-from pipelines.train.folder import PROGRESS, STOP, Folder
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.pulse import Pulse
-from pipelines.train.reports import Reports
 from pipelines.train.state import total_steps
-from pipelines.train.strategy import Strategy
-from pipelines.train.trail import Trail, machine_of
-from pipelines.train.worker import Assignment, attempted, placed, prepared
 from pipelines.weights import digests, model_digest, weights_of
 
 _LOOK_SECONDS = 2.0

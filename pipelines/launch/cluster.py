@@ -11,8 +11,8 @@ import ray
 
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
-from pipelines.train.own_ray import own_ray, signals_kept
-from pipelines.train.private import keep_token, ray_folder
+from pipelines.launch.own_ray import own_ray, signals_kept
+from pipelines.launch.private import keep_token, ray_folder
 
 log = logging.getLogger(__name__)
 

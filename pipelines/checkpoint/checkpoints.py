@@ -22,12 +22,12 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from pipelines.checkpoint.digest_log import forget, leave, machine_of
+from pipelines.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.store import reader, writer
+from pipelines.collectives.place import Place
 from pipelines.errors import TrainingError
-from pipelines.train.folder import Folder
-from pipelines.train.place import Place
-from pipelines.train.record import FORMAT, RECORD, Record, from_json, to_json
-from pipelines.train.store import reader, writer
-from pipelines.train.trail import forget, leave, machine_of
 from pipelines.weights import digests
 
 log = logging.getLogger(__name__)

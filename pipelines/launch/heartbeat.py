@@ -14,9 +14,9 @@ from traceback import FrameSummary
 from types import TracebackType
 from typing import Any
 
+from pipelines.checkpoint.run_directory import Folder
+from pipelines.collectives.place import Place
 from pipelines.errors import TrainingError
-from pipelines.train.folder import Folder
-from pipelines.train.place import Place
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _BEATS, _LONGEST_SECONDS = 20, 15.0
 """Beats in a timeout, and one in 15 s at least: to tell who is silent takes two and a half."""
 _MEETING = ("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize")
 """What torch's functions that wait for other workers begin with; gradients meet in `backward`."""
-_OWN_MEETING = {"wait": "train/meeting.py", "_send_and_receive": "train/exchange.py"}
+_OWN_MEETING = {"wait": "collectives/all_reduce.py", "_send_and_receive": "collectives/transports.py"}
 _STANDARD = sysconfig.get_path("stdlib")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.train.folder import Folder
+from pipelines.checkpoint.run_directory import Folder
 
 TRAIL = "trail"
 

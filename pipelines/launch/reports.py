@@ -10,11 +10,11 @@ from uuid import uuid4
 import ray.train
 import torch.distributed as dist
 
+from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, Folder
 from pipelines.errors import TrainingError
+from pipelines.launch.heartbeat import Pulse
 from pipelines.tracking import Sender
-from pipelines.train.folder import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, Folder
 from pipelines.train.hooks import Silent
-from pipelines.train.pulse import Pulse
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from pipelines.collectives.all_reduce import Meeting
+from pipelines.collectives.place import Place
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.loader import Loader
+from pipelines.parallel.batch_norm import loss_of, synchronised
+from pipelines.parallel.buffers import Buffers
+from pipelines.parallel.precision import Precision, precision_of
+from pipelines.parallel.randomness import seed
+from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.batch_norm import loss_of, synchronised
-from pipelines.train.buffers import Buffers
-from pipelines.train.meeting import Meeting
-from pipelines.train.place import Place, seed
-from pipelines.train.precision import Precision, precision_of
-from pipelines.train.update import Update
 
 _CPU_BUCKET_MB = 25
 """Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. On processors it is one more message,
@@ -54,7 +55,7 @@ class DataParallel:
 
     def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         module = self._loss or self._begun(len(votes))
-        seed(self._place, self._settings.seed, number, self._place.rank)
+        seed(self._place.device, self._settings.seed, number, self._place.rank)
         if not self.model.training:
             self.model.train()
         counts = torch.tensor([float(_rows(batch)), *votes]).to(self._place.device, non_blocking=True)

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pipelines.collectives.all_reduce import Background, Meeting
+from pipelines.collectives.tree import additions
 from pipelines.errors import TrainingError
-from pipelines.train.meeting import Background, Meeting
-from pipelines.train.tree import additions
 
 BUCKET_BYTES = 25 * 2**20
 """As much as DistributedDataParallel sends at a time."""

@@ -12,21 +12,21 @@ import torch
 
 from pipelines import config as configs
 from pipelines import tracking
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, Folder
+from pipelines.collectives.place import Place
 from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
 from pipelines.installed import disagreement, installed
+from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Pulse
+from pipelines.launch.reports import FirstReports, Reports
 from pipelines.learning import task_of
+from pipelines.parallel.strategy import Strategy, strategy_of
 from pipelines.tasks.base import Task
-from pipelines.train.checkpoint import Checkpoints
-from pipelines.train.folder import FAILURE, INITIAL, WEIGHTS, Folder
 from pipelines.train.loop import Loop
-from pipelines.train.place import Place
-from pipelines.train.pulse import COLLECTIVE_SHARE, Pulse
-from pipelines.train.reports import FirstReports, Reports
 from pipelines.train.state import total_steps
-from pipelines.train.strategy import Strategy, strategy_of
 from pipelines.weights import from_bytes, to_bytes, weights_of
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")

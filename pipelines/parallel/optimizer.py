@@ -1,0 +1,17 @@
+"""The optimizers that a config can name."""
+
+from collections.abc import Iterable
+
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from pipelines.config.train import Train
+
+
+def optimizer(settings: Train, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The optimizer that the config names. Fused: one kernel for all parameters, on CPUs too."""
+    rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "sgd":
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
