@@ -29,7 +29,8 @@ CUT = {"strategy": "exact", "workers": "2", "storage": "cut"}
 def command(code: Path, home: Path, job: str, *settings: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "LOCKSTEP_HOME": str(home), "PYTHONPATH": str(code)}
     words = [sys.executable, str(code / f"jobs/{job}.py"), str(code / "conf/digits.yaml"), *settings]
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Ray's workers import from the folder that the driver was started in.
+    return subprocess.Popen(words, cwd=code, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
