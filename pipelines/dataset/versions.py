@@ -1,7 +1,9 @@
 """Finds and opens dataset versions."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyarrow.fs import FileSystem
@@ -17,6 +19,8 @@ from pipelines.dataset.tables import read_table
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 ABSENT = "nothing"
+CONFIRMED = "confirmed-"
+"""A file of this name and a time in nanoseconds says that ETL found the version up to date then."""
 MOST_KEYS = 5
 
 
@@ -56,7 +60,7 @@ class Version:
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:
-    """Root and manifest of every version in a dataset's folder, newest first.
+    """Root and manifest of every version in a dataset's folder, the one that ETL made or confirmed last first.
 
     Those of an older format do not count beside others; raises OutdatedError if there are no others.
     """
@@ -71,13 +75,13 @@ def versions(path: str) -> list[tuple[str, Manifest]]:
             outdated = error
     if outdated and not found:
         raise outdated
-    return sorted(found, key=lambda pair: pair[1].created, reverse=True)
+    return sorted(found, key=lambda pair: _made_or_confirmed(filesystem, *pair), reverse=True)
 
 
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
-    """Open a version by its own folder, or the newest one in a dataset's folder.
+    """Open a version by its own folder, or the one in a dataset's folder that ETL made or confirmed last.
 
-    With `identity` (`Config.data_identity`), the newest one that was made from that very config: edited features never
+    With `identity` (`Config.data_identity`), the last one that was made from that very config: edited features never
     train on stale data. Raises DatasetError if there is none, CorruptError if its files contradict each other.
     """
     filesystem, root = storage.locate(path)
@@ -97,6 +101,18 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
     version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
     _check(version)
     return version
+
+
+def confirm(filesystem: FileSystem, root: str) -> None:
+    """Make a version that is there the one to open: raw data are again what it was made of."""
+    storage.create(filesystem, f"{root}/{CONFIRMED}{time.time_ns()}", b"")
+
+
+def _made_or_confirmed(filesystem: FileSystem, root: str, manifest: Manifest) -> int:
+    """Nanoseconds since 1970."""
+    names = [entry.base_name for entry in storage.entries(filesystem, root)]
+    confirmed = [int(name.removeprefix(CONFIRMED)) for name in names if name.startswith(CONFIRMED)]
+    return max(int(datetime.fromisoformat(manifest.created).timestamp() * 1e9), *confirmed, 0)
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:

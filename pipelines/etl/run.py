@@ -26,6 +26,7 @@ from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.sources import SourceFile, Sources
+from pipelines.dataset.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl import files
 from pipelines.etl.analysis import analyse
@@ -72,6 +73,9 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
+        with _committed(attempt.root):
+            if open_version(config.dataset.path, config.data_identity).root != attempt.root:
+                confirm(filesystem, attempt.root)
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
         with driver_errors(), _undone_on_failure(attempt):

@@ -120,6 +120,17 @@ def test_a_second_run_finds_the_version_and_stops(pipeline: Path, version: Versi
     assert {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")} == before
 
 
+def test_training_opens_the_version_that_etl_found_up_to_date(pipeline: Path, tmp_path: Path) -> None:
+    config, raw = load(pipeline, {"dataset.path": str(tmp_path / "data")}), pipeline.parent / "raw/0.csv"
+    first, text = run(config), raw.read_text()
+    raw.write_text("\n".join(text.splitlines()[:-1]) + "\n")
+    second = run(config)
+    assert second.digest != first.digest
+    raw.write_text(text)
+    assert run(config) == first
+    assert open_version(config.dataset.path, config.data_identity).manifest == first
+
+
 def test_p6_another_source_is_another_version(pipeline: Path, version: Version) -> None:
     config = load(pipeline)
     with (pipeline.parent / "raw/0.csv").open("a") as raw:
