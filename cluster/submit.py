@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import logging
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -25,6 +24,8 @@ from typing import NoReturn
 from aiohttp import ClientError
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
+
+from pipelines.config.secrets import holds_login
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
 """With several Rays on a machine, what runs in one of them has to be told which is its own."""
@@ -64,9 +65,10 @@ def connected() -> JobSubmissionClient:
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
     """Send it, and the folder with it, less what .gitignore and .rayignore name."""
     passed = {key: value for key, value in os.environ.items() if key.startswith(PASSED) and not is_secret(key)}
-    if logins := [key for key, value in passed.items() if re.search(r"://[^/@]*:[^/@]+@", value)]:
+    if logins := [key for key, value in passed.items() if holds_login(value)]:
         sys.exit(
-            f"{', '.join(logins)}: holds a password, which the job's description would show; set MLFLOW_TRACKING_PASSWORD on Ray's nodes"
+            f"{', '.join(logins)}: holds a password or a token, which the job's description would show; "
+            "set MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN on Ray's nodes"
         )
     own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
     os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are EXCLUDED, and Ray would warn of each

@@ -41,7 +41,7 @@ def read(path: str | Path) -> dict[str, Any]:
     try:
         values = from_yaml(_with_environment(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; give the path of a pipeline's YAML file, such as conf/digits.yaml") from error
+        raise ConfigError(f"{str(path) or repr(path)}: {error.strerror}; give a pipeline's YAML file, such as conf/digits.yaml") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except yaml.YAMLError as error:

@@ -263,7 +263,7 @@ def test_a_flag_s_fault_names_the_flag(file: Path) -> None:
     [
         ([], "the YAML file of a pipeline comes first (got nothing)"),
         (["--train.lr", "1"], "the YAML file of a pipeline comes first (got --train.lr)"),
-        (["nowhere.yaml"], "nowhere.yaml: No such file or directory; give the path of a pipeline's YAML file"),
+        (["nowhere.yaml"], "nowhere.yaml: No such file or directory; give a pipeline's YAML file"),
         (["{file}", "workers"], "workers: an override is --section.setting VALUE"),
         (["{file}", "--train.workers"], "--train.workers: a value must follow"),
         (["{file}", "--train.workers", "[1"], "--train.workers: not a YAML value: expected"),

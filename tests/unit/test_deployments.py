@@ -155,7 +155,7 @@ STUBS = {
     "python": """trap "exit 143" TERM
 echo "$RAY_ADDRESS $*"
 test "$2" = fail.yaml && exit 5
-test "$2" = long.yaml && kill -TERM $PPID && sleep 30
+test "$2" = long.yaml && kill -TERM $PPID && { sleep 30 >/dev/null 2>&1 & wait; }
 exit 0""",
 }
 

@@ -52,9 +52,10 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent["runtime_env"]["excludes"] == submit.EXCLUDED
     assert sent["entrypoint"] == "python 'x y.py'" and "hidden" not in str(sent)
     assert sent["runtime_env"]["env_vars"].items() >= {"MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000")
-    with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI: holds a password"):
-        submit.submit(Client(), "a", ["true"], ".")
+    for uri in ("http://me:hidden@mlflow:5000", "https://hidden@mlflow"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI: holds a password"):
+            submit.submit(Client(), "a", ["true"], ".")
 
 
 def test_the_commit_of_the_code_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
