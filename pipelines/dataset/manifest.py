@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from pipelines.config.section import Section
 from pipelines.dataset.balance import Balance
 from pipelines.dataset.parts import RowGroup
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import TensorColumn, schema_from_text
 from pipelines.dataset.sealed import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
@@ -39,6 +40,23 @@ class FittedEncoder(Section):
     state: dict[str, Any]
     column: TensorColumn
     """What it makes."""
+
+
+class ServedQuery(Section):
+    """The query where it works row by row: how raw rows become the query's, in DuckDB's SQL over a table `raw`."""
+
+    table: str
+    """The raw table whose rows it takes."""
+    inputs: str
+    """The columns of it that are needed, as `schema.schema_to_text` has them."""
+    columns: dict[str, str]
+    """An expression for each column of the query that features read."""
+    conditions: dict[str, str]
+    """What has to be true of a row, by the reason why it is refused otherwise; none about what the target alone is made of."""
+
+    @property
+    def taken(self) -> pa.Schema:
+        return schema_from_text(self.inputs)
 
 
 class SplitSummary(Section):
@@ -76,6 +94,8 @@ class Manifest(Section):
     """What the raw tables were, by table."""
     raw_schema: str = ""
     """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
+    served_query: ServedQuery | None = None
+    """How a served model makes the query's columns of raw rows; None where it takes the query's columns."""
     rows_parsed: int = 0
     quarantined: dict[str, int] = {}
     """Refused rows by reason."""

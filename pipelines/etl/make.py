@@ -18,6 +18,7 @@ from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
 from pipelines.etl.query import run_query
+from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
 from pipelines.etl.sources import read_tables
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
@@ -45,6 +46,7 @@ def make(
         check_quarantined(tables.rows_parsed, malformed.refused, limit, malformed.samples)
         rows = run_query(spark, config, steady=not warnings)
         _log_query(rows, warnings, config)
+        served = served_query(spark, config, rows)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         judged = _judged(rows, config, steady=not warnings)
@@ -64,7 +66,7 @@ def make(
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
     order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
-    return manifest, written
+    return manifest.model_copy(update={"served_query": served}), written
 
 
 def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:

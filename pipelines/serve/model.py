@@ -25,7 +25,7 @@ FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weigh
 # What this package imports to predict, by the names of their distributions.
 DISTRIBUTIONS = (
     "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
-    "xxhash",
+    "duckdb", "xxhash",
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
             run_id=run_id,
             model_id=model.model_id,  # else MLflow files the model in whichever experiment is the current one
             step=step,
-            metadata=described(predictor, manifest, digest),
+            metadata=described(config, predictor, manifest, digest),
             validate_serving_input=False,  # `Filing` does, and MLflow would write MLmodel once more
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
@@ -74,10 +74,12 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     return logged.model_uri
 
 
-def described(predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
+def described(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
     """What MLflow shows of a model beside its signature, which knows too few types."""
+    served = manifest.served_query
+    takes = f"rows of {served.table}, before the query" if served else "the query's columns"
     inputs = {field.name: str(field.type) for field in predictor.inputs}
-    return {"model.digest": digest, "dataset.digest": manifest.digest, "inputs": inputs}
+    return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
 
 
 class Filing:

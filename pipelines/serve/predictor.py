@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 import torch
 
@@ -16,6 +17,7 @@ from pipelines.features import Encoders
 from pipelines.features.base import Packer
 from pipelines.features.raw import is_list, is_number
 from pipelines.learning import task_of
+from pipelines.rowwise.evaluate import Evaluator
 
 REFUSED = "refused"
 """Column of the predictions: why an encoder refused the row, NULL where none did."""
@@ -36,6 +38,8 @@ class Predictor:
         self._model = self._task.model()
         self._model.load_state_dict(dict(weights))
         self._model.to(self._device).eval()
+        self._query = manifest.served_query
+        self._evaluator = Evaluator()
         self.inputs = inputs_of(manifest)
         self.outputs = self._predicted({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
@@ -53,7 +57,7 @@ class Predictor:
         return self.predict(to_arrow(rows, self.inputs)).set_axis(rows.index)
 
     def _at_once(self, raw: pa.Table) -> pd.DataFrame:
-        encoded, reasons = self._encoders.encode(raw)
+        encoded, reasons = self._encoded(raw)
         predicted = self.outputs.iloc[:0]
         if len(encoded) and self._encoders.packer:
             predicted = self._of_windows(self._encoders.packer, encoded)
@@ -63,6 +67,14 @@ class Predictor:
             accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
             predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
         return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
+
+    def _encoded(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """As `Encoders.encode`; the query comes first, if the model takes rows before it."""
+        if self._query is None:
+            return self._encoders.encode(raw)
+        queried, dropped = self._evaluator.queried(raw, self._query)
+        encoded, reasons = self._encoders.encode(queried)
+        return encoded, pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
 
     def _of_windows(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
         """Predictions of documents, each cut into windows of its own, whose outputs add up."""
@@ -90,7 +102,9 @@ def features_of(manifest: Manifest) -> dict[str, FittedEncoder]:
 
 
 def inputs_of(manifest: Manifest) -> pa.Schema:
-    """The raw columns that features are encoded from, in the query's order and types."""
+    """The raw columns that features are made from, in the order and types of the table; or the query's, where it takes those."""
+    if manifest.served_query:
+        return manifest.served_query.taken
     read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])
 

@@ -10,10 +10,11 @@ from mlflow.models import ModelSignature, infer_signature
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType, Array
 
-from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.manifest import FittedEncoder, Manifest
 from pipelines.features import restored
 from pipelines.features.arrays import is_bytes
 from pipelines.features.raw import is_list, is_number
+from pipelines.rowwise.evaluate import quoted
 from pipelines.serve.predictor import REFUSED, Predictor, features_of, inputs_of
 
 
@@ -30,15 +31,24 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
     columns = {}
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
-        reader = next(fitted for fitted in features_of(manifest).values() if field.name in fitted.inputs)
-        value = restored(reader).example(field.type)
+        reader = _reader(manifest, field.name)
+        value = restored(reader).example(field.type) if reader else None
         if value is None:
             value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
             value = [value] if value is not None and is_list(field.type) else value  # what is counted of an array are its elements
-        found = pa.array([_zeros(field.type, reader.column.shape) if value is None else value]).cast(field.type, safe=False)
+        found = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
+            field.type, safe=False
+        )
         in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
         columns[field.name] = found.cast(in_json).to_pandas()
     return pd.DataFrame(columns)
+
+
+def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
+    """An encoder that reads the raw column; None if all that is read of it is what the query makes."""
+    query = manifest.served_query
+    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quoted(raw)}
+    return next((fitted for fitted in features_of(manifest).values() if names & set(fitted.inputs)), None)
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:
