@@ -50,5 +50,6 @@ def describe(
         balance=balance,
         profile=fitted.profile,
         warnings=warnings,
-        versions={"python": python_version()} | {package: version(package) for package in ("pyspark", "pyarrow", "numpy")},
+        versions={"python": python_version()}
+        | {package: version(package) for package in ("pyspark", "pyarrow", "numpy", "duckdb", "sqlglot")},
     )

@@ -9,15 +9,13 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField
 
 from pipelines.config import Config
 from pipelines.dataset.manifest import ServedQuery
@@ -31,9 +29,12 @@ log = logging.getLogger(__name__)
 
 SAMPLE_ROWS = 2_000
 """Of the source, and as many again of values that engines are known to differ on."""
+LONGEST_TEXT = 10_000
+"""In bytes; hostile rows repeat the sample's."""
 _TEXTS = (
     "", " ", " a ", "ß", "İ", "ǆ", "e\u0301", "😀x", "1", "-1", " 1 ", "1.5", "1e3", "abc", "NaN", "true", "\t\n", "%", "'", "9" * 21,
-    "2026-02-29",
+    "2026-02-29", "2026", "2026-1-2", " 2026-01-02", "2026-01-02T03:04:05", "today", "infinity", "1f", "1d", ".5", "5.", "+1", "0x1f",
+    "1_000", "yes", "t", "on",
 )  # fmt: skip
 _FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
 _DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
@@ -46,8 +47,8 @@ def served_query(spark: SparkSession, config: Config, rows: DataFrame) -> Served
         if found is not None:
             _prove(spark, config, *found)
             log.info("the model will take rows of %s before the query", found[0].table)
-    except (UntranslatableError, duckdb.Error, PySparkException, Py4JJavaError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # of whichever library: a version is made all the same
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         log.info("the model will take the query's columns, for the query cannot be served: %s", reason)
         return None
     return found[0] if found else None
@@ -94,26 +95,39 @@ def _read(expressions: Iterable[Any]) -> set[str]:
 
 def _prove(spark: SparkSession, config: Config, query: ServedQuery, others: dict[str, str], literals: set[str]) -> None:
     """Raise UntranslatableError unless DuckDB gives Spark's values, types and NULLs for rows of the source and for hostile ones."""
-    table, evaluator = spark.table(query.table), Evaluator()
-    needed = {*query.taken.names, *(name for name in table.columns if any(quoted(name) in text for text in others.values()))}
-    # What nobody needs is left out, however long it is.
-    wanted = {name: named(name) if name in needed else F.lit(None).cast(table.schema[name].dataType) for name in table.columns}
-    real = table.select(*[column.alias(name) for name, column in wanted.items()])
-    sample = real.limit(SAMPLE_ROWS).toArrow().combine_chunks()
-    rows = pa.concat_tables([sample, _hostile(sample, query.taken.names, literals)]).combine_chunks()
+    evaluator, plain = Evaluator(), {quoted(name) for name in query.taken.names}
+    computed = [*(text for text in query.columns.values() if text not in plain), *query.conditions.values()]
+    sample = _sample(spark.table(query.table), [*computed, *others.values()])
+    tried = [name for name in query.taken.names if any(quoted(name) in text for text in computed)]
+    rows = pa.concat_tables([sample, _hostile(sample, tried, literals)]).combine_chunks()
     where = {name: text for name, text in query.conditions.items() if name not in config.source.expect} | others
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     dropped = evaluator.refused(rows, where)
     ours, raised = evaluator.columns(
-        rows.filter(pc.is_null(dropped)), query.columns | {name: f"({text}) IS TRUE" for name, text in expected.items()}
+        rows.filter(pc.is_null(dropped)), query.columns | {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
     )
     errors = iter(raised)
     said = [next(errors) if name is None else None if name in where else name for name in dropped.to_pylist()]
     if real_error := next(filter(None, said[: len(sample)]), None):
-        raise UntranslatableError(f"DuckDB says of a row of the source: {real_error}")
+        raise UntranslatableError(f"for a row of the source {real_error}")
     sound = rows.filter(pa.array([error is None for error in said], pa.bool_()))  # what raised will be refused when served, too
     theirs = _by_spark(spark, config, query, sound, list(expected))
     _compare(ours.filter(pa.array([error is None for error in raised], pa.bool_())), theirs)
+
+
+def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
+    """Rows of the source; NULL is what the expressions do not read, however long it is, and what is long of the text that they read."""
+
+    def column(field: StructField) -> Column:
+        if not any(quoted(field.name) in text for text in expressions):
+            return F.lit(None).cast(field.dataType)
+        if isinstance(field.dataType, StringType):
+            return F.when(F.octet_length(named(field.name)) <= LONGEST_TEXT, named(field.name))
+        return named(field.name)
+
+    rows = table.select(*[column(field).alias(field.name) for field in table.schema])
+    # One partition after the other: `toArrow` would begin all of them.
+    return pa.Table.from_pylist([row.asDict() for row in rows.take(SAMPLE_ROWS)], raw_schema(rows))
 
 
 def _by_spark(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
@@ -122,7 +136,7 @@ def _by_spark(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.
     try:
         for name, view in views.items():
             spark.createDataFrame(rows if name == query.table else [], view.schema).createOrReplaceTempView(name)
-        hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(name) for name in expected]
+        hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(f"expect.{name}") for name in expected]
         return spark.sql(config.source.sql).select(*[named(name) for name in query.columns], *hold).toArrow()
     finally:
         for name, view in views.items():
@@ -143,7 +157,7 @@ def _compare(ours: pa.Table, theirs: pa.Table) -> None:
 def _hostile(sample: pa.Table, names: list[str], literals: set[str]) -> pa.Table:
     """Rows of the sample, with a hostile value in one column, or in several."""
     if not len(sample):
-        raise UntranslatableError("the source has no rows")
+        raise UntranslatableError("the source has no rows to try it on")
     chance, values = np.random.default_rng(0), {name: _values(sample.schema.field(name).type, literals) for name in names}
     single = [(name, value) for name, found in values.items() for value in found]
     count = len(single) + SAMPLE_ROWS
@@ -163,7 +177,7 @@ def _hostile(sample: pa.Table, names: list[str], literals: set[str]) -> pa.Table
 
 
 def _values(kind: pa.DataType, literals: set[str]) -> list[Any]:
-    """NULL, extremes, and what lies around the literals of the query; none for a type that is only handed on."""
+    """NULL, extremes, and what lies around the literals of the query. Raises UntranslatableError for a type that is not compared."""
     numbers = [float(text) for text in sorted(literals) if text.replace(".", "", 1).replace("e", "", 1).isdigit()]
     if types.is_integer(kind):
         limit = 2 ** (kind.bit_width - 1)
@@ -184,4 +198,6 @@ def _values(kind: pa.DataType, literals: set[str]) -> list[Any]:
     if types.is_decimal(kind):
         most = Decimal(10**kind.precision - 1).scaleb(-kind.scale)
         return [None, Decimal(0), most, -most]
-    return [None, *_DATES] if types.is_date32(kind) else [None]
+    if types.is_date32(kind):
+        return [None, *_DATES]
+    raise UntranslatableError(f"of {kind} only what is handed on as it is is known to be the same without Spark")

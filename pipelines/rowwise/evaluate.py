@@ -14,6 +14,8 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "lock_configuration": True,
 }
+_FAILED = ""
+"""A name that no column has."""
 
 
 class Evaluator:
@@ -23,30 +25,27 @@ class Evaluator:
         self._database = duckdb.connect(":memory:", config=_CLOSED)
 
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
-        """A column for each expression, NULL in rows for which one raised, and for each row what was raised.
+        """A column for each expression, NULL in rows for which it fails, and for each row what failed first, None if all is well.
 
-        Raises duckdb.Error where the expressions fit no row.
+        Raises duckdb.Error where the expressions fit no row. Columns that are only handed on do not pass through DuckDB.
         """
-        try:
-            return self._at_once(rows, expressions), [None] * len(rows)
-        except duckdb.Error as error:
-            if isinstance(error, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
-                raise
-            if len(rows) == 1:
-                nulls = self._at_once(rows.slice(0, 0), expressions).schema.empty_table()
-                row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in nulls.schema], schema=nulls.schema)
-                return row, [str(error).splitlines()[0]]
-        half = len(rows) // 2
-        (upper, above), (lower, below) = self.columns(rows.slice(0, half), expressions), self.columns(rows.slice(half), expressions)
-        return pa.concat_tables([upper, lower]), above + below
+        plain = {quoted(name): name for name in rows.column_names}
+        computed = {name: text for name, text in expressions.items() if text not in plain}
+        found = self._computed(rows, computed)
+        columns = {name: rows[plain[text]] if text in plain else found[name] for name, text in expressions.items()}
+        failed = found[_FAILED].to_pylist() if computed else [None] * len(rows)
+        return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
-        """For each row the first name whose condition is not true, or what it raised; NULL where all are true."""
+        """For each row the first name whose condition is not true, or that it cannot be computed; NULL where all are true."""
         if not conditions:
             return pa.nulls(len(rows), pa.string())
-        cases = " ".join(f"WHEN ({condition}) IS NOT TRUE THEN {_text(name)}" for name, condition in conditions.items())
-        found, raised = self.columns(rows, {"refused": f"CASE {cases} END"})
-        return pa.array([error or name for error, name in zip(raised, found["refused"].to_pylist(), strict=True)], pa.string())
+        cases = " ".join(
+            f"WHEN TRY(({condition}) IS TRUE) IS NULL THEN {_text(f'{name} cannot be computed')} "
+            f"WHEN NOT TRY(({condition}) IS TRUE) THEN {_text(name)}"
+            for name, condition in conditions.items()
+        )
+        return self._selected(rows, f"SELECT CAST(CASE {cases} END AS VARCHAR) AS refused FROM raw")["refused"].combine_chunks()
 
     def queried(self, raw: pa.Table, query: ServedQuery) -> tuple[pa.Table, pa.Array]:
         """The query's columns of the rows that it keeps, and for each raw row why it is not kept, NULL where it is."""
@@ -56,24 +55,24 @@ class Evaluator:
         said = [next(errors) if reason is None else reason for reason in reasons.to_pylist()]
         return found.filter(pa.array([error is None for error in raised], pa.bool_())), pa.array(said, pa.string())
 
-    def _at_once(self, rows: pa.Table, expressions: Mapping[str, str]) -> pa.Table:
-        """Columns that are only handed on do not pass through DuckDB."""
-        plain = {quoted(name): name for name in rows.column_names}
-        computed = self._computed(rows, [expression for expression in expressions.values() if expression not in plain])
-        columns = [rows[plain[text]] if text in plain else computed[text] for text in expressions.values()]
-        return pa.table(columns, names=list(expressions))
-
-    def _computed(self, rows: pa.Table, expressions: list[str]) -> dict[str, pa.ChunkedArray]:
+    def _computed(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
+        """The expressions' columns, and in one more, FAILED, the first name of those that fail."""
         if not expressions:
             return {}
-        names = ", ".join(f"{expression} AS c{number}" for number, expression in enumerate(expressions))
+        # TRY is NULL where what is in it fails; a struct never is.
+        tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(expressions.values()))
+        values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(expressions)))
+        failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(expressions))
+        found = self._selected(rows, f"SELECT {values}, CASE {failed} END AS failed FROM (SELECT {tried} FROM raw)")
+        return dict(zip([*expressions, _FAILED], found.columns, strict=True))
+
+    def _selected(self, raw: pa.Table, query: str) -> pa.Table:
         connection = self._database.cursor()
         try:
-            connection.register("raw", rows)
-            found = connection.sql(f"SELECT {names} FROM raw").to_arrow_table()
+            connection.register("raw", raw)
+            return connection.sql(query).to_arrow_table()
         finally:
             connection.close()
-        return dict(zip(expressions, found.columns, strict=True))
 
 
 def quoted(name: str) -> str:

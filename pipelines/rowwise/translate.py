@@ -19,6 +19,11 @@ _KNOWN = (
     exp.Least, exp.Length, exp.Substring, exp.StartsWith, exp.EndsWith, exp.Contains, exp.StrPosition, exp.Trim, exp.Concat, exp.DPipe,
     exp.IsNan, exp.Replace, exp.Column, exp.Tuple,
 )  # fmt: skip
+_TYPES = {
+    exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.FLOAT, exp.DType.DOUBLE, exp.DType.DECIMAL,
+    exp.DType.BOOLEAN, exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.DATE,
+}  # fmt: skip
+"""None with a clock: a time zone would be that of whoever serves."""
 _SELECT = {"with_", "expressions", "from_", "where"}
 
 
@@ -109,7 +114,9 @@ def _only(node: exp.Expr, allowed: set[str]) -> None:
 
 def _with(node: exp.Expr, known: Mapping[str, list[Rowwise]]) -> Mapping[str, list[Rowwise]]:
     clause = node.args.get("with_")
-    for query in clause.expressions if clause else ():
+    if clause is None:
+        return known
+    for query in clause.expressions:
         if clause.args.get("recursive") or query.args["alias"].args.get("columns"):
             raise UntranslatableError("a WITH is recursive, or names columns")
         known = {**known, query.alias.lower(): _branches(query.this, known)}
@@ -144,7 +151,7 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
 def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
     """With what the scope has in place of its columns."""
     for node in expression.walk():
-        if not isinstance(node, _KNOWN):
+        if not isinstance(node, _KNOWN) or (isinstance(node, exp.DataType) and node.this not in _TYPES):
             raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} may be another value without Spark")
 
     def replaced(node: exp.Expr) -> exp.Expr:
@@ -171,4 +178,6 @@ def _strict(node: exp.Expr) -> exp.Expr:
     operator = {exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%"}[type(node)]
     value = f"({left}) {operator} ({right})"
     value = f"CAST({value} AS BIGINT)" if isinstance(node, exp.IntDiv) else value
-    return exp.Var(this=f"(CASE WHEN ({right}) = 0 THEN error('division by zero') ELSE {value} END)")
+    # A cast that fails, of the narrowest type: `error` may not stand where failures are caught.
+    failure = f"CAST('division by ' || CAST({right} AS VARCHAR) AS TINYINT)"
+    return exp.Var(this=f"(CASE WHEN ({right}) = 0 THEN {failure} ELSE {value} END)")

@@ -2,33 +2,44 @@
 
 import datetime
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import duckdb
+import mlflow
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
+from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import PyFuncModel
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config, parse
+from pipelines.dataset.manifest import Manifest, ServedQuery
+from pipelines.etl.run import run
 from pipelines.etl.served import served_query
+from pipelines.learning import task_of
 from pipelines.rowwise.evaluate import Evaluator
+from pipelines.serve import Predictor, log_model
 
 SERVED = [
-    "IF(i = 999, NULL, i)", "CASE WHEN i < 0 THEN 'low' ELSE s END", "coalesce(i, 0)", "nvl(s, 'none')", "x / 3D",
-    "x / y",
-    "i % 7", "nullif(s, '?')", "x * y - 1D", "i + 1", "-i", "abs(x)", "s IN ('a', 'b')", "i BETWEEN 1 AND 9", "i <=> 3", "o AND i > 1",
-    "NOT o", "length(s)", "startswith(s, 'a')", "substring(s, instr(s, ' ') + 1)", "concat(s, '!')", "cast(i AS bigint)", "greatest(x, y)",
+    "IF(i = 999, NULL, i)", "CASE WHEN i < 0 THEN 'low' ELSE s END", "coalesce(i, 0)", "nvl(s, 'none')", "x / 3D", "x / y", "i % 7",
+    "nullif(s, '?')", "x * y - 1D", "i + 1", "-i", "abs(x)", "s IN ('a', 'b')", "i BETWEEN 1 AND 9", "i <=> 3", "o AND i > 1", "NOT o",
+    "length(s)", "startswith(s, 'a')", "substring(s, instr(s, ' ') + 1)", "concat(s, '!')", "cast(i AS bigint)", "greatest(x, y)",
     "x > 0.1", "d > DATE '2000-01-01'", "s IS NULL", "CAST(i AS DOUBLE)", "sqrt(x)", "i DIV 2", "least(i, 5)",
 ]  # fmt: skip
 OTHERS = [
-    "upper(s)", "f > 0.1", "isnan(x)", "CAST(x AS INT)", "CAST(x AS STRING)", "try_cast(s AS INT)", "CAST(s AS INT)", "round(x, 1)", "ln(x)", "hash(i)",
-    "trim(s)",
-    "substring(s, 0, 2)", "regexp_replace(s, '[a-c]', '')", "s RLIKE 'a'", "s LIKE 'a%'", "split(s, ' ')[0]", "date_format(d, 'yyyy')", "m * 2",
-    "m / 3", "i / 2", "f * 2", "i + x", "CAST(f AS DOUBLE)", "i = '1'", "s = 1", "try_cast(s AS DOUBLE)", "CAST(o AS INT)", "substr(s, -2)",
-    "CAST(d AS STRING)", "replace(s, '', 'x')", "concat(s, NULL)", "i & 3", "rand()", "uuid()", "lower(s)", "s || i", "x % 2", "s > 'a'",
-    "CAST(i AS STRING)", "CAST(x AS FLOAT)", "TRY_CAST(b AS INT)", "contains(s, '')", "instr(s, '')", "endswith(s, 'x')", "i * i", "b + 1",
+    "upper(s)", "f > 0.1", "isnan(x)", "CAST(x AS INT)", "CAST(x AS STRING)", "try_cast(s AS INT)", "CAST(s AS INT)", "round(x, 1)",
+    "ln(x)", "hash(i)", "trim(s)", "substring(s, 0, 2)", "regexp_replace(s, '[a-c]', '')", "s RLIKE 'a'", "s LIKE 'a%'",
+    "split(s, ' ')[0]", "date_format(d, 'yyyy')", "m * 2", "m / 3", "i / 2", "f * 2", "i + x", "CAST(f AS DOUBLE)", "i = '1'", "s = 1",
+    "try_cast(s AS DOUBLE)", "CAST(o AS INT)", "substr(s, -2)", "CAST(d AS STRING)", "replace(s, '', 'x')", "concat(s, NULL)", "i & 3",
+    "rand()", "uuid()", "lower(s)", "s || i", "x % 2", "s > 'a'", "CAST(i AS STRING)", "CAST(x AS FLOAT)", "TRY_CAST(b AS INT)",
+    "contains(s, '')", "instr(s, '')", "endswith(s, 'x')", "i * i", "b + 1", "try_cast(s AS DATE)", "CAST(s AS BOOLEAN)",
+    "t > TIMESTAMP '2000-01-01 00:00:00'", "CAST(d AS TIMESTAMP)", "t IS NULL",
 ]  # fmt: skip
 """Of which some are served too; whichever are have to be equal."""
 
@@ -53,27 +64,9 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
         return pa.array([values[place] for place in random.integers(0, len(values), rows)], kind)
 
     words = [
-        "a",
-        "b",
-        "b c",
-        " d",
-        "a  b c",
-        "?",
-        "Straße",
-        "ŉ x",
-        "ﬁ",
-        "🙂 🙂",
-        "a\u00a0b",
-        "-7",
-        "+3",
-        "0x1",
-        "1_000",
-        "١",
-        "",
-        None,
-        "inf",
-        "1.0",
-    ]
+        "a", "b", "b c", " d", "a  b c", "?", "Straße", "ŉ x", "ﬁ", "🙂 🙂", "a\u00a0b", "-7", "+3", "0x1", "1_000", "١", "", None, "inf",
+        "1.0", "2026-1", "no",
+    ]  # fmt: skip
     return pa.table(
         {
             "i": drawn([*range(-5, 15), 998, 999, 1000, 2**31 - 2, None], pa.int32()),
@@ -84,6 +77,7 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
             "s": drawn(words, pa.string()),
             "o": drawn([True, False, None], pa.bool_()),
             "d": drawn([datetime.date(1999, 12, 31), datetime.date(2000, 1, 1), datetime.date(1500, 1, 1), None], pa.date32()),
+            "t": drawn([datetime.datetime(2000, 1, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", "UTC")),
             "m": drawn([Decimal("1.25"), Decimal("-2.75"), Decimal("0.05"), None], pa.decimal128(8, 2)),
         }
     )
@@ -112,3 +106,108 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
     views.createDataFrame(fresh.filter(fine), views.table("t").schema).createOrReplaceTempView("fresh")
     theirs = views.sql(query.replace("FROM t", "FROM fresh")).toArrow()["out"]
     assert repr(ours["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(theirs.to_pylist()).replace("-0.0", "0.0")
+
+
+BANK = {
+    "name": "bank",
+    "source": {
+        "query": "SELECT age, IF(pdays = 999, NULL, pdays) AS pdays, job, subscribed = 'yes' AS subscribed FROM bank WHERE age >= 18",
+        "expect": {"job": "job != 'unknown'"},
+        "max_quarantined": 0.5,
+    },
+    "dataset": {
+        "features": {"age": "standardize", "pdays": {"encoder": "standardize", "impute": 0}, "job": "vocabulary"},
+        "target": {"subscribed": "binary"},
+    },
+    "task": {"kind": "tabular", "hidden": [8]},
+}
+
+
+@dataclass(frozen=True)
+class Bank:
+    config: Config
+    manifest: Manifest
+    weights: dict[str, torch.Tensor]
+    model: PyFuncModel
+
+
+@pytest.fixture(scope="module")
+def bank(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    """A model without a training, of a version that ETL made of a file whose 999 means that there was no call."""
+    folder, random = tmp_path_factory.mktemp("bank"), np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "age": random.integers(15, 80, 600),
+            "pdays": np.where(random.random(600) < 0.8, 999, random.integers(0, 28, 600)),
+            "job": random.choice(["admin.", "student", "retired", "unknown"], 600),
+            "subscribed": random.choice(["yes", "no"], 600),
+        }
+    )
+    rows.to_csv(folder / "bank.csv", index=False)
+    table = {"format": "csv", "path": str(folder / "bank.csv"), "schema": "age int, pdays int, job string, subscribed string"}
+    source = BANK["source"] | {"tables": {"bank": table | {"options": {"header": True}}}}
+    dataset = BANK["dataset"] | {"path": str(folder / "data")}
+    tracking = {"uri": f"sqlite:///{folder}/mlflow.db"}
+    config = parse(BANK | {"source": source, "dataset": dataset, "tracking": tracking}, "bank.yaml")
+    manifest = run(config)
+    torch.manual_seed(0)
+    weights = task_of(config.task, manifest).model().state_dict()
+    client = mlflow.MlflowClient(config.tracking.uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    assert experiment
+    run_id, before = client.create_run(experiment.experiment_id).info.run_id, mlflow.get_tracking_uri()
+    model = mlflow.pyfunc.load_model(log_model(config, manifest, weights, run_id))
+    mlflow.set_tracking_uri(before)
+    return Bank(config, manifest, weights, model)
+
+
+RAW = pd.DataFrame({"age": [40, 41, 17, 42], "pdays": [999, 3, 999, 4], "job": ["student", "admin.", "student", "unknown"]})
+
+
+def test_p7_a_served_row_is_derived_by_the_model(bank: Bank) -> None:
+    derived = pa.table({"age": pa.array([40, 41], pa.int32()), "pdays": pa.array([None, 3], pa.int32()), "job": ["student", "admin."]})
+    of_query = Predictor(bank.config.task, bank.manifest.model_copy(update={"served_query": None}), bank.weights)
+    expected, found = of_query.predict(derived), bank.model.predict(RAW)[:2]
+    assert found["refused"].isna().all()
+    np.testing.assert_allclose(found["probability_true"], expected["probability_true"], atol=1e-7)
+    taken = of_query.predict(derived.set_column(1, "pdays", pa.array([999, 3], pa.int32())))
+    assert abs(taken["probability_true"][0] - found["probability_true"][0]) > 1e-3, "999 would be another row"
+
+
+def test_p7_a_served_row_that_etl_would_not_keep_has_a_reason(bank: Bank) -> None:
+    found = bank.model.predict(RAW)
+    assert found["prediction"].isna().tolist() == [False, False, True, True]
+    assert found["refused"].tolist()[2:] == ["WHERE age >= 18", "job"]
+    assert bank.manifest.quarantined.keys() == {"job"}
+
+
+def test_a_raw_column_that_is_missing_is_named(bank: Bank) -> None:
+    with pytest.raises(MlflowException, match=r"missing inputs \['pdays'\]"):
+        bank.model.predict(RAW.drop(columns="pdays"))
+
+
+def test_p7_so_has_one_that_cannot_be_computed() -> None:
+    rows, conditions = pa.table({"a": [2, 0, 1, None]}), {"large": '"a" > 1'}
+    query = ServedQuery(table="t", inputs="", columns={"half": "CAST(CASE WHEN a = 2 THEN 'x' ELSE '1' END AS INT)"}, conditions=conditions)
+    found, reasons = Evaluator().queried(rows, query)
+    assert reasons.to_pylist() == ["half cannot be computed", "large", "large", "large"]
+    assert len(found) == 0
+
+
+def test_the_model_says_what_it_takes(bank: Bank) -> None:
+    said = bank.model.metadata.metadata
+    assert said["takes"] == "rows of bank, before the query" and said["query"] == bank.config.source.sql
+    assert said["inputs"] == {"age": "int32", "pdays": "int32", "job": "string"}
+    assert bank.model.predict(bank.model.input_example)["refused"].isna().all()
+
+
+@pytest.mark.parametrize("source", ["read_text('/etc/hostname')", "'/etc/passwd.csv'", "read_csv('http://127.0.0.1/a.csv')"])
+def test_an_expression_reaches_no_file_and_no_network(source: str) -> None:
+    with pytest.raises(duckdb.PermissionException):
+        Evaluator().columns(pa.table({"a": [1, 2]}), {"out": f"(SELECT count(*) FROM {source})"})
+
+
+def test_a_manifest_of_before_is_one_whose_model_takes_the_query_s_columns(bank: Bank) -> None:
+    before = Manifest.model_validate(bank.manifest.model_dump(exclude={"served_query"}))
+    assert before.served_query is None
+    assert Predictor(bank.config.task, before, bank.weights).inputs.names == ["age", "pdays", "job"]

@@ -45,7 +45,7 @@ THIRD_PARTIES = {
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "learning": set(),
-    "etl": {"bracex", "duckdb", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
+    "etl": {"bracex", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "collectives": {"torch"},
     "parallel": {"torch"},
