@@ -18,11 +18,16 @@ _FAILED = ""
 """A name that no column has."""
 
 
+def closed_database() -> duckdb.DuckDBPyConnection:
+    """In memory, and what it is asked cannot open it."""
+    return duckdb.connect(":memory:", config=_CLOSED)
+
+
 class Evaluator:
     """Each thread may call it: every call has a connection of its own."""
 
     def __init__(self) -> None:
-        self._database = duckdb.connect(":memory:", config=_CLOSED)
+        self._database = closed_database()
 
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
         """A column for each expression, NULL in rows for which it fails, and for each row what failed first, None if all is well.

@@ -23,7 +23,7 @@ from pipelines.dataset.manifest import Manifest, ServedQuery
 from pipelines.etl.run import run
 from pipelines.etl.served import served_query
 from pipelines.learning import task_of
-from pipelines.rowwise.evaluate import Evaluator
+from pipelines.rowwise.evaluate import Evaluator, closed_database
 from pipelines.serve import Predictor, log_model
 
 SERVED = [
@@ -201,10 +201,21 @@ def test_the_model_says_what_it_takes(bank: Bank) -> None:
     assert bank.model.predict(bank.model.input_example)["refused"].isna().all()
 
 
-@pytest.mark.parametrize("source", ["read_text('/etc/hostname')", "'/etc/passwd.csv'", "read_csv('http://127.0.0.1/a.csv')"])
-def test_an_expression_reaches_no_file_and_no_network(source: str) -> None:
-    with pytest.raises(duckdb.PermissionException):
-        Evaluator().columns(pa.table({"a": [1, 2]}), {"out": f"(SELECT count(*) FROM {source})"})
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('/etc/hostname')", "SELECT * FROM '/etc/passwd.csv'", "SELECT * FROM read_csv('http://127.0.0.1/a.csv')",
+        "COPY (SELECT 1) TO 'copy.csv'", "ATTACH 'other.db'", "INSTALL httpfs", "LOAD httpfs", "SET enable_external_access = true",
+    ],
+)  # fmt: skip
+def test_duckdb_reaches_no_file_and_no_network(statement: str) -> None:
+    with pytest.raises(duckdb.Error, match="disabled|locked"):
+        closed_database().cursor().execute(statement)
+
+
+def test_an_expression_reads_no_other_table() -> None:
+    with pytest.raises(duckdb.Error, match="subquery"):
+        Evaluator().columns(pa.table({"a": [1, 2]}), {"out": "(SELECT count(*) FROM raw)"})
 
 
 def test_a_manifest_of_before_is_one_whose_model_takes_the_query_s_columns(bank: Bank) -> None:

@@ -120,6 +120,7 @@ def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: Sp
 def raw_rows(spark: SparkSession, found: Slice) -> pa.Table:
     """The query's rows that the model takes; of the test split, where the query says which they are."""
     predictor = Predictor(found.config.task, found.manifest, found.strategy.model.state_dict())
+    assert found.manifest.served_query is None, "the model takes raw rows: those of the table are to be given"
     read_tables(spark, found.config.source)  # another pipeline may have a table of the same name
     rows = spark.sql(found.config.source.sql)
     taken = rows.where("split = 'test'") if "split" in rows.columns else rows
