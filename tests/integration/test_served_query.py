@@ -209,7 +209,7 @@ def test_the_model_says_what_it_takes(bank: Bank) -> None:
     ],
 )  # fmt: skip
 def test_duckdb_reaches_no_file_and_no_network(statement: str) -> None:
-    with pytest.raises(duckdb.Error, match="disabled|locked"):
+    with pytest.raises(duckdb.Error, match=r"disabled|locked"):
         closed_database().cursor().execute(statement)
 
 
