@@ -1,6 +1,6 @@
 """SQL expressions over the rows of an Arrow table, by DuckDB, which reaches neither files nor the network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import duckdb
 import pyarrow as pa
@@ -40,6 +40,11 @@ class Evaluator:
         columns = {name: rows[plain[text]] if text in plain else found[name] for name, text in expressions.items()}
         failed = found[_FAILED].to_pylist() if computed else [None] * len(rows)
         return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
+
+    def types(self, columns: pa.Schema, expressions: Iterable[str]) -> list[pa.DataType]:
+        """What the expressions are, of rows with these columns."""
+        listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(expressions))
+        return self._selected(columns.empty_table(), f"SELECT {listed} FROM raw").schema.types if listed else []
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
         """For each row the first name whose condition is not true, or that it cannot be computed; NULL where all are true."""

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 DIALECT = "databricks"
+Expression = exp.Expr
 _KNOWN = (
     exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod,
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.If,
@@ -53,8 +54,11 @@ def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
 
 
 def sql_of(expression: exp.Expr) -> str:
-    """As DuckDB's SQL."""
-    return expression.transform(_strict).sql(dialect="duckdb")
+    """As DuckDB's SQL. Raises UntranslatableError for what is not known to mean the same there."""
+    for node in expression.walk():
+        if not isinstance(node, _KNOWN) or (isinstance(node, exp.DataType) and node.this not in _TYPES):
+            raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} may be another value without Spark")
+    return _duckdb(expression)
 
 
 def columns_in(expression: exp.Expr) -> set[str]:
@@ -133,6 +137,8 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
     for item in select.expressions:
         star = item.this if isinstance(item, exp.Column) else item
         if isinstance(star, exp.Star):
+            if isinstance(item, exp.Column) and item.table.lower() != alias.lower():
+                raise UntranslatableError(f"{item.sql(dialect=DIALECT)} is not all of one table")
             if any(value for name, value in star.args.items() if name != "except_"):
                 raise UntranslatableError("a star is more than EXCEPT")
             left_out = {column.name.lower() for column in star.args.get("except_") or ()}
@@ -150,9 +156,6 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
 
 def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
     """With what the scope has in place of its columns."""
-    for node in expression.walk():
-        if not isinstance(node, _KNOWN) or (isinstance(node, exp.DataType) and node.this not in _TYPES):
-            raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} may be another value without Spark")
 
     def replaced(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
@@ -165,8 +168,15 @@ def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) ->
     return expression.copy().transform(replaced)
 
 
+def _duckdb(expression: exp.Expr) -> str:
+    return expression.transform(_strict).sql(dialect="duckdb")
+
+
 def _strict(node: exp.Expr) -> exp.Expr:
-    """Spark raises where a divisor is zero, makes a bigint of DIV, and counts in int."""
+    """Spark raises where a divisor is zero, makes a bigint of DIV, counts in int, and trims nothing but blanks."""
+    if isinstance(node, exp.Trim) and not node.expression:
+        node.set("expression", exp.Literal.string(" "))
+        return node
     if isinstance(node, exp.Length | exp.StrPosition):
         counted = node.copy()
         for child in counted.iter_expressions():
@@ -174,7 +184,7 @@ def _strict(node: exp.Expr) -> exp.Expr:
         return exp.Var(this=f"CAST({counted.sql(dialect='duckdb')} AS INTEGER)")
     if not isinstance(node, exp.Div | exp.IntDiv | exp.Mod):
         return node
-    left, right = sql_of(node.this), sql_of(node.expression)
+    left, right = _duckdb(node.this), _duckdb(node.expression)
     operator = {exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%"}[type(node)]
     value = f"({left}) {operator} ({right})"
     value = f"CAST({value} AS BIGINT)" if isinstance(node, exp.IntDiv) else value

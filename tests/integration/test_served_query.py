@@ -30,16 +30,17 @@ SERVED = [
     "IF(i = 999, NULL, i)", "CASE WHEN i < 0 THEN 'low' ELSE s END", "coalesce(i, 0)", "nvl(s, 'none')", "x / 3D", "x / y", "i % 7",
     "nullif(s, '?')", "x * y - 1D", "i + 1", "-i", "abs(x)", "s IN ('a', 'b')", "i BETWEEN 1 AND 9", "i <=> 3", "o AND i > 1", "NOT o",
     "length(s)", "startswith(s, 'a')", "substring(s, instr(s, ' ') + 1)", "concat(s, '!')", "cast(i AS bigint)", "greatest(x, y)",
-    "x > 0.1", "d > DATE '2000-01-01'", "s IS NULL", "CAST(i AS DOUBLE)", "sqrt(x)", "i DIV 2", "least(i, 5)",
+    "x > 0.1", "d > DATE '2000-01-01'", "s IS NULL", "CAST(i AS DOUBLE)", "sqrt(x)", "i DIV 2", "least(i, 5)", "trim(s)", "m > 1.25",
 ]  # fmt: skip
 OTHERS = [
     "upper(s)", "f > 0.1", "isnan(x)", "CAST(x AS INT)", "CAST(x AS STRING)", "try_cast(s AS INT)", "CAST(s AS INT)", "round(x, 1)",
-    "ln(x)", "hash(i)", "trim(s)", "substring(s, 0, 2)", "regexp_replace(s, '[a-c]', '')", "s RLIKE 'a'", "s LIKE 'a%'",
+    "ln(x)", "hash(i)", "ltrim(s)", "substring(s, 0, 2)", "regexp_replace(s, '[a-c]', '')", "s RLIKE 'a'", "s LIKE 'a%'",
     "split(s, ' ')[0]", "date_format(d, 'yyyy')", "m * 2", "m / 3", "i / 2", "f * 2", "i + x", "CAST(f AS DOUBLE)", "i = '1'", "s = 1",
     "try_cast(s AS DOUBLE)", "CAST(o AS INT)", "substr(s, -2)", "CAST(d AS STRING)", "replace(s, '', 'x')", "concat(s, NULL)", "i & 3",
     "rand()", "uuid()", "lower(s)", "s || i", "x % 2", "s > 'a'", "CAST(i AS STRING)", "CAST(x AS FLOAT)", "TRY_CAST(b AS INT)",
     "contains(s, '')", "instr(s, '')", "endswith(s, 'x')", "i * i", "b + 1", "try_cast(s AS DATE)", "CAST(s AS BOOLEAN)",
-    "t > TIMESTAMP '2000-01-01 00:00:00'", "CAST(d AS TIMESTAMP)", "t IS NULL",
+    "t > TIMESTAMP '2000-01-01 00:00:00'", "CAST(d AS TIMESTAMP)", "t IS NULL", "concat(s, x)",
+    "locate('a', s, 2)", "trim(BOTH 'a' FROM s)", "d > '2000-01-01'", "CAST(i AS SMALLINT)", "i * 1.5",
 ]  # fmt: skip
 """Of which some are served too; whichever are have to be equal."""
 
@@ -64,7 +65,8 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
         return pa.array([values[place] for place in random.integers(0, len(values), rows)], kind)
 
     words = [
-        "a", "b", "b c", " d", "a  b c", "?", "Straße", "ŉ x", "ﬁ", "🙂 🙂", "a\u00a0b", "-7", "+3", "0x1", "1_000", "١", "", None, "inf",
+        "a", "b", "b c", " d", "a  b c", "?", "Straße", "ŉ x", "ﬁ", "🙂 🙂", "a\u00a0b", "\u00a0a", "\u3000b ",
+        "-7", "+3", "0x1", "1_000", "١", "", None, "inf",
         "1.0", "2026-1", "no",
     ]  # fmt: skip
     return pa.table(
@@ -106,6 +108,33 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
     views.createDataFrame(fresh.filter(fine), views.table("t").schema).createOrReplaceTempView("fresh")
     theirs = views.sql(query.replace("FROM t", "FROM fresh")).toArrow()["out"]
     assert repr(ours["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(theirs.to_pylist()).replace("-0.0", "0.0")
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT m / 3 > 0.4167 AS out, x > 0 AS y FROM t", "of DuckDB's"),
+        ("SELECT i + CAST(1 AS SMALLINT) * CAST(1 AS SMALLINT) > 3 AS out, x > 0 AS y FROM t", None),
+        ("SELECT IF(x BETWEEN 1 AND 100, CAST(x AS STRING), s) AS out, x > 0 AS y FROM t", "casts"),
+        ("SELECT IF(length(s) = 1, try_cast(s AS INT), 0) AS out, x > 0 AS y FROM t", "casts"),
+        ("SELECT i + 1 AS out, x > 0 AS y FROM t WHERE i > 5000", "keeps none"),
+        ("SELECT i + 1 AS out, upper(s) = 'A' AS y FROM t", None),
+        ("SELECT upper(s) AS out, x > 0 AS y FROM t", "UPPER"),
+        ("SELECT i + 1 AS out, x > 0 AS y, explode(array(1, 2)) AS z FROM t", "keeps"),
+        ("SELECT i + 1 AS i, i AS out, x > 0 AS y FROM t", None),
+        ("SELECT i + 1 AS out, max(x) OVER () > 0 AS y FROM t", None),
+        ("SELECT DISTINCT i + 1 AS out, x > 0 AS y FROM t", "DISTINCT"),
+        ("SELECT i + 1 AS out, x > 0 AS y FROM t LIMIT 5", "LIMIT"),
+        ("SELECT i + 1 AS out, x > 0 AS y FROM t UNION ALL SELECT i + 1, x > 0 FROM t", "keeps"),
+    ],
+)
+def test_what_shows_only_in_few_rows_or_none_is_found_too(
+    views: SparkSession, caplog: pytest.LogCaptureFixture, query: str, reason: str | None
+) -> None:
+    with caplog.at_level("INFO", "pipelines"):
+        served = served_query(views, config_of(query), views.sql(query))
+    assert (served is None) == (reason is not None)
+    assert (reason or "the model will take rows of t") in caplog.text
 
 
 BANK = {
@@ -179,6 +208,11 @@ def test_p7_a_served_row_that_etl_would_not_keep_has_a_reason(bank: Bank) -> Non
     assert found["prediction"].isna().tolist() == [False, False, True, True]
     assert found["refused"].tolist()[2:] == ["WHERE age >= 18", "job"]
     assert bank.manifest.quarantined.keys() == {"job"}
+
+
+@pytest.mark.parametrize("rows", [RAW[:0], RAW[2:]])
+def test_no_row_at_all_may_be_kept(bank: Bank, rows: pd.DataFrame) -> None:
+    assert bank.model.predict(rows)["refused"].notna().tolist() == [True] * len(rows)
 
 
 def test_a_raw_column_that_is_missing_is_named(bank: Bank) -> None:

@@ -1,0 +1,69 @@
+"""Rows that engines are known to differ on: NULL, NaN, extremes, odd text, and what lies around the query's constants."""
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from pipelines.rowwise.translate import UntranslatableError
+
+_MIXED_ROWS = 2_000
+"""With hostile values in several columns; before them come those with one."""
+_MIXED_SHARE = 0.3
+_TEXTS = (
+    "", " ", " a ", "ß", "İ", "ǆ", "e\u0301", "😀x", "1", "-1", " 1 ", "1.5", "1e3", "abc", "NaN", "true", "\t\n", "%", "'", "9" * 21,
+    "2026-02-29", "2026", "2026-1-2", " 2026-01-02", "2026-01-02T03:04:05", "today", "infinity", "1f", "1d", ".5", "5.", "+1", "0x1f",
+    "1_000", "yes", "t", "on", "TRUE", "no", "y", "0", "\u00a0a\u3000", "\x00", "a\u200bb",
+)  # fmt: skip
+_FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
+_AROUND = ("{}", " {}", "{} x", "x{}y")
+_DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
+
+
+def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]) -> pa.Table:
+    """Rows of the sample, with a hostile value in one of the named columns, or in several. The same ones each time.
+
+    Raises UntranslatableError for a type that is not compared.
+    """
+    chance, values = np.random.default_rng(0), {name: _values(sample.schema.field(name).type, sorted(literals)) for name in names}
+    single = [(name, value) for name, found in values.items() for value in found]
+    count = len(single) + _MIXED_ROWS
+    base = sample.take(pa.array(np.arange(count) % len(sample)))
+    columns = dict(zip(base.column_names, base.columns, strict=True))
+    for name, found in values.items():
+        replaced = np.concatenate([[one == name for one, _ in single], chance.random(_MIXED_ROWS) < _MIXED_SHARE])
+        drawn = [value if one == name else None for one, value in single] + [found[i] for i in chance.integers(0, len(found), _MIXED_ROWS)]
+        columns[name] = pc.if_else(pa.array(replaced.astype(bool)), pa.array(drawn, base[name].type), base[name])
+    return pa.table(columns, schema=sample.schema)
+
+
+def _values(kind: pa.DataType, literals: list[str]) -> list[Any]:
+    numbers = [sign * Decimal(text) for text in literals if re.fullmatch(r"[0-9]+(\.[0-9]+)?(e-?[0-9]{1,2})?", text) for sign in (1, -1)]
+    if types.is_boolean(kind):
+        return [None, True, False]
+    if types.is_integer(kind):
+        limit = 2 ** (kind.bit_width - 1)
+        whole = [0, 1, -1, limit - 1, -limit, *(int(number) + step for number in numbers for step in (-1, 0, 1))]
+        return [None, *(value for value in whole if -limit <= value < limit)]
+    if types.is_floating(kind):
+        near = [one for number in map(float, numbers) for one in (number, float(np.float32(number)), math.nextafter(number, math.inf))]
+        narrow = kind.bit_width < 64
+        return [None, *(float(np.float32(value)) if narrow else value for value in (*_FLOATS, *near) if not narrow or value != 1e300)]
+    if types.is_decimal(kind):
+        step = Decimal(1).scaleb(-kind.scale)
+        most = (10**kind.precision - 1) * step
+        around = [number.quantize(step) + beside for number in numbers if abs(number) < most for beside in (-step, Decimal(0), step)]
+        return [None, Decimal(0), *(value for value in (most, -most, *around) if abs(value) <= most)]
+    if types.is_string(kind):
+        return [None, *_TEXTS, *(text.format(literal) for literal in literals for text in _AROUND), *(text.upper() for text in literals)]
+    if types.is_date32(kind):
+        days = [text for text in literals if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text)]
+        return [None, *_DATES, *(date.fromisoformat(day) + timedelta(step) for day in days for step in (-1, 0, 1))]
+    raise UntranslatableError(f"of {kind} only what is handed on as it is is known to be the same without Spark")

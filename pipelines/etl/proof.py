@@ -1,0 +1,117 @@
+"""Whether DuckDB computes what Spark does: compared on rows of the source and on hostile ones, and in the type of every part."""
+
+import math
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField
+
+from pipelines.config import Config
+from pipelines.dataset.manifest import ServedQuery
+from pipelines.etl.fit import raw_schema
+from pipelines.etl.hostile import hostile_rows
+from pipelines.etl.order import named
+from pipelines.rowwise.evaluate import Evaluator, quoted
+from pipelines.rowwise.parts import check_casts, parts_of
+from pipelines.rowwise.translate import Expression, UntranslatableError, literals_in, sql_of
+
+SAMPLE_ROWS = 2_000
+"""Of the source, and as many again and more of hostile ones."""
+LONGEST_TEXT = 10_000
+"""In bytes; hostile rows repeat the sample's."""
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A query for the served model, still to be proven."""
+
+    query: ServedQuery
+    others: dict[str, Expression]
+    """What its WHEREs ask of columns that only the target is made of: conditions that only ETL asks."""
+    expressions: list[Expression]
+    """All of these, and the query's columns and conditions."""
+
+
+def prove(spark: SparkSession, config: Config, translated: Translated) -> None:
+    """Raise UntranslatableError unless DuckDB gives Spark's values, types and NULLs for rows of the source and for hostile ones."""
+    query, evaluator = translated.query, Evaluator()
+    _check_types(evaluator, spark.table(query.table), translated.expressions)
+    expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
+    where = {name: text for name, text in query.conditions.items() if name not in expected}
+    where |= {name: sql_of(condition) for name, condition in translated.others.items()}
+    sample, hostile = _tried(evaluator, spark.table(query.table), translated, where)
+    rows = pa.concat_tables([sample, hostile]).combine_chunks()
+    dropped = evaluator.refused(rows, where)
+    holds = {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
+    ours, raised = evaluator.columns(rows.filter(pc.is_null(dropped)), query.columns | holds)
+    errors = iter(raised)
+    said = [next(errors) if name is None else None if name in where else name for name in dropped.to_pylist()]
+    if failed := next(filter(None, said[: len(sample)]), None):
+        raise UntranslatableError(f"for a row of the source {failed}")
+    sound = rows.filter(pa.array([error is None for error in said], pa.bool_()))  # what fails will be refused when served, too
+    theirs = _by_spark(spark, config, query, sound, list(expected))
+    _compare(ours.filter(pa.array([error is None for error in raised], pa.bool_())), theirs)
+
+
+def _tried(evaluator: Evaluator, table: DataFrame, translated: Translated, where: dict[str, str]) -> tuple[pa.Table, pa.Table]:
+    """Rows of the source, and hostile ones, made of those that the query keeps: of dropped rows no values are compared."""
+    parts = list(parts_of(translated.expressions).values())
+    sample = _sample(table, parts)
+    kept = sample.filter(pc.is_null(evaluator.refused(sample, where)))
+    if not len(kept):
+        raise UntranslatableError(f"the query keeps none of the source's first {len(sample)} rows")
+    names = [name for name in translated.query.taken.names if any(quoted(name) in part for part in parts)]
+    return sample, hostile_rows(kept, names, set().union(*map(literals_in, translated.expressions)))
+
+
+def _check_types(evaluator: Evaluator, table: DataFrame, expressions: list[Expression]) -> None:
+    parts, columns = parts_of(expressions), raw_schema(table)
+    theirs = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
+    ours = evaluator.types(columns, parts.values())
+    for part, mine, spark_s in zip(parts, ours, theirs, strict=True):
+        if mine != spark_s:
+            raise UntranslatableError(f"{part[:60]} is {mine} of DuckDB's, {spark_s} of Spark's")
+    check_casts(expressions, dict(zip(parts, theirs, strict=True)), columns)
+
+
+def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
+    """Rows of the source; NULL is what the expressions do not read, however long it is, and what is long of the text that they read."""
+
+    def column(field: StructField) -> Column:
+        if not any(quoted(field.name) in text for text in expressions):
+            return F.lit(None).cast(field.dataType)
+        if isinstance(field.dataType, StringType):
+            return F.when(F.octet_length(named(field.name)) <= LONGEST_TEXT, named(field.name))
+        return named(field.name)
+
+    rows = table.select(*[column(field).alias(field.name) for field in table.schema])
+    # One partition after the other: `toArrow` would begin all of them.
+    return pa.Table.from_pylist([row.asDict() for row in rows.take(SAMPLE_ROWS)], raw_schema(rows))
+
+
+def _by_spark(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
+    """The query over these rows in place of its tables', and whether expectations hold."""
+    views = {name: spark.table(name) for name in config.source.tables}
+    try:
+        for name, view in views.items():
+            tried = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)
+            tried.createOrReplaceTempView(name)
+        hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(f"expect.{name}") for name in expected]
+        return spark.sql(config.source.sql).select(*[named(name) for name in query.columns], *hold).toArrow()
+    finally:
+        for name, view in views.items():
+            view.createOrReplaceTempView(name)
+
+
+def _compare(ours: pa.Table, theirs: pa.Table) -> None:
+    if len(ours) != len(theirs):
+        raise UntranslatableError(f"of the sample DuckDB keeps {len(ours)} rows, Spark {len(theirs)}")
+    for name, mine, spark_s in zip(theirs.column_names, ours.columns, theirs.columns, strict=True):
+        if mine.type != spark_s.type:
+            raise UntranslatableError(f"{name} is {mine.type} of DuckDB's, {spark_s.type} of Spark's")
+        for one, other in zip(mine.to_pylist(), spark_s.to_pylist(), strict=True):
+            if one != other and not (isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)):
+                raise UntranslatableError(f"{name} is {one!r} of DuckDB's, {other!r} of Spark's")
