@@ -8,7 +8,8 @@
                  files is read for that only once: `pack` keeps it.
 4.  `sources`    makes every table a view. Text is cut by `records` (and `documents`), judged by `soundness`, and parsed by
                  `parse`, once; what is malformed is kept apart. Parquet lies where it is, after a look at its `footers`.
-                 What a served model will make of raw rows is `served`, if it is found to be what the query makes.
+                 What a served model will make of raw rows is `served`, if `proof` finds it to be what the query makes, of rows of
+                 the source and of `hostile` ones.
 5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.
 6.  `order`      gives every row its identity, split, part and place, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows.

@@ -1,7 +1,8 @@
 """The query where it works row by row, without Spark: what the served model makes of raw rows before its encoders see them.
 
 1. `translate`   brings Spark's SQL to an expression of DuckDB's for each column, or says why it cannot.
-2. `evaluate`    computes such expressions over Arrow tables.
+2. `parts`       takes them apart, so that types and casts can be compared too.
+3. `evaluate`    computes such expressions over Arrow tables.
 
 ETL proves on rows of the source that both engines give the same, and only then keeps the translation in the manifest.
 """
