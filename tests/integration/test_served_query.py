@@ -79,6 +79,7 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
             "o": drawn([True, False, None], pa.bool_()),
             "d": drawn([datetime.date(1999, 12, 31), datetime.date(2000, 1, 1), datetime.date(1500, 1, 1), None], pa.date32()),
             "t": drawn([datetime.datetime(2000, 1, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", "UTC")),
+            "l": drawn([True, False], pa.bool_()),
             "m": drawn([Decimal("1.25"), Decimal("-2.75"), Decimal("0.05"), None], pa.decimal128(8, 2)),
         }
     )
@@ -92,7 +93,7 @@ def views(spark: SparkSession) -> SparkSession:
 
 @pytest.mark.parametrize("expression", [*SERVED, *OTHERS])
 def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expression: str) -> None:
-    query = f"SELECT {expression} AS out, x > 0 AS y FROM t"
+    query = f"SELECT {expression} AS out, l AS y FROM t"
     try:
         rows = views.sql(query)
     except PySparkException:
@@ -112,19 +113,20 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT m / 3 > 0.4167 AS out, x > 0 AS y FROM t", "of DuckDB's"),
-        ("SELECT i + CAST(1 AS SMALLINT) * CAST(1 AS SMALLINT) > 3 AS out, x > 0 AS y FROM t", None),
-        ("SELECT IF(x BETWEEN 1 AND 100, CAST(x AS STRING), s) AS out, x > 0 AS y FROM t", "casts"),
-        ("SELECT IF(length(s) = 1, try_cast(s AS INT), 0) AS out, x > 0 AS y FROM t", "casts"),
-        ("SELECT i + 1 AS out, x > 0 AS y FROM t WHERE i > 5000", "keeps none"),
+        ("SELECT m / 3 > 0.4167 AS out, l AS y FROM t", "of DuckDB's"),
+        ("SELECT i + CAST(1 AS SMALLINT) * CAST(1 AS SMALLINT) > 3 AS out, l AS y FROM t", None),
+        ("SELECT IF(x BETWEEN 1 AND 100, CAST(x AS STRING), s) AS out, l AS y FROM t", "casts"),
+        ("SELECT IF(length(s) = 1, try_cast(s AS INT), 0) AS out, l AS y FROM t", "casts"),
+        ("SELECT i + 1 AS out, l AS y FROM t WHERE s = 'nobody'", "keeps none"),
         ("SELECT i + 1 AS out, upper(s) = 'A' AS y FROM t", None),
-        ("SELECT upper(s) AS out, x > 0 AS y FROM t", "UPPER"),
+        ("SELECT substring(s, 3) AS out, upper(s) LIKE 'A%' AS y FROM t", "the target is made of s"),
+        ("SELECT upper(s) AS out, l AS y FROM t", "UPPER"),
         ("SELECT i + 1 AS out, x > 0 AS y, explode(array(1, 2)) AS z FROM t", "keeps"),
-        ("SELECT i + 1 AS i, i AS out, x > 0 AS y FROM t", None),
+        ("SELECT i + 1 AS i, i AS out, l AS y FROM t", None),
         ("SELECT i + 1 AS out, max(x) OVER () > 0 AS y FROM t", None),
-        ("SELECT DISTINCT i + 1 AS out, x > 0 AS y FROM t", "DISTINCT"),
-        ("SELECT i + 1 AS out, x > 0 AS y FROM t LIMIT 5", "LIMIT"),
-        ("SELECT i + 1 AS out, x > 0 AS y FROM t UNION ALL SELECT i + 1, x > 0 FROM t", "keeps"),
+        ("SELECT DISTINCT i + 1 AS out, l AS y FROM t", "DISTINCT"),
+        ("SELECT i + 1 AS out, l AS y FROM t LIMIT 5", "LIMIT"),
+        ("SELECT i + 1 AS out, l AS y FROM t UNION ALL SELECT i + 1, l FROM t", "keeps"),
     ],
 )
 def test_what_shows_only_in_few_rows_or_none_is_found_too(

@@ -118,20 +118,21 @@ def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: Sp
 
 
 def raw_rows(spark: SparkSession, found: Slice) -> pa.Table:
-    """The query's rows that the model takes; of the test split, where the query says which they are."""
+    """The rows that the model takes: all of the table's, or the query's; of the test split, where the query says which they are."""
     predictor = Predictor(found.config.task, found.manifest, found.strategy.model.state_dict())
-    assert found.manifest.served_query is None, "the model takes raw rows: those of the table are to be given"
     read_tables(spark, found.config.source)  # another pipeline may have a table of the same name
-    rows = spark.sql(found.config.source.sql)
+    query = found.manifest.served_query
+    rows = spark.table(query.table) if query else spark.sql(found.config.source.sql)
     taken = rows.where("split = 'test'") if "split" in rows.columns else rows
     return to_arrow(taken.select(*predictor.inputs.names).toArrow().to_pandas(), predictor.inputs)
 
 
 def evaluated(found: Slice) -> pd.DataFrame:
-    """Predictions of the rows that ETL has written."""
+    """Predictions of those rows as ETL has written them."""
     version = open_version(found.config.dataset.path, found.config.data_identity)
     task = task_of(found.config.task, found.manifest)
-    splits = ("test",) if "by" in type(found.config.dataset.split).model_fields else ("train", "validation", "test")
+    of_test = "by" in type(found.config.dataset.split).model_fields and not found.manifest.served_query
+    splits = ("test",) if of_test else ("train", "validation", "test")
     order = Order(1, 256, shuffle=False, remainder="keep")
     outputs = [found.strategy.predict(batch) for split in splits for batch in Loader(version, split, order)]
     return pd.DataFrame(task.predict(torch.cat(outputs)))
