@@ -16,6 +16,7 @@ import torch
 import yaml
 from documents import DOCUMENTS, IN_CLUSTER_TESTS, NOT_TYPED, ROOT, shell_blocks
 
+from pipelines.commands import COMMANDS
 from pipelines.config import Config, load, parse
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Data
@@ -40,8 +41,11 @@ def test_every_shell_block_is_typed_by_a_test_but_for_what_cannot_be() -> None:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Every command of the shell blocks, and every `make …`, `python jobs/…` in the text, as words without comments."""
-    lines = [line for block in blocks(text, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    """Every command of the shell blocks, and every `make …`, `python jobs/…` in the text, as words without comments or here-documents."""
+    typed = [
+        re.sub(r"<<'EOF'\n.*?^EOF$", "<< EOF", block.replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL) for block in blocks(text, "sh")
+    ]
+    lines = [line for block in typed for line in block.splitlines()]
     return [shlex.split(line, comments=True) for line in [*lines, *re.findall(r"`((?:make |python jobs/)[^`]*)`", text)] if line.strip()]
 
 
@@ -71,8 +75,10 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
             check_job(["jobs/train.py", *job])
         case ["python", "cluster/submit.py", "--follow", "NAME"] | ["ray", "job", "list"] | ["ray", "job", "stop", "NAME"]:
             assert (ROOT / "cluster/submit.py").exists()
-        case [".", ".cluster/cluster.env" | ".venv/bin/activate"] | ["export" | "mkdir", *_]:
+        case [".", ".cluster/cluster.env" | ".venv/bin/activate"] | ["cat" | "curl" | "export" | "kill" | "mkdir" | "mlflow" | "until", *_]:
             pass
+        case ["lockstep", command, *_] | [command, "<<", "EOF"]:
+            assert command in {*COMMANDS, "python"}
         case ["cluster/pack.sh", _, *_]:
             assert os.access(ROOT / "cluster/pack.sh", os.X_OK)
         case ["spark-submit" | "python", *job] | ["ray", "job", "submit", "--working-dir", ".", "--", "python", *job]:

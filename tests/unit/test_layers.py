@@ -22,6 +22,8 @@ LAYERS = (
     ("etl", "serve", "parallel", "checkpoint"),
     ("train",),
     ("launch", "baseline"),
+    ("api",),
+    ("commands",),
     ("jobs",),
 )
 STRANGERS = {
@@ -53,6 +55,8 @@ THIRD_PARTIES = {
     "train": {"torch", "torchmetrics"},
     "launch": {"psutil", "ray", "safetensors", "torch"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
+    "api": {"mlflow"},
+    "commands": set(),
     "jobs": set(),
 }
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
@@ -128,9 +132,10 @@ def test_the_package_itself_imports_nothing() -> None:
     assert imports_of(ROOT / "pipelines/__init__.py") == set()
 
 
-def test_a_config_loads_no_heavy_library() -> None:
+@pytest.mark.parametrize("module", ["config", "api", "commands"])
+def test_what_is_imported_before_a_config_is_read_loads_no_heavy_library(module: str) -> None:
     heavy = {"pyspark", "torch", "ray", "mlflow", "pyarrow", "pandas"}
-    code = f"import sys, pipelines.config; print(*sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys, pipelines.{module}; print(*sorted({heavy!r} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == []
 

@@ -1,0 +1,93 @@
+"""What the commands do, as functions: for a notebook, or for a program that makes models.
+
+    from pipelines import api
+
+    config = api.read_config("conf/digits.yaml", {"train.epochs": 2})
+    manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
+    result = api.train(config)                   # its model in MLflow, as `lockstep train` does
+    for batch in api.open_loader(config): ...    # the rows that a training reads, in its order
+    model = api.load_model(config, result.model)
+
+Each function loads the libraries that it needs: only `prepare` and `baseline` load Spark, only `train` and `verify` Ray. All raise
+the LockstepErrors of `pipelines.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import Config, home, load
+from pipelines.config.load import with_absolute_paths
+from pipelines.errors import TrackingError
+
+if TYPE_CHECKING:
+    from mlflow.pyfunc import PyFuncModel
+
+    from pipelines.dataset.manifest import Manifest
+    from pipelines.launch.run import Result
+    from pipelines.loader import Loader, Order
+
+
+def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The pipeline in a YAML file, with overrides by dotted key. Relative paths start at LOCKSTEP_HOME, or else here."""
+    return with_absolute_paths(load(path, dict(overrides or {})), home())
+
+
+def prepare(config: Config) -> Manifest:
+    """Make the dataset version that the config describes, unless it is there already."""
+    from pipelines.etl.run import run
+
+    return run(config)
+
+
+def train(config: Config) -> Result:
+    """Train the model on that version, or go on with a run of it that was cut off, and file the model in MLflow."""
+    from pipelines.launch.run import train
+
+    return train(config)
+
+
+def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
+    """Whether a finished run, or its first steps, come out the same, bit for bit, when it is trained again."""
+    from pipelines.launch.verify import verify
+
+    return verify(config, run_id, steps)
+
+
+def baseline(config: Config) -> dict[str, float]:
+    """What a linear model reaches on that version: its metrics, `validation/…` and `test/…`."""
+    from pipelines.baseline import run
+
+    return run(config)
+
+
+def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
+    """That version's rows as batches of tensors, one epoch after the other; in the order of a training, if none is given."""
+    from pipelines.dataset.versions import open_version
+    from pipelines.loader import Loader
+    from pipelines.train.state import order_of
+
+    return Loader(open_version(config.dataset.path, config.data_identity), split, order or order_of(config))
+
+
+def load_model(config: Config, uri: str = "") -> PyFuncModel:
+    """A model in MLflow, `models:/…`; without a URI the one that was filed last in the config's experiment."""
+    import mlflow
+
+    mlflow.set_tracking_uri(config.tracking.uri)
+    return mlflow.pyfunc.load_model(uri or _newest(config))
+
+
+def _newest(config: Config) -> str:
+    import mlflow
+
+    experiment = mlflow.get_experiment_by_name(config.experiment)
+    newest_first = [{"field_name": "creation_timestamp", "ascending": False}]
+    found = experiment and mlflow.search_logged_models(
+        [experiment.experiment_id], max_results=1, order_by=newest_first, output_format="list"
+    )
+    if not found:
+        raise TrackingError(f"experiment {config.experiment} at {config.tracking.uri} has no model; train one first")
+    return str(found[0].model_uri)

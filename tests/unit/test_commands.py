@@ -1,0 +1,70 @@
+"""`lockstep` as a wheel installs it, and jobs/*.py: the same commands."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+JOBS = {file.stem for file in (ROOT / "jobs").glob("*.py")}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a wheel of this checkout is installed, beside what the environment has. No index is asked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "checkout"
+    shutil.copytree(ROOT / "pipelines", copy / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", folder, copy], check=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder / "site", wheel], check=True)
+    return folder / "site"
+
+
+def answer(site: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_wheel_has_every_module(site: Path) -> None:
+    modules = {file.relative_to(ROOT) for file in ROOT.glob("pipelines/**/*.py")}
+    assert {file.relative_to(site) for file in site.glob("pipelines/**/*.py")} == modules
+
+
+def test_its_entry_points_resolve_to_its_own_modules(site: Path) -> None:
+    code = (
+        "from importlib.metadata import distributions\n"
+        f"(own,) = [found for found in distributions(path=[{str(site)!r}]) if found.name == 'lockstep-pipelines']\n"
+        "for entry in own.entry_points: print(entry.name, entry.load().__code__.co_filename)"
+    )
+    assert answer(site, sys.executable, "-c", code).stdout.split() == ["lockstep", f"{site}/pipelines/commands.py"]
+
+
+def test_lockstep_lists_its_commands_which_are_the_jobs(site: Path) -> None:
+    helped = answer(site, site / "bin/lockstep", "--help")
+    assert helped.returncode == 0 and all(f"\n  {name} " in helped.stdout for name in COMMANDS)
+    assert COMMANDS.keys() == JOBS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_fault_is_told_alike_by_both(site: Path, name: str) -> None:
+    arguments = [str(ROOT / "conf/digits.yaml"), "--train.wrokers", "2"]
+    by_job, by_lockstep = (
+        answer(site, *command, *arguments) for command in ([sys.executable, ROOT / f"jobs/{name}.py"], [site / "bin/lockstep", name])
+    )
+    assert (by_job.returncode, by_job.stdout, by_job.stderr) == (2, "", by_lockstep.stderr)
+    assert by_lockstep.returncode == 2 and "workers is near" in by_lockstep.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["ETL"], ["conf/digits.yaml"]])
+def test_another_command_is_refused(site: Path, arguments: list[str]) -> None:
+    refused = answer(site, site / "bin/lockstep", *arguments)
+    assert refused.returncode == 2 and refused.stderr.startswith("usage: lockstep COMMAND") and "Traceback" not in refused.stderr
