@@ -82,12 +82,12 @@ def load_model(config: Config, uri: str = "") -> PyFuncModel:
 
 def _newest(config: Config) -> str:
     import mlflow
+    from mlflow.entities import LoggedModelStatus
 
     experiment = mlflow.get_experiment_by_name(config.experiment)
     newest_first = [{"field_name": "creation_timestamp", "ascending": False}]
-    found = experiment and mlflow.search_logged_models(
-        [experiment.experiment_id], max_results=1, order_by=newest_first, output_format="list"
-    )
-    if not found:
+    found = mlflow.search_logged_models([experiment.experiment_id], order_by=newest_first, output_format="list") if experiment else []
+    ready = [model.model_uri for model in found if model.status == LoggedModelStatus.READY]
+    if not ready:
         raise TrackingError(f"experiment {config.experiment} at {config.tracking.uri} has no model; train one first")
-    return str(found[0].model_uri)
+    return ready[0]
