@@ -28,6 +28,7 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.etl.distribute import distribute
+from pipelines.etl.driver import driver_errors
 from pipelines.etl.session import session
 from pipelines.learning import task_of
 from pipelines.loader.reader import Reader
@@ -55,7 +56,7 @@ def run(config: Config) -> dict[str, float]:
             f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py takes tasks that predict one class or one "
             "number of each row, such as tabular"
         )
-    with tracking.baseline_run(config, version) as tracked:
+    with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics = _best(task, task.monitored(config.train.monitor), rows)

@@ -29,6 +29,25 @@ def context_is_stopped() -> bool:
         return True
 
 
+def write_signals(path: str) -> None:
+    """Have the driver's JVM write each signal that asks it to leave into a file, before it heeds it.
+
+    The logger is in a context of its own: Spark configures the others anew while it starts.
+    """
+    java = jvm()
+    log4j, slf4j = java.org.apache.logging.log4j, java.org.apache.logging.slf4j
+    layout, file = log4j.core.layout.PatternLayout.createDefaultLayout(), java.java.io.FileOutputStream(path)
+    appender = log4j.core.appender.OutputStreamAppender.createAppender(layout, None, file, "file", False, False)
+    appender.start()
+    settings = log4j.core.config.LoggerConfig("signals", log4j.Level.ERROR, False)
+    settings.addAppender(appender, None, None)
+    configuration, context = log4j.core.config.NullConfiguration(), log4j.core.LoggerContext("signals")
+    configuration.addLogger("signals", settings)
+    context.start(configuration)
+    logger = slf4j.Log4jLogger(slf4j.Log4jMarkerFactory(), context.getLogger("signals"), "signals")
+    java.org.apache.spark.util.SignalUtils.registerLogger(logger)
+
+
 def sql_parser(spark: SparkSession) -> Any:
     """Spark's parser, whose plans are not resolved yet."""
     return attribute(spark, "_jsparkSession").sessionState().sqlParser()

@@ -40,6 +40,7 @@ from pipelines.etl.make import make
 from pipelines.etl.pack import packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
+from pipelines.interrupts import Deferred, done
 
 log = logging.getLogger(__name__)
 
@@ -73,21 +74,28 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
-        with _committed(attempt.root):
+        with _warned(attempt.root):
             if open_version(config.dataset.path, config.data_identity).root != attempt.root:
                 confirm(filesystem, attempt.root)
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
-        with driver_errors(), _undone_on_failure(attempt):
+
+        def work() -> Manifest:
             ours, report = make(spark, config, sources, packed, warnings, attempt, stages)
             check_unchanged(config.source.tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
-                manifest = commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
-        with _committed(attempt.root):
-            _sweep(attempt, folder)
-        with _committed(attempt.root):
-            tracked.finish(manifest, stages.seconds)
+                return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
+
+        with Deferred() as signals:
+            manifest = _committed(work, attempt, signals)
+            with suppress(SystemExit), signals.admitted():  # which cuts short what follows, and makes no failure of it
+                with _warned(attempt.root):
+                    _sweep(attempt, folder)
+                with _warned(attempt.root):
+                    tracked.finish(manifest, stages.seconds)
+            done()
+            signals.forget()
     return manifest
 
 
@@ -128,26 +136,34 @@ def _free(spark: SparkSession) -> None:
         spark.catalog.clearCache()
 
 
+def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred) -> Manifest:
+    """What `work` commits. If it fails or is interrupted, what the attempt wrote is removed; unless it is the version by then,
+    and that is what counts."""
+    try:
+        with signals.admitted(), driver_errors():
+            return work()
+    except BaseException as error:
+        with suppress(DatasetError, OSError):
+            found = read_manifest(attempt.filesystem, attempt.root)
+            if found is not None and found.attempt == attempt.name:
+                _warn(attempt.root, error)
+                return found
+            remove_attempt(attempt.filesystem, attempt.root, attempt.name)
+        raise
+
+
 @contextmanager
-def _committed(root: str) -> Iterator[None]:
+def _warned(root: str) -> Iterator[None]:
     """Around what follows the commit: the version is there, so nothing that fails now makes a failure of it."""
     try:
         yield
     except Exception as error:
-        log.warning("%s is committed; afterwards %s", root, f"{type(error).__name__}: {error}".splitlines()[0])
+        _warn(root, error)
 
 
-@contextmanager
-def _undone_on_failure(attempt: Attempt) -> Iterator[None]:
-    """Remove what the attempt wrote if it fails or is interrupted, unless it is the version by then."""
-    try:
-        yield
-    except BaseException:
-        with suppress(DatasetError, OSError):
-            found = read_manifest(attempt.filesystem, attempt.root)
-            if found is None or found.attempt != attempt.name:
-                remove_attempt(attempt.filesystem, attempt.root, attempt.name)
-        raise
+def _warn(root: str, error: BaseException) -> None:
+    what = "it was asked to leave" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}".splitlines()[0]
+    log.warning("%s is committed; afterwards %s", root, what)
 
 
 def _sweep(attempt: Attempt, folder: str) -> None:

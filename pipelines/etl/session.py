@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 import pipelines
 from pipelines.compat.spark import jvm
 from pipelines.etl.data_sources import DATA_SOURCES
+from pipelines.etl.driver import of_java
 from pipelines.etl.files import OPEN_BYTES
 from pipelines.etl.leave import Leaving, without_broken_connections
 from pipelines.etl.private import private_settings
@@ -79,6 +80,7 @@ def session(name: str) -> SparkSession:
     without_broken_connections()
     leaving = Leaving()
     leaving.install()
+    of_java.listen()
     # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
     settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()

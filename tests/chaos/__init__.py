@@ -5,9 +5,10 @@
 3. `processes`          Ray's nodes, the tracking server and the jobs, as processes that can be killed.
 4. `training`           a training under a series of faults, beside one that was left alone.
 5. `signals`            SIGINT and SIGTERM to a training with a Ray of its own, in every way in which they are sent.
-6. `etl`                the same for ETL: one fault to a job, then the same command again.
-7. `fuzz`               a committed version, altered in thousands of ways.
-8. `report`             the table, and the dated result.
+6. `stages`             the same to training and ETL, in each of their stages.
+7. `etl`                faults to ETL: one to a job, then the same command again.
+8. `fuzz`               a committed version, altered in thousands of ways.
+9. `report`             the table, and the dated result.
 
 `make chaos` runs all of it; the tests here are its short form.
 """

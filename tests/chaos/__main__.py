@@ -1,6 +1,6 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic signals nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, nan, signals, training
+from chaos import cost, etl, fuzz, nan, signals, stages, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -53,6 +53,11 @@ def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
+def run_stages(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    outcomes = stages.every(folder, seed, seconds)
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
 def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     uri = f"sqlite:///{folder}/mlflow.db"
     whole = etl.undisturbed(folder / "undisturbed", uri)
@@ -86,6 +91,7 @@ def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables
 CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     **dict.fromkeys(COUNTS, run_training),
     "signals": run_signals,
+    "stages": run_stages,
     "nan": run_nan,
     "etl": run_etl,
     "fuzz": run_fuzz,

@@ -23,8 +23,8 @@ from pipelines.config import Config
 
 WITHIN_SECONDS = 15.0
 """From the signal until nothing of the job is left; Slurm and Kubernetes grant 30."""
-LATEST_SECONDS = 45.0
-"""Random moments are spread so far: over the start, and the steps after it."""
+LATEST_SECONDS = 20.0
+"""Random moments are spread so far: half of them from the start on, half from the first step."""
 STEP_SECONDS = (0.05, 1.0, 4.0)
 RANDOM_MOMENTS = 20
 
@@ -137,18 +137,21 @@ def fault(left: Left, number: int, folder: Path, config: Config) -> str:
 
 
 def disturb(number: int, seed: int, folder: Path) -> Outcome:
-    """A signal at a random moment of a training's first LATEST_SECONDS."""
+    """A signal at a random moment of a training's start, or of its steps."""
     chance = random.Random(f"{seed}/signals/{number}")
     way, sent = list(WAYS)[number % len(WAYS)], chance.choice([signal.SIGTERM, signal.SIGINT])
     step_seconds, moment = chance.choice(STEP_SECONDS), chance.uniform(0.5, LATEST_SECONDS)
     folder.mkdir(parents=True)
     job, config = start_training(folder, step_seconds)
+    since = "the start" if number // len(WAYS) % 2 else "the first step"
+    while since == "the first step" and not list(folder.glob("records/*")):
+        assert job.ended is None, job.tail(40)
+        time.sleep(0.1)
     time.sleep(moment)
     left = signalled(job, way, sent, folder / "mlflow.db")
     found = fault(left, sent, folder, config)
     if left.seconds > WITHIN_SECONDS:
         found = f"{found}; took more than {WITHIN_SECONDS:.0f} s".lstrip("; ")
-    note = (
-        f"{way} after {moment:.0f} s, steps of {step_seconds} s, {steps_saved(config)} saved in {left.seconds:.1f} s{found and ': '}{found}"
-    )
+    when = f"{way} {moment:.0f} s after {since}, steps of {step_seconds} s"
+    note = f"{when}, {steps_saved(config)} saved in {left.seconds:.1f} s{found and ': '}{found}"
     return Outcome(f"{signal.Signals(sent).name} {way}", not found, seconds=left.seconds, note=note)

@@ -1,0 +1,172 @@
+"""SIGINT and SIGTERM to jobs in each of their stages, and what may be left then."""
+
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from people import write_pipeline
+from sessions import of_session
+
+from chaos.etl import below
+from chaos.processes import Job
+from chaos.signals import WITHIN_SECONDS, Left, fault, signalled, start_training, steps_saved
+from chaos.training import Outcome
+from pipelines.config import Config
+
+Reached = Callable[[Job, Path], object]
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+SPARK_SUBMIT = ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", "spark-submit", "--master", "local[2]"]
+ETL = {"PYSPARK_SUBMIT_ARGS": "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"}
+EVALUATED = 3_200
+"""Rows to validate: seven batches, of four shards for each of two workers."""
+STEPS = EVALUATED * 4 // 64
+
+
+def until(job: Job, reached: Callable[[], object]) -> None:
+    while not reached():
+        assert job.ended is None, job.tail(40)
+        time.sleep(0.01)
+
+
+def imports(job: Job, folder: Path) -> bool:
+    """Whether the job's own Python is busy loading what it needs."""
+    for process in [psutil.Process(job.process.pid), *below(job, "jobs/")]:
+        with suppress(psutil.Error):
+            if "python" in process.name() and process.cpu_times().user > 0.3:
+                return True
+    return False
+
+
+def runs(name: str) -> Reached:
+    """Whether a process of that name has started."""
+
+    def reached(job: Job, folder: Path) -> bool:
+        for number in of_session(job.process.pid):
+            with suppress(psutil.NoSuchProcess):
+                if name in psutil.Process(number).name():
+                    return True
+        return False
+
+    return reached
+
+
+def ended(stage: str) -> Reached:
+    """Whether ETL has said that a stage is over."""
+    return lambda job, folder: re.search(rf"^{stage} +[\d.]+ s$", job.log.read_text(errors="replace"), re.MULTILINE)
+
+
+def step_is_made(step: int) -> Reached:
+    line = f'"step": {step},'.encode()
+    return lambda job, folder: any(line in file.read_bytes() for file in folder.glob("records/*"))
+
+
+def said(text: str) -> Reached:
+    return lambda job, folder: text in job.log.read_text(errors="replace")
+
+
+def wrote(pattern: str) -> Reached:
+    return lambda job, folder: any(folder.glob(pattern))
+
+
+ETL_STAGES: dict[str, Reached] = {
+    "start": imports,
+    "Spark starts": runs("java"),
+    "checksums": ended("analysis"),
+    "read": ended("checksums"),
+    "fit": ended("read"),
+    "write": ended("fit"),
+    "commit": ended("write"),
+    "filing": wrote("data/*/manifest.json"),
+}
+BEFORE_THE_RUN = ("start", "Spark starts", "checksums")
+
+
+@dataclass
+class Stage:
+    """Of a training."""
+
+    reached: Reached
+    settings: dict[str, Any] = field(default_factory=dict)
+    saved: int = 0
+    """Steps that have been saved by the time that it has left."""
+
+
+TRAINING_STAGES = {
+    "start": Stage(imports),
+    "Ray starts": Stage(runs("raylet")),
+    "workers start": Stage(said(" begins: ")),
+    "epoch": Stage(step_is_made(2), {"step_seconds": 2.0}, 2),
+    "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 1.0}, STEPS),
+    "save": Stage(wrote("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
+    "filing": Stage(wrote("runs/*/weights.safetensors"), {}, STEPS),
+}
+
+
+def etl_fault(left: Left, stage: str, number: int, folder: Path, under_submit: bool) -> str:
+    """What is not as documented, empty if all is: a version that FINISHED, or nothing and a run that is KILLED."""
+    files = [str(path.relative_to(folder)) for path in folder.glob("data/**/*") if path.is_file()]
+    of_signal = (128 + number, -number)
+    if "Traceback" in left.printed:
+        return "printed a traceback"
+    if any(file.endswith("manifest.json") for file in files):
+        java_s = of_signal if under_submit else ()
+        is_true = left.code in (0, *java_s) and left.statuses == ["FINISHED"]
+        return "" if is_true else f"the version is there: left with {left.code}, its run is {left.statuses}"
+    statuses = ([["KILLED"], []] if stage in (*BEFORE_THE_RUN, "read") else [["KILLED"]]) if stage != "start" else [[]]
+    if left.code not in of_signal or left.statuses not in statuses:
+        return f"there is no version: left with {left.code}, its run is {left.statuses}"
+    return f"left {', '.join(files[:3])}" if files else ""
+
+
+def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Left, str]:
+    """A signal to ETL in a stage: how it left, and what is not as documented."""
+    pipeline = write_pipeline(folder, f"sqlite:///{folder}/mlflow.db")
+    job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
+    until(job, lambda: ETL_STAGES[stage](job, folder))
+    left = signalled(job, way, number, folder / "mlflow.db")
+    return left, etl_fault(left, stage, number, folder, under_submit)
+
+
+def train(folder: Path, stage: str, way: str, number: int) -> tuple[Left, str]:
+    """A signal to a training in a stage: how it left, and what is not as documented."""
+    found: Stage = TRAINING_STAGES[stage]
+    settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **found.settings}
+    job, config = start_training(folder, rows=EVALUATED * 4, **settings)
+    until(job, lambda: found.reached(job, folder))
+    left = signalled(job, way, number, folder / "mlflow.db")
+    return left, training_fault(left, found, number, folder, config)
+
+
+def training_fault(left: Left, stage: Stage, number: int, folder: Path, config: Config) -> str:
+    if found := fault(left, number, folder, config):
+        return found
+    if "Failed to connect" in left.printed:
+        return "Ray went first"
+    saved = steps_saved(config)
+    return f"{saved} steps saved, and not {stage.saved}" if saved < stage.saved else ""
+
+
+def every(folder: Path, seed: int, seconds: float) -> list[Outcome]:
+    """Each signal in each stage, as long as there is time: to the group, to spark-submit alone as well."""
+    ways = [("ETL", stage, way) for stage in ETL_STAGES for way in ("to the process", "to its group")]
+    ways += [("training", stage, "to its group") for stage in TRAINING_STAGES]
+    cases = [(*way, number) for way in ways for number in NUMBERS]
+    until, outcomes = time.monotonic() + seconds, []
+    for job, stage, way, number in random.Random(seed).sample(cases, len(cases)):
+        if time.monotonic() < until:
+            place = folder / str(len(outcomes))
+            place.mkdir(parents=True)
+            left, found = etl(place, stage, way, number, under_submit=True) if job == "ETL" else train(place, stage, way, number)
+            late = f"took more than {WITHIN_SECONDS:.0f} s" if left.seconds > WITHIN_SECONDS else ""
+            told = "; ".join(filter(None, [found, late]))
+            name = f"{job}, {stage}: {signal.Signals(number).name} {way}"
+            print(f"{name}: {left.code} in {left.seconds:.1f} s{told and ': '}{told}", flush=True)
+            outcomes.append(Outcome(name, not told, seconds=left.seconds, note=told))
+    return outcomes
