@@ -14,7 +14,7 @@ from pipelines.dataset.manifest import Manifest
 from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
 from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
-from pipelines.tracking.run import Run, under_way
+from pipelines.tracking.run import KIND, Run, under_way
 
 SPARK_APPLICATION = "spark.application_id"
 # MLflow's metrics have names of at most 250 characters.
@@ -68,8 +68,8 @@ def _begun(config: Config, tags: Mapping[str, str]) -> EtlRun:
     client = connect(uri)
     experiment = experiment_of(client, config)
     with reaching(uri):
-        correct_dead(client, experiment)
-        own = {GIT_COMMIT: git_commit(), "lockstep.kind": "etl", HEARTBEAT: heartbeat()}
+        correct_dead(client, experiment, config.dataset.path)
+        own = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat()}
         described = {**resolve_tags(), **config.tracking.tags, **tags, **own}
         run_id = client.create_run(experiment, tags=described, run_name=f"{config.name}-etl").info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -14,9 +14,14 @@ from mlflow import MlflowClient
 from mlflow.entities import RunStatus
 from mlflow.exceptions import MlflowException
 
+from pipelines.dataset.versions import versions
+from pipelines.errors import DatasetError
+
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "lockstep.heartbeat"
+MODEL_DIGEST = "model.digest"
+"""The tag that a training sets once its model is filed."""
 BEAT_SECONDS = 10.0
 DEAD_SECONDS = 60.0
 """A run whose last heartbeat is older is dead. On the machine it ran on, it is dead as soon as its process is."""
@@ -68,12 +73,24 @@ def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
         thread.join(timeout=1.0)
 
 
-def correct_dead(client: MlflowClient, experiment: str) -> None:
-    """End as FAILED what is RUNNING without a heartbeat: a kill left it so."""
-    for run in client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000):
-        if not is_alive(run.data.tags):
-            client.set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.FAILED))
-            log.warning("run %s was left RUNNING by a process that is gone: it is FAILED now", run.info.run_id)
+def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
+    """End what is RUNNING without a heartbeat, as a kill left it, or an MLflow that was away: as FINISHED if it had filed its
+    model, or made a version in the folder `dataset`, else as FAILED."""
+    running = client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000)
+    dead = [run for run in running if not is_alive(run.data.tags)]
+    made = _makers(dataset) if dead else set()
+    for run in dead:
+        is_done = run.info.run_id in made or MODEL_DIGEST in run.data.tags
+        status = RunStatus.to_string(RunStatus.FINISHED if is_done else RunStatus.FAILED)
+        client.set_terminated(run.info.run_id, status)
+        log.warning("run %s was left RUNNING by a process that is gone: it is %s now", run.info.run_id, status)
+
+
+def _makers(dataset: str) -> set[str]:
+    """Runs that made the versions in a dataset's folder; none where it cannot be read."""
+    with suppress(DatasetError):
+        return {manifest.run_id for _, manifest in versions(dataset)}
+    return set()
 
 
 def _last(tags: Mapping[str, str]) -> Beat | None:

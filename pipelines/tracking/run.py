@@ -18,6 +18,8 @@ from pipelines.tracking.sender import Sender
 
 log = logging.getLogger(__name__)
 
+KIND = "lockstep.kind"
+"""The tag of runs that are no training."""
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 

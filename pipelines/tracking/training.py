@@ -21,7 +21,7 @@ from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
 from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.etl import SPARK_APPLICATION
-from pipelines.tracking.liveness import HEARTBEAT, at_work, correct_dead, heartbeat, is_alive
+from pipelines.tracking.liveness import HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
     client = connect(uri)
     experiment = experiment_of(client, config)
     with reaching(uri):
-        correct_dead(client, experiment)
+        correct_dead(client, experiment, config.dataset.path)
         if earlier := _unfinished(client, experiment, _identity(config, version)):
             return _continued(client, config, earlier, tags)
         return _begun(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
@@ -61,7 +61,7 @@ def unfinished_folder(config: Config, version: Version) -> str:
     with reaching(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
         run = experiment and _unfinished(client, experiment.experiment_id, _identity(config, version))
-    return _folder(config, run.info.run_id, run.data.tags.get(FOLDER)) if run else ""
+    return folder_of(config, run.info.run_id, run.data.tags) if run else ""
 
 
 def _identity(config: Config, version: Version) -> str:
@@ -82,7 +82,7 @@ def _continued(client: MlflowClient, config: Config, run: entities.Run, tags: Ma
             "wait for it, stop it, or change the config"
         )
     client.update_run(run_id, status="RUNNING")
-    folder = _folder(config, run_id, run.data.tags.get(FOLDER))
+    folder = folder_of(config, run_id, run.data.tags)
     for name, value in {**tags, FOLDER: folder, HEARTBEAT: heartbeat()}.items():
         client.set_tag(run_id, name, value)
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=True)
@@ -99,7 +99,7 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
         HEARTBEAT: heartbeat(),
     }
     run_id = client.create_run(experiment, tags=described, run_name=config.name).info.run_id
-    folder = _folder(config, run_id, None)
+    folder = folder_of(config, run_id, {})
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, config)
     client.log_inputs(run_id, [dataset_input(config, version)])
@@ -109,12 +109,13 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
     return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
 
 
-def _folder(config: Config, run_id: str, earlier: str | None) -> str:
-    """Of a run's checkpoints: the earlier one, while it is there; it may have been on another machine, or in another home."""
+def folder_of(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
+    """Of a run's checkpoints: the one in its tags, while it is there; it may have been on another machine, or in another home."""
+    earlier = tags.get(FOLDER)
     own = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
     if earlier in (None, own) or _is_there(earlier):
         return earlier or own
-    log.warning("%s, where run %s was saved, is not there any more: %s is what it goes on from", earlier, run_id, own)
+    log.warning("%s, where run %s was saved, is not there any more: its folder is %s now", earlier, run_id, own)
     return own
 
 
@@ -157,7 +158,7 @@ def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
         artifact = f"{models[0].artifact_location}/artifacts/weights.safetensors"
         with TemporaryDirectory() as folder:
             path = download_artifacts(artifact_uri=artifact, dst_path=folder, tracking_uri=uri)
-            return Path(path).read_bytes(), run.data.tags.get("model.digest", "")
+            return Path(path).read_bytes(), run.data.tags.get(MODEL_DIGEST, "")
     except (MlflowException, OSError) as error:
         raise TrackingError(
             f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}; "
