@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.checkpoint.digest_log import follow
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, Folder
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
@@ -21,6 +21,8 @@ from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
 from pipelines.tracking.client import flattened
 from pipelines.tracking.recorded import Recorded, recorded
+from pipelines.tracking.training import folder_of
+from pipelines.weights import from_bytes, model_digest
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
@@ -31,17 +33,23 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, DatasetError.
     """
     run = recorded(config.tracking.uri, run_id)
-    _check(run)
+    theirs = parse(run.config, f"run {run_id}")
+    _check(run, theirs.train.strategy)
     progress = Progress()
-    again = _config(config, run, progress)
-    version = _version(again, run)
-    trail = follow(Folder(run.folder))
+    again = _placed(theirs, config, progress)
+    version = _version(again, run, progress)
+    before = Folder(folder_of(again, run_id, run.tags))
+    trail, filed = follow(before), run.tags.get("model.digest") or _digest_of(before)
+    if not (trail.losses or filed):
+        raise TrainingError(
+            f"run {run_id} left neither losses in {before.path} nor its model's digest in MLflow; nothing shows whether it is the same"
+        )
     if steps is not None and not any(step <= steps for step in trail.losses):
-        raise TrainingError(f"{run.folder} has nothing of the first {steps} steps of run {run_id}; verify the whole run, without --steps")
+        raise TrainingError(f"{before.path} has nothing of the first {steps} steps of run {run_id}; verify the whole run, without --steps")
     parent = again.train.storage.rstrip("/")
     name = f"{again.name}-verify-{uuid4().hex[:8]}"
     folder = Folder(f"{parent}/{name}")
-    initial = initial_weights(again, version)
+    initial = before.get_summed(INITIAL) or initial_weights(again, version)
     with cluster(again.train):
         gpus = takes_gpus(again.train)
         warn_of_waiting(again.train)
@@ -53,7 +61,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
             answer = watch(trainer, folder, progress, lambda: None)
         finally:
             Folder(parent).remove(name)
-    same, told = verdict(answer["found"], answer["digest"], run.tags["model.digest"])
+    same, told = verdict(answer["found"], answer["digest"], filed)
     progress.say(told)
     if not same and trail.machine not in ("", answer["machine"]):
         progress.say(f"the run was trained on {trail.machine}, this on {answer['machine']}: exact holds for one of them at a time")
@@ -63,17 +71,17 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
 def verdict(found: Found, digest: str, recorded_digest: str) -> tuple[bool, str]:
     """Whether two trainings are the same, and in words: on what that rests, or where they differ first.
 
-    `digest` is empty if the training was not run to its end.
+    `digest` is empty if the training was not run to its end, `recorded_digest` if neither MLflow nor the run's folder has it.
     """
     if found.loss or found.tensors:
         return False, f"differs: {'; '.join(_differences(found))}"
-    if digest and digest != recorded_digest:
-        return False, f"differs: the model is {digest}, and {recorded_digest} in MLflow, though nothing on the way there differs"
+    if digest and recorded_digest and digest != recorded_digest:
+        return False, f"differs: the model is {digest}, and {recorded_digest} in the run, though nothing on the way there differs"
     on = [f"the losses of {found.losses:,} steps"] if found.losses else []
     if found.saved:
         listed = ", ".join(map(str, found.saved[-5:]))
         on.append(f"model and optimizer after {len(found.saved)} saved steps ({'…, ' if len(found.saved) > 5 else ''}{listed})")
-    on += [f"the model {digest}"] if digest else []
+    on += [f"the model {digest}"] if digest and recorded_digest else []
     return True, f"identical: {', '.join(on)}"
 
 
@@ -89,19 +97,24 @@ def _differences(found: Found) -> list[str]:
     return told
 
 
-def _check(run: Recorded) -> None:
+def _digest_of(folder: Folder) -> str:
+    """Of the model that the run left in its folder, empty if there is none any more."""
+    content = folder.get_summed(WEIGHTS)
+    return "" if content is None else model_digest(from_bytes(content))
+
+
+def _check(run: Recorded, strategy: str) -> None:
     if run.status != "FINISHED":
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: its command goes on with it")
-    if (strategy := run.tags["strategy"]) != "exact":
+    if strategy != "exact":
         raise TrainingError(
             f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; train with "
             "--train.strategy exact what is to be verified"
         )
 
 
-def _config(config: Config, run: Recorded, progress: Progress) -> Config:
+def _placed(theirs: Config, config: Config, progress: Progress) -> Config:
     """The run's config, placed as `config` says. A worker that dies ends the verification: it begins anew, from step 1."""
-    theirs = parse(run.config, f"run {run.run_id}")
     ours, wanted = _decisive(config), _decisive(theirs)
     for key in sorted(ours.keys() | wanted.keys()):
         if ours.get(key) != wanted.get(key):
@@ -118,12 +131,14 @@ def _decisive(config: Config) -> dict[str, Any]:
     return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=placement)})
 
 
-def _version(config: Config, run: Recorded) -> Version:
-    wanted = run.tags["dataset.version"]
+def _version(config: Config, run: Recorded, progress: Progress) -> Version:
     version = open_version(config.dataset.path, config.data_identity)
-    if version.digest != run.tags["dataset.digest"]:
+    wanted = run.tags.get("dataset.digest")
+    if wanted is None:
+        progress.say(f"which dataset digest run {run.run_id} was trained on is not in MLflow any more; {version.root} is taken")
+    elif version.digest != wanted:
         raise TrainingError(
-            f"run {run.run_id} was trained on dataset digest {run.tags['dataset.digest'][:12]}, version {wanted}; "
+            f"run {run.run_id} was trained on dataset digest {wanted[:12]}, version {run.tags.get('dataset.version', 'unknown')}; "
             f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}: give the folder of the run's version"
         )
     return version

@@ -10,8 +10,8 @@ from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, reaching
-from pipelines.tracking.training import FOLDER
+from pipelines.tracking.client import connect
+from pipelines.tracking.run import KIND
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Recorded:
     run_id: str
     status: str
     tags: Mapping[str, str]
+    """Hints: a run that was copied from another MLflow may lack them, or have them from another machine."""
     config: dict[str, Any]
     """As plain values."""
-    folder: str
 
 
 def recorded(uri: str, run_id: str) -> Recorded:
@@ -35,11 +35,16 @@ def recorded(uri: str, run_id: str) -> Recorded:
                 f"tracking.uri is {uri}, which does not answer: {str(error).splitlines()[0]}; start the server, or wait"
             ) from error
         raise TrackingError(f"{uri} has no run {run_id}; give the id of a training, as MLflow and jobs/train.py show it") from error
-    if FOLDER not in run.data.tags:
-        raise TrackingError(f"run {run_id} ({run.info.run_name}) is not a training; give the id of a run of jobs/train.py")
-    with reaching(uri):
+    if kind := run.data.tags.get(KIND):
+        raise TrackingError(f"run {run_id} ({run.info.run_name}) is of kind {kind}, not a training; give the id of a run of jobs/train.py")
+    try:
         path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))
-    return Recorded(run_id, run.info.status, run.data.tags, _config(path, run_id), run.data.tags[FOLDER])
+    except (MlflowException, OSError) as error:
+        raise TrackingError(
+            f"{uri} does not give config.json of run {run_id} ({run.info.run_name}): {str(error).splitlines()[0]}; "
+            "give the id of a run of jobs/train.py whose artifacts are there"
+        ) from error
+    return Recorded(run_id, run.info.status, run.data.tags, _config(path, run_id))
 
 
 def _config(file: Path, run_id: str) -> dict[str, Any]:

@@ -118,12 +118,27 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
     assert f"after step {values['step']} 2 tensors differ, first model.layers.3.weight; after step {earlier['step']} none did" in told
 
 
-def test_the_first_steps_can_be_verified_alone_with_the_run_s_own_config(
+@contextmanager
+def moved(config: Config, run_id: str) -> Iterator[Config]:
+    """The run as a copy of it is: its folder in another place, and MLflow without the tags that were set."""
+    client, here = MlflowClient(config.tracking.uri), Path(config.train.storage)
+    tags = {name: value for name, value in client.get_run(run_id).data.tags.items() if not name.startswith("mlflow.")}
+    there = here.rename(here.with_name("moved"))
+    for name in tags:
+        client.delete_tag(run_id, name)
+    yield placed(config, storage=str(there))
+    there.rename(here)
+    for name, value in tags.items():
+        client.set_tag(run_id, name, value)
+
+
+def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_config(
     exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, result = exact
     saved = json.loads(trail_of(config)[0].read_text())["step"]
-    assert verify(placed(config, lr=0.5), result.run_id, steps=saved + 3)
+    with moved(config, result.run_id) as there:
+        assert verify(placed(there, lr=0.5), result.run_id, steps=saved + 3)
     told = capsys.readouterr().out
     assert "train.lr was 0.01 in the run, which counts, and not 0.5" in told
     assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in told
@@ -139,12 +154,24 @@ def described(config: Config, run_id: str, tag: str, value: str) -> Iterator[Non
     client.set_tag(run_id, tag, before)
 
 
+@contextmanager
+def logged(config: Config, run_id: str, setting: str, value: str) -> Iterator[None]:
+    """Another setting of `train` in the config that MLflow has of the run."""
+    folder = MlflowClient(config.tracking.uri).get_run(run_id).info.artifact_uri.removeprefix("file://")
+    file = Path(folder, "config.json")
+    content = file.read_text()
+    values = json.loads(content)
+    file.write_text(json.dumps({**values, "train": {**values["train"], setting: value}}))
+    yield
+    file.write_text(content)
+
+
 def test_a_run_that_cannot_be_verified_is_an_error_that_says_why(exact: tuple[Config, Result]) -> None:
     config, result = exact
     with pytest.raises(TrackingError, match="has no run 0123; give the id of a training"):
         verify(config, "0123")
     with (
-        described(config, result.run_id, "strategy", "ddp"),
+        logged(config, result.run_id, "strategy", "ddp"),
         pytest.raises(TrainingError, match="was trained with strategy ddp, whose weights depend on the number of workers"),
     ):
         verify(config, result.run_id)
