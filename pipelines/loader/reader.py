@@ -51,9 +51,8 @@ class Reader:
         """
         group = self.groups[number]
         try:
-            table = self._decode(group)
-            found = dict(zip(table.column_names, table.itercolumns(), strict=True))
-            values = {column.name: _joined([to_numpy(column, chunk) for chunk in found[column.name].chunks]) for column in self.columns}
+            batches = self._decode(group).to_batches()
+            values = {column.name: _joined([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; restore it, or run jobs/etl.py again") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
