@@ -22,11 +22,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from exact_matrix import Case, fit_all, have_data, matrix, place_of
+from exact_matrix import Case, fit_all, have_data, join, matrix
 from report import RESULTS, Row, save, show, versions_of
 from torch import Tensor
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
@@ -77,29 +77,29 @@ def task_of(cost: Cost) -> Task:
     return Vision(VisionSettings(network="small", dropout=0.4), Data((column, LABEL), classes))
 
 
-def microbatches(cost: Cost, place: Place) -> list[dict[str, Tensor]]:
+def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
     """Of this worker's shards."""
-    size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(place.rank)
+    size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(context.rank)
     made = []
-    for _ in owned_shards(place, cost.shards):
+    for _ in owned_shards(context, cost.shards):
         x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
         label = torch.randint(10, (size,), generator=generator)
-        made.append({"x": (x if cost.hidden else x.byte()).to(place.device), "label": label.to(place.device)})
+        made.append({"x": (x if cost.hidden else x.byte()).to(context.device), "label": label.to(context.device)})
     return made
 
 
 def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int) -> None:
     """Seconds per step of both strategies, in every round of every cost; rank 0 writes them."""
-    place = place_of(rank, workers, f"file://{folder}/meeting-{workers}")
+    context = join(rank, workers, f"file://{folder}/meeting-{workers}")
     found = []
     for cost in costs:
-        shards = microbatches(cost, place)
+        shards = microbatches(cost, context)
         whole = {name: torch.cat([rows[name] for rows in shards]) for name in ("x", "label")}
         batches: dict[str, Any] = {"ddp": whole, "exact": shards}
         seconds: dict[str, list[float]] = {"ddp": [], "exact": []}
         for number in range(rounds):
             for name in list(seconds)[:: 1 if number % 2 else -1]:
-                taken, parameters = timed(cost, name, batches[name], place)
+                taken, parameters = timed(cost, name, batches[name], context)
                 seconds[name].append(taken)
         found.append({"seconds": seconds, "parameters": parameters})
     if rank == 0:
@@ -107,27 +107,27 @@ def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int
     dist.destroy_process_group()
 
 
-def timed(cost: Cost, name: str, batch: Any, place: Place) -> tuple[float, int]:
+def timed(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[float, int]:
     """Seconds of a step of a strategy, which has the memory for itself, and the model's parameters."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(False)
     settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
     task = task_of(cost)
-    strategy = STRATEGIES[name](settings, task, task.model(), place)
+    strategy = STRATEGIES[name](settings, task, task.model(), context)
     for step in range(2):
         strategy.step(batch, step, 1e-3, VOTES, measured=False)
-    settled(place)
+    settled(context)
     started = time.perf_counter()
     for step in range(2, cost.steps + 2):
         strategy.step(batch, step, 1e-3, VOTES, measured=False)
-    settled(place)
+    settled(context)
     seconds = (time.perf_counter() - started) / cost.steps
     return seconds, sum(parameter.numel() for parameter in strategy.model.parameters())
 
 
-def settled(place: Place) -> None:
-    if place.device.type == "cuda":
-        torch.cuda.synchronize(place.device)
+def settled(context: WorkerContext) -> None:
+    if context.device.type == "cuda":
+        torch.cuda.synchronize(context.device)
     dist.barrier()
 
 

@@ -22,8 +22,8 @@ import torch.multiprocessing as mp
 from report import Row
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
 from pipelines.dataset.versions import open_version
@@ -81,7 +81,7 @@ def have_data(home: Path) -> None:
             subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
-def place_of(rank: int, world_size: int, meeting: str) -> Place:
+def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
     """Join the others, with a thread of the processor, or with a GPU, shared if there are fewer than workers."""
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", rank % gpus) if gpus else torch.device("cpu")
@@ -89,8 +89,8 @@ def place_of(rank: int, world_size: int, meeting: str) -> Place:
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
     backend = "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
-    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world_size, timeout=timedelta(seconds=LIMIT_SECONDS))
-    return Place(rank, world_size, device)
+    dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=world_size, timeout=timedelta(seconds=LIMIT_SECONDS))
+    return WorkerContext(rank, world_size, device)
 
 
 class Steps(Silent):
@@ -103,14 +103,14 @@ class Steps(Silent):
         self._reached.value = step
 
 
-def fit(place: Place, config: Config, folder: Path, hooks: Silent | None = None) -> tuple[str, bytes]:
+def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | None = None) -> tuple[str, bytes]:
     """A run from its last checkpoint to its end: digest of the best epoch's model, and the model."""
     torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, place)
-    checkpoints = Checkpoints(Folder(str(folder)), place, config.train.checkpoint.keep, LIMIT_SECONDS)
-    Loop(config, version, task, strategy, place, checkpoints, hooks or Silent()).run()
+    strategy = strategy_of(config.train, task, context)
+    checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
+    Loop(config, version, task, strategy, context, checkpoints, hooks or Silent()).run()
     weights = weights_of(strategy.model)
     return model_digest(weights), to_bytes(weights)
 
@@ -135,10 +135,10 @@ def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, byt
 def _turns(rank: int, jobs: list[tuple[dict[str, Any], int]], folder: Path) -> None:
     for number, (values, workers) in enumerate(jobs):
         if rank < workers:
-            place = place_of(rank, workers, f"file://{folder}/meeting-{number}")
+            context = join(rank, workers, f"file://{folder}/meeting-{number}")
             started = time.perf_counter()
             config = parse(values, "benchmark")
-            digest, content = fit(place, config, folder / f"run-{number}")
+            digest, content = fit(context, config, folder / f"run-{number}")
             if rank == 0:
                 about = {"digest": digest, "seconds": time.perf_counter() - started}
                 (folder / f"{number}.safetensors").write_bytes(content)
@@ -179,8 +179,8 @@ def _kill(member: SpawnProcess) -> None:
 
 
 def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folder: Path, reached: Any) -> None:
-    place = place_of(rank, workers, f"file://{folder}/meeting-{attempt}")
-    digest, _ = fit(place, parse(values, "benchmark"), folder / "run", Steps(reached))
+    context = join(rank, workers, f"file://{folder}/meeting-{attempt}")
+    digest, _ = fit(context, parse(values, "benchmark"), folder / "run", Steps(reached))
     if rank == 0:
         (folder / "digest").write_text(digest)
     dist.destroy_process_group()

@@ -21,7 +21,7 @@ import ray
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from gpu_loop import Measured, Variant, all_reduced_bytes_per_second, measure, place_of, variant_of
+from gpu_loop import Measured, Variant, all_reduced_bytes_per_second, join, measure, variant_of
 from mlflow import MlflowClient
 from report import RESULTS, Row, save, show, versions_of
 from train_cases import Case, config_of, write_version
@@ -86,10 +86,10 @@ def main() -> None:
 
 
 def _worker(rank: int, world_size: int, folder: str, cases: list[Case], variants: list[Variant]) -> None:
-    place = place_of(rank, world_size, f"file://{folder}/meeting")
-    speed = all_reduced_bytes_per_second(place)
+    context = join(rank, world_size, f"file://{folder}/meeting")
+    speed = all_reduced_bytes_per_second(context)
     found = [
-        [asdict(measure(case, variant, Path(folder) / str(number), place)) for variant in variants] for number, case in enumerate(cases)
+        [asdict(measure(case, variant, Path(folder) / str(number), context)) for variant in variants] for number, case in enumerate(cases)
     ]
     if rank == 0:
         (Path(folder) / "found.json").write_text(json.dumps({"bytes_per_second": speed, "measured": found}))

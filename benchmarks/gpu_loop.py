@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 from train_cases import Case, config_of
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
@@ -46,7 +46,7 @@ class Measured:
     """Of a worker's device memory."""
 
 
-def place_of(rank: int, world_size: int, meeting: str) -> Place:
+def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
     """Join the others, over NCCL where each worker has a GPU, else over Gloo."""
     gpu = torch.cuda.is_available()
     device = torch.device("cuda", rank) if gpu else torch.device("cpu")
@@ -54,47 +54,47 @@ def place_of(rank: int, world_size: int, meeting: str) -> Place:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", init_method=meeting, rank=rank, world_size=world_size)
-    return Place(rank, world_size, device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", init_method=rendezvous, rank=rank, world_size=world_size)
+    return WorkerContext(rank, world_size, device)
 
 
-def all_reduced_bytes_per_second(place: Place) -> float:
+def all_reduced_bytes_per_second(context: WorkerContext) -> float:
     """How fast a sum over the workers comes, which is checked as well."""
-    values = torch.empty(PROBE_BYTES // 4, device=place.device)
-    expected = place.world_size * (place.world_size + 1) / 2
+    values = torch.empty(PROBE_BYTES // 4, device=context.device)
+    expected = context.world_size * (context.world_size + 1) / 2
     for probe in range(PROBES + 1):
         if probe == 1:  # the first one makes the connections
-            _settled(place)
+            _settled(context)
             started = time.perf_counter()
-        values.fill_(place.rank + 1)
+        values.fill_(context.rank + 1)
         dist.all_reduce(values)
-    _settled(place)
+    _settled(context)
     seconds = time.perf_counter() - started
     if not bool((values == expected).all()):
-        raise RuntimeError(f"an all-reduce over {place.world_size} workers gave {values[0].item()}; it must be {expected}")
+        raise RuntimeError(f"an all-reduce over {context.world_size} workers gave {values[0].item()}; it must be {expected}")
     return PROBES * PROBE_BYTES / seconds
 
 
-def measure(case: Case, variant: Variant, folder: Path, place: Place) -> Measured:
+def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) -> Measured:
     """Train the case's warm-up and then its steps, on the version in `folder`."""
-    config = variant_of(config_of(case, folder), variant, place.world_size)
+    config = variant_of(config_of(case, folder), variant, context.world_size)
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
     settings = config.train
-    strategy = strategy_of(settings, task, place)
-    loader = Loader(version, "train", order_of(config), owned_shards(place, settings.shards), device=place.device, cache_bytes=0)
+    strategy = strategy_of(settings, task, context)
+    loader = Loader(version, "train", order_of(config), owned_shards(context, settings.shards), device=context.device, cache_bytes=0)
     flops = _flops_per_row(task, next(iter(loader)))
     done, started, waited, sums = 0, 0.0, 0.0, []
     while done < case.warm_up + case.steps:
         for batch in strategy.batches(loader):
             if done == case.warm_up:
-                _settled(place)
+                _settled(context)
                 started, waited = time.perf_counter(), loader.wait_seconds
             sums.append(strategy.step(batch, done, settings.lr, ()))
             done += 1
             if done == case.warm_up + case.steps:
                 break
-    _settled(place)
+    _settled(context)
     seconds = time.perf_counter() - started
     read = torch.stack(sums[case.warm_up :]).cpu()
     return Measured(
@@ -103,7 +103,7 @@ def measure(case: Case, variant: Variant, folder: Path, place: Place) -> Measure
         flops_per_row=flops,
         skipped_steps=int((~read[:, 0].isfinite()).sum()),
         loss=float(read[-1, 2] / read[-1, 3]),
-        peak_bytes=torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else 0,
+        peak_bytes=torch.cuda.max_memory_allocated(context.device) if context.device.type == "cuda" else 0,
     )
 
 
@@ -121,6 +121,6 @@ def _flops_per_row(task: Task, batch: Batch) -> float:
     return counter.get_total_flops() / len(next(iter(few.values())))
 
 
-def _settled(place: Place) -> None:
-    if place.device.type == "cuda":
-        torch.cuda.synchronize(place.device)
+def _settled(context: WorkerContext) -> None:
+    if context.device.type == "cuda":
+        torch.cuda.synchronize(context.device)

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from train_cases import WORKERS, case_of, config_of, write_version
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
 from pipelines.parallel.strategy import strategy_of
@@ -32,15 +32,15 @@ def main() -> None:
     case, threads, folder = case_of(sys.argv[1], small="small" in sys.argv), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(threads)
     dist.init_process_group("gloo")
-    place, config = Place(dist.get_rank(), WORKERS), config_of(case, folder)
-    if place.rank == 0:
+    context, config = WorkerContext(dist.get_rank(), WORKERS), config_of(case, folder)
+    if context.rank == 0:
         write_version(case, config)
     dist.barrier()
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, place, None)
-    checkpoints = Checkpoints(Folder(config.train.storage), place, config.train.checkpoint.keep)
-    Loop(config, version, task, strategy, place, checkpoints, Printed()).run()
+    strategy = strategy_of(config.train, task, context, None)
+    checkpoints = Checkpoints(RunDirectory(config.train.storage), context, config.train.checkpoint.keep)
+    Loop(config, version, task, strategy, context, checkpoints, Printed()).run()
 
 
 if __name__ == "__main__":

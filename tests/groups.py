@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
@@ -34,7 +34,7 @@ def _enter(rank: int, world_size: int, folder: Path, function: Callable[..., Any
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meet", timedelta(seconds=60), world_size, rank)
     try:
-        answer = function(Place(rank, world_size), *arguments)
+        answer = function(WorkerContext(rank, world_size), *arguments)
     except Exception as error:
         answer = error.with_traceback(None)  # whose frames would keep the group's threads until the interpreter is gone
     (folder / f"answer-{rank}").write_bytes(pickle.dumps(answer))

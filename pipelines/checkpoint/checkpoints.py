@@ -22,11 +22,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from pipelines.checkpoint.digest_log import forget, leave, machine_of
+from pipelines.checkpoint.digest_log import append_step, forget_steps_after, machine_of
 from pipelines.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.checkpoint.store import reader, writer
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
 from pipelines.weights import digests
 
@@ -47,38 +47,38 @@ class Saving:
 class Checkpoints:
     """The checkpoints of one run. All workers make the same calls in the same order."""
 
-    def __init__(self, folder: Folder, place: Place, keep: int, timeout_seconds: float = 300.0) -> None:
-        self._folder, self._place, self._keep = folder, place, keep
+    def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
+        self._directory, self._context, self._keep = directory, context, keep
         self._digesting = ThreadPoolExecutor(1, "digests")
-        # Saving meets in a thread beside the training's own collectives, so it needs a group of its own.
+        # A save has collectives of its own, in a thread beside those of the training, so it needs a group of its own.
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)) if dist.is_initialized() else None
 
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
         name = self._agree(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}")
-        store = writer(self._folder, name)
-        with _naming(self._folder, name):
+        store = writer(self._directory, name)
+        with _errors_name(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
         # Of the copy: it takes a third of a second for 100 M parameters, and training goes on. All workers' are alike.
-        return Saving(name, record, written, self._digesting.submit(digests, store.staged if self._place.rank == 0 else {}))
+        return Saving(name, record, written, self._digesting.submit(digests, store.staged if self._context.rank == 0 else {}))
 
     def commit(self, saving: Saving) -> str:
         """Wait for all workers' parts, make the checkpoint count, remove what is not to be kept. Returns its path.
 
         Raises TrainingError, naming the path, if a part cannot be written.
         """
-        with _naming(self._folder, saving.name):
+        with _errors_name(self._directory, saving.name):
             saving.written.result()
-        if self._place.rank == 0:
+        if self._context.rank == 0:
             record = replace(saving.record, digests=saving.digests.result())
-            leave(self._folder, record.step, record.digests, record.losses, machine_of(self._place.device))
-            self._folder.put(f"{saving.name}/{RECORD}", to_json(record))
+            append_step(self._directory, record.step, record.digests, record.losses, machine_of(self._context.device))
+            self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
             try:
                 self._prune()
             except TrainingError as error:  # the next commit prunes
                 log.warning("old checkpoints stay for now: %s", error)
-        return f"{self._folder.path}/{saving.name}"
+        return f"{self._directory.path}/{saving.name}"
 
     def restore(self, state: dict[str, Any]) -> tuple[str, Record] | None:
         """Fill `state` as `load` does, from the newest whole checkpoint that is as it was written. Returns its name and
@@ -86,14 +86,14 @@ class Checkpoints:
 
         Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
         """
-        whole, damaged = self._agree((self._whole(), self._damaged()) if self._place.rank == 0 else None)
+        whole, damaged = self._agree((self._whole(), self._damaged()) if self._context.rank == 0 else None)
         for name, record in whole:
             try:
                 self._load(name, state)
             except CheckpointException as error:
                 causes = [failure[0] for failure in error.failures.values()]
                 if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
-                    with _naming(self._folder, name):
+                    with _errors_name(self._directory, name):
                         raise
                 log.warning("%s is damaged, going back to the one before: %s", name, _cause(error))
                 damaged.append(name)
@@ -102,46 +102,46 @@ class Checkpoints:
                     log.warning("%s is damaged, going back to the one before: %s", name, altered)
                     damaged.append(name)
                     continue
-                if self._place.rank == 0:
+                if self._context.rank == 0:
                     for left in damaged:  # or they would count as the newest
-                        self._folder.remove(f"{left}/{RECORD}")
+                        self._directory.remove(f"{left}/{RECORD}")
                 return name, record
         if damaged:
             raise TrainingError(
-                f"{self._folder.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
+                f"{self._directory.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
                 "restore one of them, or remove the folder to start anew"
             )
         return None
 
     def forget_after(self, step: int) -> None:
-        """The trail of what the run does again, having gone back to `step`."""
-        if self._place.rank == 0:
-            forget(self._folder, step)
+        """Take out of the digest log what the run does again, having gone back to `step`."""
+        if self._context.rank == 0:
+            forget_steps_after(self._directory, step)
 
     def best(self) -> tuple[str, Record] | None:
         """Name and record of the newest whole checkpoint of those whose validation metric no later one has bettered; None if
         there is none. The same answer for all workers."""
-        return self._agree(next((pair for pair in self._whole() if pair[1].best), None) if self._place.rank == 0 else None)
+        return self._agree(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None)
 
     def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
         """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, for any number of workers.
 
         Raises TrainingError if they are not as they were saved.
         """
-        with _naming(self._folder, name):
+        with _errors_name(self._directory, name):
             self._load(name, state)
         if altered := self._altered(record, state):
-            raise TrainingError(f"{self._folder.path}/{name}: {altered}; restore it, or remove the folder to start anew")
+            raise TrainingError(f"{self._directory.path}/{name}: {altered}; restore it, or remove the folder to start anew")
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
-        load(state, storage_reader=reader(self._folder, name), process_group=self._group, no_dist=self._group is None)
+        load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
     def _altered(self, record: Record, state: dict[str, Any]) -> str:
         """What of the state is not as the record has it, on any worker; empty if all is."""
         found = digests(state)
         differing = [name for name in record.digests if found.get(name) != record.digests[name]]
         own = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
-        every = [own] * self._place.world_size
+        every = [own] * self._context.world_size
         if self._group is not None:
             dist.all_gather_object(every, own, group=self._group)
         return next(filter(None, every), "")
@@ -160,7 +160,7 @@ class Checkpoints:
         for name, content in self._records():
             if (values := from_json(content)) is not None:
                 if values["format"] > FORMAT:
-                    raise TrainingError(f"{self._folder.path}/{name} has format {values['format']}; we read up to {FORMAT}: upgrade")
+                    raise TrainingError(f"{self._directory.path}/{name} has format {values['format']}; we read up to {FORMAT}: upgrade")
                 found.append((name, Record(**values)))
         return sorted(found, key=lambda pair: pair[1].step, reverse=True)
 
@@ -169,25 +169,25 @@ class Checkpoints:
         return [name for name, content in self._records() if from_json(content) is None]
 
     def _records(self) -> list[tuple[str, bytes]]:
-        names = sorted((f"checkpoints/{base}" for base in self._folder.names("checkpoints")), reverse=True)
-        return [(name, content) for name in names if (content := self._folder.get(f"{name}/{RECORD}")) is not None]
+        names = sorted((f"checkpoints/{base}" for base in self._directory.names("checkpoints")), reverse=True)
+        return [(name, content) for name in names if (content := self._directory.get(f"{name}/{RECORD}")) is not None]
 
     def _prune(self) -> None:
         """Keep the newest few and the best; remove the others, and what was torn before the newest was begun."""
         whole = self._whole()
         keep = [name for name, _ in whole[: self._keep]] + [name for name, record in whole if record.best][:1]
-        for base in self._folder.names("checkpoints"):
+        for base in self._directory.names("checkpoints"):
             if f"checkpoints/{base}" not in keep:
-                self._folder.remove(f"checkpoints/{base}")
+                self._directory.remove(f"checkpoints/{base}")
 
 
 @contextmanager
-def _naming(folder: Folder, name: str) -> Iterator[None]:
+def _errors_name(directory: RunDirectory, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, CheckpointException) as error:
         raise TrainingError(
-            f"{folder.path}/{name}: {_cause(error)}; the last whole checkpoint is kept: free space or mend the store, and start again"
+            f"{directory.path}/{name}: {_cause(error)}; the last whole checkpoint is kept: free space or mend the store, and start again"
         ) from error
 
 

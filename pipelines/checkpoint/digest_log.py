@@ -1,4 +1,4 @@
-"""What a run was, step by step, in so few bytes that all of it is kept: what a verification compares itself with.
+"""The digest log: losses and digests of a run, so few bytes that all are kept, for a replay to compare itself with.
 
 trail/step-000001200.json    beside a checkpoint, and not pruned: digests of model and optimizer, losses since the last
 """
@@ -11,49 +11,49 @@ from pathlib import Path
 
 import torch
 
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.run_directory import RunDirectory
 
-TRAIL = "trail"
+DIGEST_LOG = "trail"  # the name on disk of runs that there are
 
 
 @dataclass
-class Trail:
+class DigestLog:
     losses: dict[int, float] = field(default_factory=dict)
-    """Loss sum of the global batch, by step, counted from 1: of weights before the step."""
+    """Loss sums of global batches by step, counted from 1, computed with the weights before the step."""
     digests: dict[int, dict[str, str]] = field(default_factory=dict)
-    """Of every tensor by name, after the steps that were saved."""
+    """Of every tensor by name, by the step after which it was saved."""
     machine: str = ""
     """What it was trained on."""
 
 
-def leave(folder: Folder, step: int, digests: Mapping[str, str], losses: Sequence[float], machine: str) -> None:
+def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], losses: Sequence[float], machine: str) -> None:
     """Add a saved step, whose `losses` are those of the steps up to it."""
-    folder.put_json(f"{TRAIL}/step-{step:09d}.json", {"step": step, "machine": machine, "losses": losses, "digests": digests})
+    directory.put_json(f"{DIGEST_LOG}/step-{step:09d}.json", {"step": step, "machine": machine, "losses": losses, "digests": digests})
 
 
-def forget(folder: Folder, step: int) -> None:
+def forget_steps_after(directory: RunDirectory, step: int) -> None:
     """Remove what was saved after `step`: the run went back to it, and does again what came later."""
-    for saved, name in _saved(folder):
+    for saved, name in _saved(directory):
         if saved > step:
-            folder.remove(name)
+            directory.remove(name)
 
 
-def follow(folder: Folder) -> Trail:
+def read_digest_log(directory: RunDirectory) -> DigestLog:
     """Everything that a run left; empty if it left nothing."""
-    trail = Trail()
-    for step, name in _saved(folder):
-        if (values := folder.get_json(name)) is not None:
+    log = DigestLog()
+    for step, name in _saved(directory):
+        if (values := directory.get_json(name)) is not None:
             losses = values["losses"]
-            trail.losses.update(zip(range(step - len(losses) + 1, step + 1), losses, strict=True))
-            trail.digests[step] = values["digests"]
-            trail.machine = values["machine"]
-    return trail
+            log.losses.update(zip(range(step - len(losses) + 1, step + 1), losses, strict=True))
+            log.digests[step] = values["digests"]
+            log.machine = values["machine"]
+    return log
 
 
-def _saved(folder: Folder) -> list[tuple[int, str]]:
+def _saved(directory: RunDirectory) -> list[tuple[int, str]]:
     """Saved steps in order, and their files' names; a file that a killed worker was writing is none."""
-    found = (re.fullmatch(r"step-(\d+)\.json", base) for base in folder.names(TRAIL))
-    return sorted((int(match[1]), f"{TRAIL}/{match[0]}") for match in found if match)
+    found = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))
+    return sorted((int(match[1]), f"{DIGEST_LOG}/{match[0]}") for match in found if match)
 
 
 def machine_of(device: torch.device) -> str:

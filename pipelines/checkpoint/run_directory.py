@@ -1,18 +1,18 @@
-"""A run's folder: how the driver and the workers tell each other what they must know, on storage that both see.
+"""A run's directory: how the driver and the workers tell each other what they must know, on storage that both see.
 
-    checkpoints/          see `checkpoint`
-    trail/                see `trail`
+    checkpoints/          see `checkpoints`
+    trail/                see `digest_log`
     initial.safetensors   the driver: the weights to start from, where the config names some
     progress.json         rank 0, twice a second, every 5 s on a store: how far it is
     stop                  the driver: save and leave
     reservation           the driver: under which name Ray keeps machines for it, if its group is elastic
-    attempt               rank 0, when it starts: which group of workers the folder belongs to
-    pulses/<rank>.json    every worker, twenty times in a timeout: where it is
+    attempt               rank 0, when it starts: which group of workers the directory belongs to
+    pulses/<rank>.json    every worker, twenty times in a timeout: its heartbeat
     failure.json          a worker: an error that another attempt would meet again
     weights.safetensors   rank 0, at the end: the best epoch's
 
 JSON is sealed, and safetensors have their checksum beside them: what was altered since is not taken for what was written.
-The folder is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
+The directory is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
 """
 
 import logging
@@ -37,22 +37,22 @@ SUM = ".checksum"
 """Behind the name of a file that has its checksum beside it."""
 PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", "reservation"
 ATTEMPT = "attempt"
-"""Names the group of workers that the run's folder belongs to: the one that started last."""
+"""Names the group of workers that the run's directory belongs to: the one that started last."""
 LOOK_SECONDS = {True: 0.5, False: 5.0}
-"""Between looks at the folder, on a local disk and on a store that is paid by the request."""
+"""Between looks at the directory, on a local disk and on a store that is paid by the request."""
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Between attempts to write what must be written."""
 
 
-class Folder:
-    """Small files in one folder of a file system, each written whole or not at all.
+class RunDirectory:
+    """Small files in one directory of a file system, each written whole or not at all.
 
     Raises TrainingError, naming the path, wherever the store fails.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        with _naming(uri):
+        with _errors_name(uri):
             self.filesystem, self.path = storage.locate(uri)
 
     @property
@@ -62,13 +62,13 @@ class Folder:
     def put(self, name: str, content: bytes, durable: bool = True) -> None:
         """Write a file, in place of an older one; on a disk `durable` waits until it would survive a loss of power."""
         path = f"{self.path}/{name}"
-        with _naming(path):
+        with _errors_name(path):
             patiently(lambda: self._write(path, content, durable)) if durable else self._write(path, content, durable)
 
     def get(self, name: str) -> bytes | None:
         """A file's bytes, None where there is none."""
         path = f"{self.path}/{name}"
-        with _naming(path):
+        with _errors_name(path):
             return storage.read(self.filesystem, path)
 
     def put_summed(self, name: str, content: bytes) -> None:
@@ -105,16 +105,16 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file or a folder, if it is there."""
         path, kind = f"{self.path}/{name}", self._kind(name)
-        with _naming(path):
+        with _errors_name(path):
             if kind == FileType.Directory:
                 storage.remove_folder(self.filesystem, path)
             elif kind != FileType.NotFound:
                 self.filesystem.delete_file(path)
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, directory: str) -> list[str]:
         """Names of what lies in a folder below this one."""
-        path = f"{self.path}/{folder}"
-        with _naming(path):
+        path = f"{self.path}/{directory}"
+        with _errors_name(path):
             return [entry.base_name for entry in storage.entries(self.filesystem, path)]
 
     def _write(self, path: str, content: bytes, durable: bool) -> None:
@@ -126,12 +126,12 @@ class Folder:
 
     def _kind(self, name: str) -> FileType:
         path = f"{self.path}/{name}"
-        with _naming(path):
+        with _errors_name(path):
             return self.filesystem.get_file_info(path).type
 
 
 def patiently(write: Callable[[], Answer]) -> Answer:
-    """What `write` returns, called again after a pause while the store fails: some 15 s of an outage are waited for."""
+    """What `write` returns; it is called again after pauses while the store fails, through an outage of some 15 s."""
     for pause in _PAUSES_SECONDS:
         try:
             return write()
@@ -142,7 +142,7 @@ def patiently(write: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _errors_name(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DatasetError) as error:

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSystem, FileType
 from torch.distributed.checkpoint.filesystem import FileSystem as Disk
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 
-from pipelines.checkpoint.run_directory import Folder, patiently
+from pipelines.checkpoint.run_directory import RunDirectory, patiently
 
 SUM = ".sha256"
 
@@ -23,21 +23,21 @@ class DamagedError(Exception):
     """A file is not as it was written."""
 
 
-def writer(folder: Folder, name: str) -> "_Writer":
+def writer(directory: RunDirectory, name: str) -> "_Writer":
     """Writes a checkpoint into the folder `name`; on a local disk it syncs its files."""
-    return _Writer(folder, f"{folder.path}/{name}")
+    return _Writer(directory, f"{directory.path}/{name}")
 
 
-def reader(folder: Folder, name: str) -> FileSystemReader:
-    return _Reader(folder, f"{folder.path}/{name}")
+def reader(directory: RunDirectory, name: str) -> FileSystemReader:
+    return _Reader(directory, f"{directory.path}/{name}")
 
 
 class _Writer(FileSystemWriter):
     """Each part of a save may be made again: it replaces what a failed one left."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
-        super().__init__(path, sync_files=folder.is_local)
-        self.fs: FileSystemBase = _Summed(Disk() if folder.is_local else _Arrow(folder.filesystem))  # type: ignore[assignment]
+    def __init__(self, directory: RunDirectory, path: str) -> None:
+        super().__init__(path, sync_files=directory.is_local)
+        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
         self.staged: dict[str, Any] = {}
         """The copy on the CPU that is written."""
@@ -59,9 +59,9 @@ class _Writer(FileSystemWriter):
 class _Reader(FileSystemReader):
     """Raises DamagedError, through torch's CheckpointException."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
+    def __init__(self, directory: RunDirectory, path: str) -> None:
         super().__init__(path)
-        self.fs: FileSystemBase = _Summed(Disk() if folder.is_local else _Arrow(folder.filesystem))  # type: ignore[assignment]
+        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
 
 

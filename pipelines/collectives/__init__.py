@@ -1,7 +1,7 @@
-"""How tensors meet across workers: sums that come out the same, bit for bit, for any number of workers.
+"""Sums over workers that come out the same, bit for bit, for any number of them.
 
-1. `place`       where a worker stands among the others.
+1. `context`     a worker among the others: its rank, their number, its device.
 2. `tree`        the fixed binary tree over shards, as pure functions of spans.
-3. `transports`  how workers come to each other's nodes of it: sent, or in memory that one machine's workers share.
-4. `all_reduce`  joins both: the workers' nodes become one sum, beside a backward pass where that helps.
+3. `transports`  carry partial sums between workers: point to point, or through memory that one machine's workers share.
+4. `all_reduce`  joins both: the workers' partial sums become one sum, in the background of a backward pass where that helps.
 """

@@ -1,4 +1,4 @@
-"""Where the workers' nodes of the tree become one sum, and how that goes on beside the backward pass."""
+"""The tree all-reduce: the workers' partial sums become one sum, in the background of a backward pass where that helps."""
 
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -8,62 +8,64 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.collectives.transports import Exchange, Sent, shared
+from pipelines.collectives.transports import PointToPoint, Transport, shared_memory
 from pipelines.collectives.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
 """Summed at a time on a processor: what has just arrived is still in its cache when it is added and given on."""
 
 
-class Meeting:
-    """Every worker's nodes, finished into the sum over all shards, the same on every worker.
+class TreeAllReduce:
+    """Adds the partial sums of all workers in the order that the tree over the shards fixes: the same bits on every worker.
 
-    Each worker sums one n/N of the entries, of which all others give it theirs, and then they give each other the sums:
-    for a single node a worker, the bytes of a ring all-reduce.
+    A reduce-scatter, in which each of N workers adds up one N-th of the entries, and an all-gather. With one partial sum a
+    worker they move as many bytes as a ring all-reduce.
     """
 
-    def __init__(self, plays: Sequence[range], shards: int, rank: int, device: torch.device, largest_bytes: int) -> None:
-        """`largest_bytes`: of a node, at most. Collective, if there are several workers."""
-        self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in plays], (0, shards), rank
-        self._workers, counts = len(plays), [len(nodes) for nodes in self._nodes]
+    def __init__(self, owned: Sequence[range], shards: int, rank: int, device: torch.device, largest_bytes: int) -> None:
+        """`owned` are every worker's shards, and `largest_bytes` the size of the largest partial sum. Collective."""
+        self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in owned], (0, shards), rank
+        self._workers, counts = len(owned), [len(nodes) for nodes in self._nodes]
         self._over_nccl = self._workers > 1 and device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config())
-        in_memory = self._workers > 1 and not self._over_nccl
-        exchange = shared(counts, rank, min(largest_bytes, SLICE_BYTES)) if in_memory else None
-        self.is_in_memory = exchange is not None
-        self._exchange: Exchange = exchange or Sent(counts, rank)
+        may_share = self._workers > 1 and not self._over_nccl
+        memory = shared_memory(counts, rank, min(largest_bytes, SLICE_BYTES)) if may_share else None
+        self.is_in_memory = memory is not None
+        self._transport: Transport = memory or PointToPoint(counts, rank)
 
-    def finish(self, own: Sequence[Tensor]) -> None:
-        """Put the sum into own[0]; `own` are this worker's nodes, each of shape (n,), with n a multiple of the workers
-        unless they meet in memory."""
+    def reduce(self, own: Sequence[Tensor]) -> None:
+        """Put the sum over all workers into own[0]. Collective.
+
+        `own` are this worker's partial sums, each of shape (n,); n is a multiple of the workers unless they share memory.
+        """
         if self._workers == 1:
             return
         if own[0].device.type == "cpu":
-            self._finish_slices(own)
+            self._reduce_slices(own)
         elif self._over_nccl:
-            self._finish(own)
+            self._reduce_slice(own)
         else:  # workers that share a GPU, which NCCL refuses
-            staged = [node.cpu() for node in own]
-            self._finish_slices(staged)
+            staged = [partial_sum.cpu() for partial_sum in own]
+            self._reduce_slices(staged)
             own[0].copy_(staged[0])
 
-    def _finish_slices(self, own: Sequence[Tensor]) -> None:
+    def _reduce_slices(self, own: Sequence[Tensor]) -> None:
         entries = SLICE_BYTES // own[0].element_size() // self._workers * self._workers
-        for slices in zip(*(node.split(entries) for node in own), strict=True):
-            self._finish(slices)
+        for slices in zip(*(partial_sum.split(entries) for partial_sum in own), strict=True):
+            self._reduce_slice(slices)
 
-    def _finish(self, own: Sequence[Tensor]) -> None:
-        parts = [node.tensor_split(self._workers) for node in own]
-        nodes = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
-        for peer, given in self._exchange.all_to_all(parts).items():
-            nodes.update(zip(self._nodes[peer], given, strict=True))
-        mine, total = parts[0][self._rank], tree_sum(self._whole, nodes.get)
+    def _reduce_slice(self, own: Sequence[Tensor]) -> None:
+        parts = [partial_sum.tensor_split(self._workers) for partial_sum in own]
+        known = dict(zip(self._nodes[self._rank], (of_workers[self._rank] for of_workers in parts), strict=True))
+        for peer, given in self._transport.all_to_all(parts).items():
+            known.update(zip(self._nodes[peer], given, strict=True))
+        mine, total = parts[0][self._rank], tree_sum(self._whole, known.get)
         if total is not mine:
             mine.copy_(total)
-        self._exchange.all_gather(parts[0])
+        self._transport.all_gather(parts[0])
 
 
 class Background:
-    """Does calls one after the other while the caller goes on: on a GPU on a stream of their own, else in a thread."""
+    """Makes calls one after the other while the caller goes on: on a CUDA stream of its own on a GPU, else in a thread."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -72,10 +74,10 @@ class Background:
         self._waiting = 0
         if self._stream is None:
             # A daemon: it may wait for workers that are gone when this one has to leave.
-            Thread(target=_serve, args=(self._calls, self._answers), name="meeting", daemon=True).start()
+            Thread(target=_serve, args=(self._calls, self._answers), name="all-reduce", daemon=True).start()
 
     def do(self, call: Callable[[], None]) -> None:
-        """Do it after what the caller has done until now."""
+        """Make the call after the work that the caller has started until now."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
@@ -85,7 +87,7 @@ class Background:
             self._calls.put(call)
 
     def wait(self) -> None:
-        """Until everything is done, for the GPU's stream as well. Raises what a call raised."""
+        """Wait until all calls are done; on a GPU its stream waits, not the caller. Raises what a call raised."""
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
         answers = [self._answers.get() for _ in range(self._waiting)]

@@ -1,4 +1,4 @@
-"""How workers come to each other's sums, nodes of the tree: sent, or, on one machine, left in memory that all of them see."""
+"""Transports of partial sums between workers: point to point, or through memory that the workers of one machine share."""
 
 import logging
 import os
@@ -18,37 +18,37 @@ _LINE_BYTES = 64
 """Of the processor's cache."""
 
 Parts = Sequence[Tensor]
-"""A node cut into as many parts as there are workers; each worker sums its own part of all nodes."""
+"""A partial sum cut into as many parts as there are workers; each worker adds up its own part of all partial sums."""
 
 
-class Exchange(Protocol):
-    """The two halves of an all-reduce. Both are collective."""
+class Transport(Protocol):
+    """The two halves of an all-reduce, both of them collective."""
 
     def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        """Give every other worker its part of this worker's nodes. Returns, by worker, this worker's part of theirs, which
-        may be written to until `all_gather`."""
+        """Give every other worker its part of this worker's partial sums. Returns, by worker, this worker's part of theirs,
+        which may be written to until `all_gather`."""
 
     def all_gather(self, parts: Parts) -> None:
-        """Give the others this worker's part, and fill in theirs."""
+        """Give all others this worker's part, and fill in the parts of the others."""
 
 
-class Sent:
-    """Through torch.distributed, from device to device. All parts are of one size.
+class PointToPoint:
+    """torch.distributed's sends and receives, from device to device. All parts are of one size.
 
-    Nothing is copied on the way; torch's all-to-all and all-gather copy a worker's own part as well.
+    They copy nothing on the way; torch's all-to-all and all-gather copy a worker's own part as well.
     """
 
     def __init__(self, counts: Sequence[int], rank: int) -> None:
-        """`counts`: every worker's number of nodes."""
+        """`counts`: how many partial sums each worker has."""
         self._counts, self._rank = counts, rank
         self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        """What others sent, by dtype and device; for the next time too, since fresh pages cost as much as the sum."""
+        """Receive buffers by dtype and device. They are kept, since fresh pages cost as much as the sum."""
 
     def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         share = len(own[0][0])
         assert all(len(part) == share for part in own[0]), "sizes are multiples of the workers"
-        nodes = sum(self._counts[peer] for peer in self._others())
-        room = iter(self._room(own[0][0], nodes * share).view(nodes, share))
+        count = sum(self._counts[peer] for peer in self._others())
+        room = iter(self._room(own[0][0], count * share).view(count, share))
         arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
         awaited = [dist.P2POp(dist.irecv, part, peer) for peer, parts in arriving.items() for part in parts]
         _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
@@ -59,7 +59,7 @@ class Sent:
         _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
 
     def _others(self) -> Iterator[int]:
-        """In an order of their own for every worker, lest all send to the same one first."""
+        """The other ranks, in another order for every worker, lest all send to the same one first."""
         return ((self._rank + step) % len(self._counts) for step in range(1, len(self._counts)))
 
     def _room(self, like: Tensor, size: int) -> Tensor:
@@ -74,26 +74,27 @@ def _send_and_receive(operations: list[dist.P2POp]) -> None:
         work.wait()
 
 
-class Shared:
-    """In memory that the workers of one machine share, where a barrier follows each half.
+class SharedMemory:
+    """Memory that the workers of one machine share. A barrier follows each half.
 
-    The memory is used again without a third one. A worker's part of another's node is read, and written to, by that worker
-    alone, before the barrier of `all_gather`, and filled anew after it. The part that a worker gives all is read by the
-    others after that barrier, and filled anew only after that of the next `all_to_all`, which they reach when they have read it.
+    No third barrier is needed before the memory is used again. The part of a partial sum that is meant for a worker is read,
+    and written to, by that worker alone, before the barrier of `all_gather`, and filled anew after it. The part that a worker
+    gives to all is read by the others after that barrier, and filled anew only after the barrier of the next `all_to_all`,
+    which they reach when they have read it.
     """
 
     def __init__(self, memory: Tensor, counts: Sequence[int], rank: int) -> None:
-        """`memory`: uint8 of shape (workers, nodes of each, parts, bytes), the same for all."""
+        """`memory`: uint8 of shape (workers, partial sums of each, parts, bytes), the same for all."""
         self._memory, self._counts, self._rank = memory, counts, rank
         self._nothing = torch.zeros(1)
 
     def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        for node, parts in enumerate(own):
+        for number, parts in enumerate(own):
             for peer in self._others():
-                self._part(self._rank, node, peer, parts[peer]).copy_(parts[peer])
+                self._part(self._rank, number, peer, parts[peer]).copy_(parts[peer])
         self._barrier()
         mine = own[0][self._rank]
-        return {peer: [self._part(peer, node, self._rank, mine) for node in range(self._counts[peer])] for peer in self._others()}
+        return {peer: [self._part(peer, number, self._rank, mine) for number in range(self._counts[peer])] for peer in self._others()}
 
     def all_gather(self, parts: Parts) -> None:
         self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
@@ -104,25 +105,25 @@ class Shared:
     def _others(self) -> Iterator[int]:
         return (peer for peer in range(len(self._counts)) if peer != self._rank)
 
-    def _part(self, worker: int, node: int, part: int, like: Tensor) -> Tensor:
-        return self._memory[worker, node, part, : like.nbytes].view(like.dtype)
+    def _part(self, worker: int, partial_sum: int, part: int, like: Tensor) -> Tensor:
+        return self._memory[worker, partial_sum, part, : like.nbytes].view(like.dtype)
 
     def _barrier(self) -> None:
-        """Over Gloo, so that a worker that died or hangs ends it as any other collective; torch's own barrier would take
-        the GPU where there is one. Of the default group: until it is over, nothing else may meet there."""
+        """An all-reduce over Gloo, so that a worker that died or hangs ends it as any other collective; torch's own barrier
+        would take the GPU where there is one. It takes the default group: no other collective may run there meanwhile."""
         dist.all_reduce(self._nothing)
 
 
-def shared(counts: Sequence[int], rank: int, largest_bytes: int) -> Shared | None:
-    """An exchange in memory of nodes of so many bytes; None unless all workers see the same memory. Collective."""
+def shared_memory(counts: Sequence[int], rank: int, largest_bytes: int) -> SharedMemory | None:
+    """A transport for partial sums of so many bytes; None unless all workers see the same memory. Collective."""
     workers = len(counts)
     part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have an entry more than others
-    memory = _shared_memory(workers * max(counts) * workers * part_bytes, rank)
-    return None if memory is None else Shared(memory.view(workers, max(counts), workers, part_bytes), counts, rank)
+    memory = _shared_bytes(workers * max(counts) * workers * part_bytes, rank)
+    return None if memory is None else SharedMemory(memory.view(workers, max(counts), workers, part_bytes), counts, rank)
 
 
-def _shared_memory(size: int, rank: int) -> Tensor | None:
-    """Bytes that all workers see, None if some cannot. They are in no folder, and gone with the last worker. Collective."""
+def _shared_bytes(size: int, rank: int) -> Tensor | None:
+    """Bytes that all workers see, None if some cannot. They lie in no folder, and are gone with the last worker. Collective."""
     offered: list[tuple[str, str, str] | None] = [None]
     descriptor = -1
     try:

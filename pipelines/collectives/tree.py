@@ -2,9 +2,9 @@
 
 Floating-point addition is not associative, so a sum is a pure function of its terms only if its brackets are fixed.
 Here they are a binary tree over the shards 0 … V − 1: the node over [a, b) adds the node up to a + the largest power of
-two below b − a, and the node from there on. A worker that plays a contiguous block of shards computes the largest nodes
+two below b − a, and the node from there on. A worker that owns a contiguous block of shards computes the largest nodes
 that lie inside it: a single one where the number of workers is a power of two and divides V, else at most 2·log₂ V.
-The workers then exchange these, and everyone finishes the same tree.
+The workers then exchange these partial sums, and everyone finishes the same tree.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def largest_nodes(block: range, shards: int) -> list[Span]:
 
 
 def additions(block: range, shards: int) -> list[int]:
-    """How often a worker adds its two newest sums, after each shard of its block in turn, until it has its largest nodes.
+    """How often a worker adds its two newest partial sums, after each shard of its block in turn, until it has its largest nodes.
 
     As in a binary counter: a node is added up as soon as its last shard is there, so that no more than one sum per level
     of the tree exists at a time.
@@ -57,7 +57,7 @@ def additions(block: range, shards: int) -> list[int]:
 
 
 def tree_sum(span: Span, known: Callable[[Span], Tensor | None]) -> Tensor:
-    """The node's sum. `known` gives the sum of a node that is there already, of a single shard always; its tensors are
+    """The sum at a node. `known` gives the sum of a node that is there already, of a single shard always; its tensors are
     added to in place."""
     found = known(span)
     if found is not None:

@@ -3,7 +3,7 @@
 from safetensors import SafetensorError
 
 from pipelines import tracking
-from pipelines.checkpoint.run_directory import INITIAL, Folder
+from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrainingError
@@ -37,11 +37,11 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
 
 def is_kept(config: Config, version: Version) -> bool:
     """Whether this command goes on with a run that keeps the weights it began with, wherever they came from."""
-    folder = tracking.unfinished_folder(config, version) if config.train.init_from else ""
-    return bool(folder) and Folder(folder).has(INITIAL)
+    directory = tracking.unfinished_folder(config, version) if config.train.init_from else ""
+    return bool(directory) and RunDirectory(directory).has(INITIAL)
 
 
-def keep_initial(content: bytes | None, folder: Folder) -> None:
+def keep_initial(content: bytes | None, directory: RunDirectory) -> None:
     """Give the workers the weights to start from, unless they have them."""
-    if content is not None and not folder.has(INITIAL):
-        folder.put_summed(INITIAL, content)
+    if content is not None and not directory.has(INITIAL):
+        directory.put_summed(INITIAL, content)

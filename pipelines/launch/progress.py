@@ -11,7 +11,7 @@ _BAR = 24
 
 
 class Progress:
-    """Prints what rank 0 writes into the run's folder."""
+    """Prints what rank 0 writes into the run's directory."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout

@@ -1,4 +1,4 @@
-"""A training that is compared, step by step, with the trail of an earlier one: what a verification's workers do."""
+"""The replay check: a training that is compared, step by step, with the digest log of an earlier one. For its workers."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from pipelines.checkpoint.digest_log import Trail, machine_of
-from pipelines.checkpoint.run_directory import PROGRESS, STOP, Folder
-from pipelines.collectives.place import Place
-from pipelines.launch.heartbeat import Pulse
+from pipelines.checkpoint.digest_log import DigestLog, machine_of
+from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports
 from pipelines.launch.worker import Assignment, attempted, placed, prepared
 from pipelines.loader import Loader
@@ -33,17 +33,17 @@ class Found:
     saved: list[int] = field(default_factory=list)
     """Steps after which model and optimizer were compared."""
     loss: tuple[int, float, float] | None = None
-    """The first step whose loss differs, its loss in the trail and here."""
+    """The first step whose loss differs, its loss in the log and here."""
     tensors: tuple[int, list[str]] | None = None
     """The first of `saved` after which tensors differ, and their names, the model's first."""
 
 
-class Witness:
-    """A strategy that compares every step of another with a trail."""
+class ReplayCheck:
+    """A strategy that computes with another one, and compares every step with a digest log."""
 
-    def __init__(self, strategy: Strategy, trail: Trail, steps: int | None) -> None:
+    def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
         """It is done after so many steps, or at the first saved step that shows what differs."""
-        self._strategy, self._trail, self._steps = strategy, trail, steps
+        self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
         self.model = strategy.model
         self.found, self.is_done = Found(), False
 
@@ -59,8 +59,8 @@ class Witness:
     def predict(self, batch: Batch) -> Tensor:
         return self._strategy.predict(batch)
 
-    def settle(self) -> None:
-        self._strategy.settle()
+    def sync_buffers(self) -> None:
+        self._strategy.sync_buffers()
 
     def state_dict(self) -> dict[str, Any]:
         return self._strategy.state_dict()
@@ -69,12 +69,12 @@ class Witness:
         self._strategy.load_state_dict(state)
 
     def _compare(self, step: int, loss: float) -> None:
-        found, wanted = self.found, self._trail.losses.get(step)
+        found, wanted = self.found, self._digest_log.losses.get(step)
         if wanted is not None:
             found.losses += 1
             if found.loss is None and wanted != loss:
                 found.loss = (step, wanted, loss)
-        if (saved := self._trail.digests.get(step)) is not None:
+        if (saved := self._digest_log.digests.get(step)) is not None:
             found.saved.append(step)
             own = digests(self.state_dict())
             differing = [name for name in [*own, *sorted(saved.keys() - own.keys())] if own.get(name) != saved.get(name)]
@@ -84,12 +84,14 @@ class Witness:
         self.is_done = self.is_done or step == self._steps
 
 
-class WitnessReports(Reports):
+class ReplayReports(Reports):
     """Whom a verification's loop tells: the driver, through the verification's own folder, and no MLflow."""
 
-    def __init__(self, folder: Folder, pulse: Pulse, witness: Witness, place: Place, progress: dict[str, Any]) -> None:
-        super().__init__(folder, pulse)
-        self._witness, self._is_first, self._progress = witness, place.rank == 0, progress
+    def __init__(
+        self, directory: RunDirectory, heartbeat: Heartbeat, check: ReplayCheck, context: WorkerContext, progress: dict[str, Any]
+    ) -> None:
+        super().__init__(directory, heartbeat)
+        self._check, self._is_first, self._progress = check, context.rank == 0, progress
         self._looked = time.monotonic()
         self.stopped = False
         """Whether the driver asked to."""
@@ -107,29 +109,29 @@ class WitnessReports(Reports):
         super().asked_to_stop()
         if self._is_first and time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._folder.put_json(PROGRESS, self._progress, durable=False)
-            self.stopped = self._folder.has(STOP)
-        return self.stopped or self._witness.is_done
+            self._directory.put_json(PROGRESS, self._progress, durable=False)
+            self.stopped = self._directory.has(STOP)
+        return self.stopped or self._check.is_done
 
 
-def work_again(settings: dict[str, Any]) -> dict[str, Any]:
-    """Ray Train's training function of a verification: `settings` holds an Assignment, a Trail, and how many steps.
+def replay(settings: dict[str, Any]) -> dict[str, Any]:
+    """Ray Train's training function of a verification: `settings` holds an Assignment, a DigestLog, and how many steps.
 
     Returns `Trained` as a dict, with `found`, the machine and the model's digest; nothing if the driver asked to stop.
     """
-    return attempted(settings["assignment"], partial(_train_again, settings["trail"], settings["steps"]))
+    return attempted(settings["assignment"], partial(_replay, settings["digest_log"], settings["steps"]))
 
 
-def _train_again(trail: Trail, steps: int | None, assignment: Assignment, folder: Folder) -> dict[str, Any]:
-    config, place = placed(assignment)
-    with Pulse(folder, place, config.train.timeout_seconds) as pulse:
-        task, strategy, checkpoints = prepared(config, assignment, folder, place)
-        witness = Witness(strategy, trail, steps)
+def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
+    config, context = placed(assignment)
+    with Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
+        task, strategy, checkpoints = prepared(config, assignment, directory, context)
+        check = ReplayCheck(strategy, digest_log, steps)
         total = total_steps(config, assignment.version.rows("train"))
         progress = {"step": 0, "steps": total, "epoch": 0, "epochs": config.train.epochs, "metrics": {}}
-        reports = WitnessReports(folder, pulse, witness, place, progress)
-        trained = Loop(config, assignment.version, task, witness, place, checkpoints, reports).run()
+        reports = ReplayReports(directory, heartbeat, check, context, progress)
+        trained = Loop(config, assignment.version, task, check, context, checkpoints, reports).run()
     if reports.stopped:
         return {}
     digest = model_digest(weights_of(strategy.model)) if trained.finished else ""
-    return {**asdict(trained), "found": witness.found, "machine": machine_of(place.device), "digest": digest}
+    return {**asdict(trained), "found": check.found, "machine": machine_of(context.device), "digest": digest}

@@ -1,4 +1,4 @@
-"""Whom a Ray Train worker's loop reports to: Ray, MLflow, and the driver through the run's folder."""
+"""Whom a Ray Train worker's loop reports to: Ray, MLflow, and the driver through the run's directory."""
 
 import logging
 import os
@@ -10,9 +10,9 @@ from uuid import uuid4
 import ray.train
 import torch.distributed as dist
 
-from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, Folder
+from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.errors import TrainingError
-from pipelines.launch.heartbeat import Pulse
+from pipelines.launch.heartbeat import Heartbeat
 from pipelines.tracking import Sender
 from pipelines.train.hooks import Silent
 
@@ -26,20 +26,20 @@ REPLACED_EXIT_CODE = 3
 class Reports(Silent):
     """What every worker does: tells Ray of checkpoints, at the same steps, and the others in which step it is."""
 
-    def __init__(self, folder: Folder, pulse: Pulse) -> None:
-        self._folder, self._pulse = folder, pulse
+    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat) -> None:
+        self._directory, self._heartbeat = directory, heartbeat
         self._reported = self._looked = time.monotonic()
         self._breaks_off = False
 
     def asked_to_stop(self) -> bool:
-        self._pulse.step += 1
+        self._heartbeat.step += 1
         return False
 
     def asked_to_break_off(self) -> bool:
-        if time.monotonic() - self._looked >= LOOK_SECONDS[self._folder.is_local]:
+        if time.monotonic() - self._looked >= LOOK_SECONDS[self._directory.is_local]:
             self._looked = time.monotonic()
             try:
-                self._breaks_off = self._folder.has(STOP)
+                self._breaks_off = self._directory.has(STOP)
             except TrainingError as error:  # what must be written is the checkpoints' to say
                 log.warning("%s", error)
         return self._breaks_off
@@ -53,7 +53,7 @@ class Reports(Silent):
             self._reported = time.monotonic()
             ray.train.report(
                 {"step": step},
-                ray.train.Checkpoint(path, self._folder.filesystem),
+                ray.train.Checkpoint(path, self._directory.filesystem),
                 checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
             )
 
@@ -62,19 +62,19 @@ class FirstReports(Reports):
     """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it.
 
     Where the network parts them, an old group may live on after Ray has given it up and started another: its rank 0 ends
-    itself, and so the group, as soon as it sees that the folder is another's.
+    itself, and so the group, as soon as it sees that the directory is another's.
     """
 
-    def __init__(self, folder: Folder, pulse: Pulse, sender: Sender, total_steps: int, epochs: int) -> None:
-        super().__init__(folder, pulse)
+    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: Sender, total_steps: int, epochs: int) -> None:
+        super().__init__(directory, heartbeat)
         self._sender = sender
         self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         self._attempt = uuid4().hex.encode()
-        folder.put(ATTEMPT, self._attempt)
+        directory.put(ATTEMPT, self._attempt)
         self._stop, self._closed = Event(), Event()
-        if folder.has(STOP):
+        if directory.has(STOP):
             self._stop.set()
-        self._thread = Thread(target=self._exchange, name="folder", daemon=True)
+        self._thread = Thread(target=self._exchange, name="run-directory", daemon=True)
         self._thread.start()
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
@@ -105,15 +105,15 @@ class FirstReports(Reports):
 
     def _exchange(self) -> None:
         written: dict[str, Any] = {}
-        while not self._closed.wait(LOOK_SECONDS[self._folder.is_local]):
+        while not self._closed.wait(LOOK_SECONDS[self._directory.is_local]):
             try:
                 if self._progress is not written:
                     written = self._progress
-                    self._folder.put_json(PROGRESS, written, durable=False)
-                if self._folder.get(ATTEMPT) not in (self._attempt, None):
-                    log.error("another group of workers has started in %s: this one ends", self._folder.uri)
+                    self._directory.put_json(PROGRESS, written, durable=False)
+                if self._directory.get(ATTEMPT) not in (self._attempt, None):
+                    log.error("another group of workers has started in %s: this one ends", self._directory.uri)
                     os._exit(REPLACED_EXIT_CODE)
-                if self._folder.has(STOP):
+                if self._directory.has(STOP):
                     self._stop.set()
             except TrainingError as error:  # what must be written is the checkpoints' to say
                 log.warning("%s", error)

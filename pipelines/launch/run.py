@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import serve, tracking
-from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, Folder
+from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
-from pipelines.launch.heartbeat import PULSES
+from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.initial import initial_weights, is_kept, keep_initial
 from pipelines.launch.progress import Progress, summary
 from pipelines.launch.trainer import trainer_of
@@ -59,9 +59,9 @@ def train(config: Config) -> Result:
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
         with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
-            folder = _prepared(initial, run)
-            trained = watch(trainer_of(work, config, version, run.run_id, folder, gpus), folder, progress, lambda: run.end("KILLED"))
-            result = _filed(config, version, run, folder, trained)
+            directory = _prepared(initial, run)
+            trained = watch(trainer_of(work, config, version, run.run_id, directory, gpus), directory, progress, lambda: run.end("KILLED"))
+            result = _filed(config, version, run, directory, trained)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
     return result
 
@@ -103,24 +103,24 @@ def _left_out(config: Config, version: Version) -> int:
     return order_of(config).remainder_rows(version.rows("train")) if config.train.remainder == "drop" else 0
 
 
-def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> Folder:
-    """The run's folder, without what an earlier command said in it, and with the weights to start from."""
-    folder = Folder(run.folder)
-    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, PULSES, _RAY_STATE):
-        folder.remove(name)
-    keep_initial(initial, folder)
-    return folder
+def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
+    """The run's directory, without what an earlier command said in it, and with the weights to start from."""
+    directory = RunDirectory(run.folder)
+    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, _RAY_STATE):
+        directory.remove(name)
+    keep_initial(initial, directory)
+    return directory
 
 
-def _filed(config: Config, version: Version, run: tracking.TrainingRun, folder: Folder, trained: Mapping[str, Any]) -> Result:
+def _filed(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
     """Send what is left, and log the best epoch's model."""
     if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
-            f"the model is trained and saved in {folder.path}, but {config.tracking.uri} has not answered for "
+            f"the model is trained and saved in {directory.path}, but {config.tracking.uri} has not answered for "
             f"{_AWAY_SECONDS / 60:.0f} minutes; the same command files it"
         )
     run.send(trained["unsent"])
-    content = folder.get_summed(WEIGHTS)
+    content = directory.get_summed(WEIGHTS)
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)

@@ -8,7 +8,7 @@ from typing import Any
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.compat.ray import FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
@@ -36,25 +36,31 @@ class _Trainer(TorchTrainer):
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
-            parts["scaling_policy"] = _settled(self.scaling_config)
+            parts["scaling_policy"] = _fixed(self.scaling_config)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
 
 
-def _settled(scaling: Any) -> ScalingPolicy:
+def _fixed(scaling: Any) -> ScalingPolicy:
     """A fixed number of workers, on the machines there are."""
 
-    class Settled(FixedScalingPolicy):  # in here, it goes to Ray's controller by value; by name, all of ours would be imported there
+    class Fixed(FixedScalingPolicy):  # in here, it goes to Ray's controller by value; by name, all of ours would be imported there
         def after_controller_start(self, train_run_context: Any) -> None:
             pass
 
         def _maybe_send_resource_request(self) -> None:
             pass
 
-    return Settled(scaling)
+    return Fixed(scaling)
 
 
 def trainer_of(
-    work: Callable[[dict[str, Any]], dict[str, Any]], config: Config, version: Version, run_id: str, folder: Folder, gpus: bool, **more: Any
+    work: Callable[[dict[str, Any]], dict[str, Any]],
+    config: Config,
+    version: Version,
+    run_id: str,
+    directory: RunDirectory,
+    gpus: bool,
+    **more: Any,
 ) -> TorchTrainer:
     """A trainer whose workers call `work` with an Assignment under `assignment`, and with what is given besides."""
     settings = config.train
@@ -62,9 +68,9 @@ def trainer_of(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # A group that shrinks may first be started on a machine that is just gone.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    parent, _, name = folder.path.rpartition("/")
+    parent, _, name = directory.path.rpartition("/")
     assignment = Assignment(
-        config.model_dump(mode="json", by_alias=True), version, run_id, folder.uri, socket.gethostname(), installed(PACKAGES)
+        config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
     )
     # Ray's types are still those of Train v1.
     scaling = ScalingConfig(
@@ -76,7 +82,7 @@ def trainer_of(
     return _Trainer(
         work,  # type: ignore[arg-type]
         train_loop_config={"assignment": assignment, **more},
-        # Saving beside the training needs a group on the CPU, also where gradients meet on GPUs.
+        # Saving beside the training needs a group on the CPU, also where gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
@@ -84,7 +90,7 @@ def trainer_of(
         run_config=RunConfig(
             name=name,
             storage_path=parent,
-            storage_filesystem=folder.filesystem,
+            storage_filesystem=directory.filesystem,
             logging_config=LoggingConfig(log_level="WARNING"),
             failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
             # Before CUDA starts, which is before our code runs.

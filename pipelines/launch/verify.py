@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
-from pipelines.checkpoint.digest_log import follow
-from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, Folder
+from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
@@ -16,7 +16,7 @@ from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.launch.initial import initial_weights, keep_initial
 from pipelines.launch.progress import Progress
-from pipelines.launch.replay import Found, work_again
+from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
 from pipelines.tracking.client import flattened
@@ -38,17 +38,17 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     progress = Progress()
     again = _placed(theirs, config, progress)
     version = _version(again, run, progress)
-    before = Folder(folder_of(again, run_id, run.tags))
-    trail, filed = follow(before), run.tags.get("model.digest") or _digest_of(before)
-    if not (trail.losses or filed):
+    before = RunDirectory(folder_of(again, run_id, run.tags))
+    digest_log, filed = read_digest_log(before), run.tags.get("model.digest") or _digest_of(before)
+    if not (digest_log.losses or filed):
         raise TrainingError(
             f"run {run_id} left neither losses in {before.path} nor its model's digest in MLflow; nothing shows whether it is the same"
         )
-    if steps is not None and not any(step <= steps for step in trail.losses):
+    if steps is not None and not any(step <= steps for step in digest_log.losses):
         raise TrainingError(f"{before.path} has nothing of the first {steps} steps of run {run_id}; verify the whole run, without --steps")
     parent = again.train.storage.rstrip("/")
     name = f"{again.name}-verify-{uuid4().hex[:8]}"
-    folder = Folder(f"{parent}/{name}")
+    directory = RunDirectory(f"{parent}/{name}")
     initial = before.get_summed(INITIAL) or initial_weights(again, version)
     with cluster(again.train):
         gpus = takes_gpus(again.train)
@@ -56,22 +56,22 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
         asked = f"the first {steps:,} steps" if steps else "all steps"
         progress.say(f"verifying {asked} of run {run_id}; workers: {again.train.workers}")
         try:
-            keep_initial(initial, folder)
-            trainer = trainer_of(work_again, again, version, run_id, folder, gpus, trail=trail, steps=steps)
-            answer = watch(trainer, folder, progress, lambda: None)
+            keep_initial(initial, directory)
+            trainer = trainer_of(replay, again, version, run_id, directory, gpus, digest_log=digest_log, steps=steps)
+            answer = watch(trainer, directory, progress, lambda: None)
         finally:
-            Folder(parent).remove(name)
+            RunDirectory(parent).remove(name)
     same, told = verdict(answer["found"], answer["digest"], filed)
     progress.say(told)
-    if not same and trail.machine not in ("", answer["machine"]):
-        progress.say(f"the run was trained on {trail.machine}, this on {answer['machine']}: exact holds for one of them at a time")
+    if not same and digest_log.machine not in ("", answer["machine"]):
+        progress.say(f"the run was trained on {digest_log.machine}, this on {answer['machine']}: exact holds for one of them at a time")
     return same
 
 
 def verdict(found: Found, digest: str, recorded_digest: str) -> tuple[bool, str]:
     """Whether two trainings are the same, and in words: on what that rests, or where they differ first.
 
-    `digest` is empty if the training was not run to its end, `recorded_digest` if neither MLflow nor the run's folder has it.
+    `digest` is empty if the training was not run to its end, `recorded_digest` if neither MLflow nor the run's directory has it.
     """
     if found.loss or found.tensors:
         return False, f"differs: {'; '.join(_differences(found))}"
@@ -97,9 +97,9 @@ def _differences(found: Found) -> list[str]:
     return told
 
 
-def _digest_of(folder: Folder) -> str:
-    """Of the model that the run left in its folder, empty if there is none any more."""
-    content = folder.get_summed(WEIGHTS)
+def _digest_of(directory: RunDirectory) -> str:
+    """Of the model that the run left in its directory, empty if there is none any more."""
+    content = directory.get_summed(WEIGHTS)
     return "" if content is None else model_digest(from_bytes(content))
 
 

@@ -9,7 +9,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from pipelines import errors
-from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, Folder
+from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
@@ -19,7 +19,7 @@ LEAVE_SECONDS = 120.0
 """For the workers to save and leave once they were asked to."""
 
 
-def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted: Callable[[], None]) -> dict[str, Any]:
+def watch(trainer: TorchTrainer, directory: RunDirectory, progress: Progress, interrupted: Callable[[], None]) -> dict[str, Any]:
     """Run the trainer and return what rank 0 returned.
 
     On a signal the workers save and leave, if they have begun; `interrupted` is called at once, since whoever sent SIGTERM may
@@ -40,25 +40,25 @@ def watch(trainer: TorchTrainer, folder: Folder, progress: Progress, interrupted
         if taken.take(number) and is_second:
             raise SystemExit(128 + number)
 
-    machines = _machines(trainer, folder) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
+    machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
     with handled(take):
         thread.start()
         while thread.is_alive() and taken.number is None:
-            thread.join(LOOK_SECONDS[folder.is_local])
+            thread.join(LOOK_SECONDS[directory.is_local])
             if machines:
                 machines.look()
-            progress.show(folder.glance(PROGRESS))
+            progress.show(directory.glance(PROGRESS))
         if taken.number is not None:
-            _leave(thread, folder, progress, interrupted, answer)
+            _leave(thread, directory, progress, interrupted, answer)
             raise SystemExit(128 + taken.number)
     return _answered(answer)
 
 
-def _leave(thread: Thread, folder: Folder, progress: Progress, interrupted: Callable[[], None], answer: dict[str, Any]) -> None:
+def _leave(thread: Thread, directory: RunDirectory, progress: Progress, interrupted: Callable[[], None], answer: dict[str, Any]) -> None:
     """Have the workers save, and wait until they have: not if no worker has begun to train, who has nothing to save."""
-    folder.put(STOP, b"")  # who begins from now on sees it
-    if thread.is_alive() and not folder.has(ATTEMPT):
+    directory.put(STOP, b"")  # who begins from now on sees it
+    if thread.is_alive() and not directory.has(ATTEMPT):
         progress.say("stopping: there is nothing to save yet")
         return
     progress.say("stopping: the workers save and leave; once more to stop at once")
@@ -68,11 +68,11 @@ def _leave(thread: Thread, folder: Folder, progress: Progress, interrupted: Call
         progress.say(f"stopped after step {steps:,}, which is saved: the same command goes on from there")
 
 
-def _machines(trainer: TorchTrainer, folder: Folder) -> Machines:
+def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
     """Those of an elastic group; what an earlier driver of the run still has reserved is free again."""
-    if earlier := folder.get(RESERVATION):
+    if earlier := directory.get(RESERVATION):
         release(earlier.decode())
-    folder.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
+    directory.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
     return Machines()
 
 

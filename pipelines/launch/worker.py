@@ -1,4 +1,4 @@
-"""What Ray Train calls on every worker: finds its place, builds what the loop needs, and runs it."""
+"""What Ray Train calls on every worker: builds what the loop needs, and runs it."""
 
 import socket
 from collections.abc import Callable
@@ -13,14 +13,14 @@ import torch
 from pipelines import config as configs
 from pipelines import tracking
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
 from pipelines.installed import disagreement, installed
-from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Pulse
+from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Heartbeat
 from pipelines.launch.reports import FirstReports, Reports
 from pipelines.learning import task_of
 from pipelines.parallel.strategy import Strategy, strategy_of
@@ -43,7 +43,7 @@ class Assignment:
     """As plain values: the class of a config with a user's task is made where it is read."""
     version: Version
     run_id: str
-    folder: str
+    directory: str
     driver_host: str
     installed: dict[str, str]
     """With the driver."""
@@ -58,19 +58,19 @@ def work(settings: dict[str, Any]) -> dict[str, Any]:
     return attempted(settings["assignment"], _train)
 
 
-def attempted(assignment: Assignment, train: Callable[[Assignment, Folder], dict[str, Any]]) -> dict[str, Any]:
+def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
     """What `train` returns, or under `failure` the error that another attempt would meet again."""
     quiet_reports()
-    folder = Folder(assignment.folder)
-    if failure := folder.get_json(FAILURE):
+    directory = RunDirectory(assignment.directory)
+    if failure := directory.get_json(FAILURE):
         return {"failure": failure}
     try:
         check_installed(assignment)
-        return train(assignment, folder)
+        return train(assignment, directory)
     except NonFiniteError as error:  # all workers raise it at the same step
         return {"failure": described(error)}
     except (ConfigError, CorruptError, MismatchError) as error:
-        folder.put_json(FAILURE, described(error))
+        directory.put_json(FAILURE, described(error))
         raise
 
 
@@ -85,48 +85,48 @@ def described(error: LockstepError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
 
 
-def _train(assignment: Assignment, folder: Folder) -> dict[str, Any]:
-    config, place = placed(assignment)
+def _train(assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
+    config, context = placed(assignment)
     tracking.check_host(config.tracking.uri, assignment.driver_host)
     local_rank = ray.train.get_context().get_local_rank()
-    with _node_metrics(config, assignment.run_id, local_rank), Pulse(folder, place, config.train.timeout_seconds) as pulse:
-        return _fit(config, assignment, folder, place, pulse)
+    with _node_metrics(config, assignment.run_id, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
+        return _fit(config, assignment, directory, context, heartbeat)
 
 
-def placed(assignment: Assignment) -> tuple[Config, Place]:
+def placed(assignment: Assignment) -> tuple[Config, WorkerContext]:
     """The config, and where this worker stands."""
     config = configs.parse(assignment.config, assignment.config["name"])
     context = ray.train.get_context()
     torch.set_num_threads(config.train.cpus_per_worker)
-    return config, Place(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    return config, WorkerContext(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
 
 
-def prepared(config: Config, assignment: Assignment, folder: Folder, place: Place) -> tuple[Task, Strategy, Checkpoints]:
+def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:
     """What a loop needs."""
     task = task_of(config.task, assignment.version.manifest)
-    initial = folder.get_summed(INITIAL) if config.train.init_from else None
-    strategy = strategy_of(config.train, task, place, None if initial is None else from_bytes(initial))
-    checkpoints = Checkpoints(folder, place, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
+    initial = directory.get_summed(INITIAL) if config.train.init_from else None
+    strategy = strategy_of(config.train, task, context, None if initial is None else from_bytes(initial))
+    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints
 
 
-def _fit(config: Config, assignment: Assignment, folder: Folder, place: Place, pulse: Pulse) -> dict[str, Any]:
-    task, strategy, checkpoints = prepared(config, assignment, folder, place)
-    reports = _reports(config, assignment, folder, pulse) if place.rank == 0 else Reports(folder, pulse)
+def _fit(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext, heartbeat: Heartbeat) -> dict[str, Any]:
+    task, strategy, checkpoints = prepared(config, assignment, directory, context)
+    reports = _reports(config, assignment, directory, heartbeat) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
     try:
-        trained = Loop(config, assignment.version, task, strategy, place, checkpoints, reports).run()
-        if place.rank == 0 and trained.finished:
-            folder.put_summed(WEIGHTS, to_bytes(weights_of(strategy.model)))
+        trained = Loop(config, assignment.version, task, strategy, context, checkpoints, reports).run()
+        if context.rank == 0 and trained.finished:
+            directory.put_summed(WEIGHTS, to_bytes(weights_of(strategy.model)))
     finally:
         if isinstance(reports, FirstReports):
             unsent = reports.close(LAST_WORDS_SECONDS)
     return {**asdict(trained), "unsent": unsent}
 
 
-def _reports(config: Config, assignment: Assignment, folder: Folder, pulse: Pulse) -> FirstReports:
+def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> FirstReports:
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
-    return FirstReports(folder, pulse, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
+    return FirstReports(directory, heartbeat, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
 
 
 def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""A model's buffers, such as batch norm's statistics: one value for all, though everybody's passes moved them by rows of its own."""
+"""A model's buffers, such as batch norm's statistics: every pass changes them by its own rows, and all workers get one value."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from pipelines.errors import ConfigError, TrainingError
 
 
-class Buffers:
-    """The buffers of a model that writes them in place."""
+class ModelBuffers:
+    """The buffers of a model that is expected to write them in place."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._named = model, dict(model.named_buffers())
@@ -18,7 +18,7 @@ class Buffers:
         self.numel = sum(values.numel() for values in self._values)
 
     def check_in_place(self) -> None:
-        """Raise ConfigError, naming it, for a buffer that was made or replaced since: what it holds now, nobody here sees."""
+        """Raise ConfigError, naming it, for a buffer that was made or replaced since: its values could not be followed here."""
         found = dict(self._model.named_buffers())
         for name in found | self._named:
             if found.get(name) is not self._named.get(name):

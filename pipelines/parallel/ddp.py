@@ -1,4 +1,4 @@
-"""Strategy `ddp`: every worker computes the rows of its shards in one pass, and gradients meet during the backward."""
+"""Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.collectives.all_reduce import Meeting
-from pipelines.collectives.place import Place
+from pipelines.collectives.all_reduce import TreeAllReduce
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
-from pipelines.parallel.buffers import Buffers
+from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.precision import Precision, precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.update import Update
@@ -35,48 +35,48 @@ class DataParallel:
     `step` raises ConfigError for a parameter whose gradient is sparse, or has none while several workers wait for it.
     """
 
-    def __init__(self, settings: Train, task: Task, model: nn.Module, place: Place) -> None:
-        self._settings, self._task, self._place = settings, task, place
-        self._precision = precision_of(settings.precision, place.device)
-        self._synced = settings.sync_batch_norm and place.world_size > 1
-        self.model = (synchronised(model, place.device) if self._synced else model).to(place.device)
+    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext) -> None:
+        self._settings, self._task, self._context = settings, task, context
+        self._precision = precision_of(settings.precision, context.device)
+        self._synced = settings.sync_batch_norm and context.world_size > 1
+        self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
-        self._update = Update(settings, self.model, place, self._precision)
+        self._update = Update(settings, self.model, context, self._precision)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._loss: _Loss | None = None
         """Made at the first step, whose votes it has to have room for."""
-        self._together: DistributedDataParallel | None = None
-        self._divided_by = place.world_size
-        """What DistributedDataParallel divides the sum of the workers' gradients by; it does not where they meet in memory."""
+        self._replicated: DistributedDataParallel | None = None
+        self._divided_by = context.world_size
+        """What DistributedDataParallel divides the sum of the workers' gradients by; nothing where they are summed in memory."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
         module = self._loss or self._begun(len(votes))
-        seed(self._place.device, self._settings.seed, number, self._place.rank)
+        seed(self._context.device, self._settings.seed, number, self._context.rank)
         if not self.model.training:
             self.model.train()
-        counts = torch.tensor([float(_rows(batch)), *votes]).to(self._place.device, non_blocking=True)
-        own_loss = torch.zeros((), device=self._place.device)
+        counts = torch.tensor([float(_rows(batch)), *votes]).to(self._context.device, non_blocking=True)
+        own_loss = torch.zeros((), device=self._context.device)
         *earlier, last = _split(batch, self._settings.accumulate)
         for part in earlier:
-            with self._together.no_sync() if self._together else nullcontext():
+            with self._replicated.no_sync() if self._replicated else nullcontext():
                 own_loss += self._pass(module, part, torch.zeros_like(counts))
         own_loss += self._pass(module, last, counts)
         self._check_gradients()
-        met = module.take_sums()
-        norm = self._update.apply(rate, met[1], measured)
-        return torch.cat([torch.stack([norm, own_loss.double()]), met])
+        sums = module.take_sums()
+        norm = self._update.apply(rate, sums[1], measured)
+        return torch.cat([torch.stack([norm, own_loss.double()]), sums])
 
     def predict(self, batch: Batch) -> Tensor:
         return self._update.predict(batch)
 
-    def settle(self) -> None:
+    def sync_buffers(self) -> None:
         """Average the workers' batch norm statistics: each saw its own rows."""
-        if self._place.world_size > 1:
-            Buffers(self.model).average(self._place.world_size)
+        if self._context.world_size > 1:
+            ModelBuffers(self.model).average(self._context.world_size)
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()
@@ -85,18 +85,18 @@ class DataParallel:
         self._update.load_state_dict(state)
 
     def _begun(self, votes: int) -> "_Loss":
-        self._loss = _Loss(self._task, self.model, self._precision, self._place, votes, runs_empty=self._synced)
-        if self._place.world_size > 1:
-            megabytes = _CPU_BUCKET_MB if self._place.device.type == "cpu" else None
-            self._together = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
-            self._together.broadcast_buffers = False  # buffers meet in `settle`, not before every step
-            if self._place.device.type == "cpu" and _meets_in_memory(self._together, self._place):
+        self._loss = _Loss(self._task, self.model, self._precision, self._context, votes, runs_empty=self._synced)
+        if self._context.world_size > 1:
+            megabytes = _CPU_BUCKET_MB if self._context.device.type == "cpu" else None
+            self._replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
+            self._replicated.broadcast_buffers = False  # `sync_buffers` does it, not every step
+            if self._context.device.type == "cpu" and _reduce_in_memory(self._replicated, self._context):
                 self._divided_by = 1
         return self._loss
 
     def _check_gradients(self) -> None:
         for name, parameter in self._trained:
-            if parameter.grad is None and self._together:
+            if parameter.grad is None and self._replicated:
                 raise ConfigError(
                     f"{name} had no part in the loss: under strategy ddp several workers would wait for its gradient; take it out "
                     "of the model, set requires_grad=False, or set train.strategy to exact"
@@ -106,7 +106,7 @@ class DataParallel:
 
     def _pass(self, module: nn.Module, part: Batch, counts: Tensor) -> Tensor:
         """Backward over some rows. Returns the sum of their losses."""
-        loss, beside = (self._together or module)(part, counts)
+        loss, beside = (self._replicated or module)(part, counts)
         # fp16 scales the loss alone.
         self._update.backward(loss * (self._divided_by / self._settings.global_batch), beside * self._divided_by)
         return loss.detach()
@@ -119,11 +119,11 @@ class _Loss(nn.Module):
     and costs no message of its own, which would take a fiftieth of a small network's step.
     """
 
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, place: Place, votes: int, runs_empty: bool) -> None:
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, votes: int, runs_empty: bool) -> None:
         super().__init__()
         self.model = model
-        self._beside = nn.Parameter(torch.zeros(3 + votes, device=place.device))
-        self._task, self._precision, self._device_type = task, precision, place.device.type
+        self._beside = nn.Parameter(torch.zeros(3 + votes, device=context.device))
+        self._task, self._precision, self._device_type = task, precision, context.device.type
         self._runs_empty = runs_empty
 
     def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,22 +148,25 @@ class _Loss(nn.Module):
         return sums
 
 
-def _meets_in_memory(together: DistributedDataParallel, place: Place) -> bool:
-    """Have gradients meet in memory, if all workers see the same; else DistributedDataParallel sends them. Collective."""
-    alone = [range(rank, rank + 1) for rank in range(place.world_size)]
-    meeting = Meeting(alone, place.world_size, place.rank, place.device, sum(each.nbytes for each in together.parameters()))
-    if meeting.is_in_memory:
-        together.register_comm_hook(meeting, _met)
-    return meeting.is_in_memory
+def _reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> bool:
+    """Have gradients summed in shared memory, if all workers see the same; else DistributedDataParallel sends them. Collective."""
+    largest_bytes = sum(each.nbytes for each in replicated.parameters())
+    alone = [range(rank, rank + 1) for rank in range(context.world_size)]
+    all_reduce = TreeAllReduce(
+        alone, context.world_size, context.rank, context.device, sum(each.nbytes for each in replicated.parameters())
+    )
+    if all_reduce.is_in_memory:
+        replicated.register_comm_hook(all_reduce, _sum_of_workers)
+    return all_reduce.is_in_memory
 
 
-def _met(meeting: Meeting, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """A communication hook: the workers' sum, which is not divided. The pass waits for it, since the processors that
-    could go on with it are those that add. Raises ConfigError for a sparse gradient."""
+def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """A communication hook: the sum over workers, not divided by their number. The backward pass waits for it, since the
+    processors that could go on with the pass are those that add. Raises ConfigError for a sparse gradient."""
     gradient = bucket.buffer()
     if gradient.is_sparse:
         raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
-    meeting.finish([gradient])
+    all_reduce.reduce([gradient])
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)
     return done

@@ -1,4 +1,4 @@
-"""Gradients on their way from a shard's backward pass into the tree: in buckets that meet while the pass goes on."""
+"""Gradients of the shards, summed over all workers in the fixed tree: in buckets, while the backward pass goes on."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pipelines.collectives.all_reduce import Background, Meeting
+from pipelines.collectives.all_reduce import Background, TreeAllReduce
 from pipelines.collectives.tree import additions
 from pipelines.errors import TrainingError
 
@@ -15,75 +15,75 @@ BUCKET_BYTES = 25 * 2**20
 
 
 class Bucket:
-    """Tensors of one dtype side by side: the leaf of the shard under way, and the sums of the tree that wait for more.
+    """Tensors of one dtype side by side: the leaf of the shard under way, and the partial sums that wait for more shards.
 
-    Memory is kept from step to step: fresh pages cost as much as the sums.
+    Their memory is kept from step to step: fresh pages cost as much as the sums.
     """
 
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
-        """`multiple`: of the entries, which are padded to it, so that workers can cut them into equal parts."""
+        """The entries are padded to a `multiple`, so that workers can cut them into equal parts."""
         # Of the tensors' own strides where they are dense: fused optimizers take gradients to lie in memory as weights do.
         self._layout = [(tensor.shape, torch.empty_like(tensor, device="meta").stride()) for tensor in like]
         self._sizes = [tensor.numel() for tensor in like]
         self._sizes.append(-sum(self._sizes) % multiple)
         self._like, self._free = like[0], list[Tensor]()
-        self.nodes: list[Tensor] = []
+        self.partial_sums: list[Tensor] = []
         self.pieces: list[Tensor] = []
-        """Of the leaf under way."""
+        """Views of the leaf under way, one for each tensor."""
         self.missing: set[int] = set()
 
     @property
     def nbytes(self) -> int:
-        """Of a sum, with its padding."""
+        """Size of one sum, with its padding."""
         return sum(self._sizes) * self._like.element_size()
 
     def begin(self) -> None:
-        """A new leaf, all of whose pieces are missing."""
-        self.nodes.append(self._free.pop() if self._free else self._like.new_zeros(sum(self._sizes)))
-        self.pieces, self.missing = self.pieces_of(self.nodes[-1]), set(range(len(self._layout)))
+        """Begin a new leaf, all of whose pieces are missing."""
+        self.partial_sums.append(self._free.pop() if self._free else self._like.new_zeros(sum(self._sizes)))
+        self.pieces, self.missing = self.pieces_of(self.partial_sums[-1]), set(range(len(self._layout)))
 
     def add(self, times: int) -> None:
         """Add the newest sum to the one before it, so many times."""
         for _ in range(times):
-            newest = self.nodes.pop()
-            self.nodes[-1].add_(newest)
+            newest = self.partial_sums.pop()
+            self.partial_sums[-1].add_(newest)
             self._free.append(newest)
 
-    def pieces_of(self, node: Tensor) -> list[Tensor]:
+    def pieces_of(self, total: Tensor) -> list[Tensor]:
         """Views of a leaf or a sum, one for each tensor and with its shape."""
-        return [flat.as_strided(*layout) for flat, layout in zip(node.split(self._sizes), self._layout, strict=False)]
+        return [flat.as_strided(*layout) for flat, layout in zip(total.split(self._sizes), self._layout, strict=False)]
 
-    def taken(self) -> list[Tensor]:
-        """The pieces of the sum; their memory is the next leaf's."""
-        total, self.nodes, self._free = self.nodes[0], [], [*self._free, *self.nodes[:0:-1], self.nodes[0]]
+    def take_sum(self) -> list[Tensor]:
+        """The pieces of the finished sum, whose memory the next leaf takes."""
+        total, self.partial_sums, self._free = self.partial_sums[0], [], [*self._free, *self.partial_sums[:0:-1], self.partial_sums[0]]
         return self.pieces_of(total)
 
 
-class Gradients:
-    """Sums every shard's gradients, and a vector beside them, over all shards: `begin`, passes, `end` for each shard that
-    this worker plays, then `wait`. Collective.
+class GradientReducer:
+    """Sums the gradients of all shards, and a vector beside them: `begin`, passes, `end` for each shard that this worker
+    owns, then `wait`. Collective.
 
-    A bucket goes to the other workers as soon as the last shard's backward pass has filled it, in the same order for all.
-    A backward pass raises TrainingError where a gradient comes twice in it.
+    A bucket is all-reduced as soon as the backward pass of the worker's last shard has filled it, in the same order on every
+    worker. A backward pass raises TrainingError where a gradient comes twice in it.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], beside: int, plays: Sequence[range], rank: int, shards: int) -> None:
-        """`beside` is the length of the float64 vector."""
-        self._parameters, self._block = parameters, plays[rank]
+    def __init__(self, parameters: Sequence[nn.Parameter], beside: int, owned: Sequence[range], rank: int, shards: int) -> None:
+        """`owned` are every worker's shards; `beside` is the length of the float64 vector."""
+        self._parameters, self._owned = parameters, owned[rank]
         device = parameters[0].device
-        self._additions, self._background = additions(plays[rank], shards), Background(device)
+        self._additions, self._background = additions(owned[rank], shards), Background(device)
         self._groups = _groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)
         self._buckets = [
-            *(Bucket([parameters[number] for number in group], len(plays)) for group in self._groups),
-            Bucket([small], len(plays)),
+            *(Bucket([parameters[number] for number in group], len(owned)) for group in self._groups),
+            Bucket([small], len(owned)),
         ]
-        self._meeting = Meeting(plays, shards, rank, device, max(bucket.nbytes for bucket in self._buckets))
-        self._shard, self._sent, self._is_last_pass = 0, 0, False
+        self._all_reduce = TreeAllReduce(owned, shards, rank, device, max(bucket.nbytes for bucket in self._buckets))
+        self._shard, self._reduced, self._is_last_pass = 0, 0, False
         self._used_here: set[int] = set()
         for bucket, group in enumerate(self._groups):
-            for place, number in enumerate(group):
-                parameters[number].register_post_accumulate_grad_hook(partial(self._arrived, bucket, place))
+            for index, number in enumerate(group):
+                parameters[number].register_post_accumulate_grad_hook(partial(self._arrived, bucket, index))
 
     def begin(self) -> None:
         for bucket in self._buckets:
@@ -98,61 +98,60 @@ class Gradients:
         self._is_last_pass = False
         unused = []
         for bucket, group in enumerate(self._groups):
-            for place in sorted(self._buckets[bucket].missing):
-                if self._parameters[group[place]].grad is None:
-                    self._buckets[bucket].pieces[place].zero_()
-                    unused.append(group[place])
-                    self._fill(bucket, place)
+            for index in sorted(self._buckets[bucket].missing):
+                if self._parameters[group[index]].grad is None:
+                    self._buckets[bucket].pieces[index].zero_()
+                    unused.append(group[index])
+                    self._fill(bucket, index)
                 else:  # used in an earlier pass only
-                    self._take(bucket, place)
-        flags = torch.ones(len(self._parameters), dtype=torch.float64, device=beside.device)
-        flags[unused] = 0
+                    self._take(bucket, index)
+        used = torch.ones(len(self._parameters), dtype=torch.float64, device=beside.device)
+        used[unused] = 0
         self._used_here.update(set(range(len(self._parameters))) - set(unused))
-        torch.cat([flags, beside], out=self._buckets[-1].pieces[0])
+        torch.cat([used, beside], out=self._buckets[-1].pieces[0])
         self._fill(len(self._buckets) - 1, 0)
         self._shard += 1
 
     def wait(self) -> Tensor:
         """Give every parameter its gradient, None where no shard used it. Returns the sum of the vectors."""
         self._background.wait()
-        *buckets, small = [bucket.taken() for bucket in self._buckets]
-        flags, beside = small[0].split([len(self._parameters), len(small[0]) - len(self._parameters)])
-        # Asking the device takes time: what was used here was used.
-        used = flags.tolist() if len(self._used_here) < len(self._parameters) else None
+        *buckets, small = [bucket.take_sum() for bucket in self._buckets]
+        shards_using, beside = small[0].split([len(self._parameters), len(small[0]) - len(self._parameters)])
+        # Asking the device takes time, and what was used here was used.
+        used = shards_using.tolist() if len(self._used_here) < len(self._parameters) else None
         for pieces, group in zip(buckets, self._groups, strict=True):
             for piece, number in zip(pieces, group, strict=True):
                 self._parameters[number].grad = piece if used is None or used[number] else None
-        self._shard, self._sent, self._used_here = 0, 0, set()
+        self._shard, self._reduced, self._used_here = 0, 0, set()
         return beside
 
-    def _arrived(self, bucket: int, place: int, parameter: Tensor) -> None:
-        """autograd calls it when a parameter's gradient is whole."""
+    def _arrived(self, bucket: int, index: int, parameter: Tensor) -> None:
+        """The hook that autograd calls when a parameter's gradient is complete."""
         if self._is_last_pass:
-            self._take(bucket, place)
+            self._take(bucket, index)
 
-    def _take(self, bucket: int, place: int) -> None:
-        number, parameter = self._groups[bucket][place], self._parameters[self._groups[bucket][place]]
-        if place not in self._buckets[bucket].missing:
+    def _take(self, bucket: int, index: int) -> None:
+        number, parameter = self._groups[bucket][index], self._parameters[self._groups[bucket][index]]
+        if index not in self._buckets[bucket].missing:
             raise TrainingError(
                 f"a gradient of shape {tuple(parameter.shape)} (parameter {number}) came twice in one backward pass, as re-entrant "
                 "checkpointing does; use_reentrant=False, or strategy ddp"
             )
         assert parameter.grad is not None
-        self._buckets[bucket].pieces[place].copy_(parameter.grad)
+        self._buckets[bucket].pieces[index].copy_(parameter.grad)
         parameter.grad = None
-        self._fill(bucket, place)
+        self._fill(bucket, index)
 
-    def _fill(self, bucket: int, place: int) -> None:
-        """A piece is there: perhaps its bucket's sums can be added, perhaps buckets can be sent."""
+    def _fill(self, bucket: int, index: int) -> None:
+        """Note that a piece is there; add up its bucket if it is full, and all-reduce what is complete."""
         filled = self._buckets[bucket]
-        filled.missing.remove(place)
+        filled.missing.remove(index)
         if filled.missing:
             return
         filled.add(self._additions[self._shard])
-        while self._shard == len(self._block) - 1 and self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
-            nodes = self._buckets[self._sent].nodes
-            self._background.do(partial(self._meeting.finish, nodes))
-            self._sent += 1
+        while self._shard == len(self._owned) - 1 and self._reduced < len(self._buckets) and not self._buckets[self._reduced].missing:
+            self._background.do(partial(self._all_reduce.reduce, self._buckets[self._reduced].partial_sums))
+            self._reduced += 1
 
 
 def _groups(parameters: Sequence[nn.Parameter]) -> list[list[int]]:

@@ -1,9 +1,9 @@
 """Which worker computes which rows."""
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.loader import shards_of
 
 
-def owned_shards(place: Place, shards: int) -> range:
+def owned_shards(context: WorkerContext, shards: int) -> range:
     """The shards this worker computes, of `shards`."""
-    return shards_of(place.rank, place.world_size, shards)
+    return shards_of(context.rank, context.world_size, shards)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import TrainingError
 from pipelines.loader import Loader
@@ -16,7 +16,7 @@ from pipelines.tasks.base import Batch, Task
 
 
 class Strategy(Protocol):
-    """How gradients meet.
+    """How the workers share the computation of a step.
 
     The loop asks for no more than this, so that other ways to share the work come in beside it. Every call but
     `batches` and `predict` is collective: all workers make it, in the same order.
@@ -40,7 +40,7 @@ class Strategy(Protocol):
     def predict(self, batch: Batch) -> Tensor:
         """The model's output, without gradients, in evaluation mode and the precision that it is trained in."""
 
-    def settle(self) -> None:
+    def sync_buffers(self) -> None:
         """Make equal what the workers keep apart, batch norm's statistics; before evaluating and before saving."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Strategy(Protocol):
 STRATEGIES: dict[str, type[DataParallel] | type[Exact]] = {"ddp": DataParallel, "exact": Exact}
 
 
-def strategy_of(settings: Train, task: Task, place: Place, weights: Mapping[str, Tensor] | None = None) -> Strategy:
+def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
     """The strategy that the config names, with a new model, or with one that starts from `weights` by name.
 
     Raises TrainingError if the weights are not this model's.
@@ -61,7 +61,7 @@ def strategy_of(settings: Train, task: Task, place: Place, weights: Mapping[str,
     model = task.model()
     if weights is not None:
         take_weights(model, weights, settings.init_from)
-    return STRATEGIES[settings.strategy](settings, task, model, place)
+    return STRATEGIES[settings.strategy](settings, task, model, context)
 
 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:

@@ -1,4 +1,4 @@
-"""What follows the meeting of gradients, alike for every strategy: divide, clip, step; and what a checkpoint holds of it."""
+"""What follows the reduction of gradients, alike for every strategy: divide, clip, step; and what a checkpoint holds of it."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.parallel.optimizer import optimizer
@@ -18,11 +18,11 @@ from pipelines.tasks.base import Batch
 class Update:
     """A model's optimizer and loss scaler."""
 
-    def __init__(self, settings: Train, model: nn.Module, place: Place, precision: Precision) -> None:
-        self._settings, self._model, self._device_type, self._precision = settings, model, place.device.type, precision
+    def __init__(self, settings: Train, model: nn.Module, context: WorkerContext, precision: Precision) -> None:
+        self._settings, self._model, self._device_type, self._precision = settings, model, context.device.type, precision
         self._parameters = list(model.parameters())
         self._optimizer = optimizer(settings, self._parameters)
-        self._scaler = torch.amp.GradScaler(place.device.type, enabled=precision.scaled)
+        self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.scaled)
 
     def backward(self, loss: Tensor, *beside: Tensor) -> None:
         """Backward from the loss, scaled up where fp16 needs it, and from what is given beside it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch.distributed as dist
 from torchmetrics import MetricCollection
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.loader import Loader, Order
@@ -21,8 +21,8 @@ from pipelines.tasks.base import Task
 class Evaluation:
     """A task's metrics on one split of a version; called after every epoch."""
 
-    def __init__(self, settings: Train, version: Version, split: str, task: Task, place: Place) -> None:
-        self._split, self._task, self._place = split, task, place
+    def __init__(self, settings: Train, version: Version, split: str, task: Task, context: WorkerContext) -> None:
+        self._split, self._task, self._context = split, task, context
         # A shard's share of a batch has as many rows as a global batch: without gradients they take less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
@@ -31,8 +31,8 @@ class Evaluation:
                 version,
                 split,
                 order,
-                owned_shards(place, settings.shards),
-                device=place.device,
+                owned_shards(context, settings.shards),
+                device=context.device,
                 cache_bytes=settings.cache_bytes // 4,
                 prefetch_bytes=settings.prefetch_bytes,
             )
@@ -44,7 +44,7 @@ class Evaluation:
         """
         if self._loader is None:
             return {}
-        strategy.settle()
+        strategy.sync_buffers()
         shards = [self._task.metrics() for _ in self._loader.plays]
         whole = True
         for batch in self._loader:
@@ -62,9 +62,9 @@ class Evaluation:
 
     def _gathered(self, own: list[MetricCollection] | None) -> list[list[MetricCollection] | None]:
         """Every worker's own, in the order of workers, on every worker."""
-        if self._place.world_size == 1:
+        if self._context.world_size == 1:
             return [own]
-        every = [own] * self._place.world_size
+        every = [own] * self._context.world_size
         dist.all_gather_object(every, own)
         return every
 

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import owned_shards
-from pipelines.train.statistics import Step
+from pipelines.train.statistics import StepStatistics
 
 _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
 
@@ -19,7 +19,7 @@ MOST_OVERFLOWS = 50
 """fp16 halves its scale, 65,536 at first, at every gradient that overflows: after so many it was not the scale."""
 
 
-def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: int) -> None:
+def check_step(step: StepStatistics, context: WorkerContext, shards: int, scaled: bool, overflows: int) -> None:
     """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite.
 
     `overflows` steps in a row fp16 has left out by now.
@@ -28,11 +28,11 @@ def check_step(step: Step, place: Place, shards: int, scaled: bool, overflows: i
         return
     if isfinite(step.loss):
         raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {_REMEDY}")
-    own: list[float] = [step.own_loss] * place.world_size
-    if place.world_size > 1:
+    own: list[float] = [step.own_loss] * context.world_size
+    if context.world_size > 1:
         dist.all_gather_object(own, step.own_loss)
-    plays = [(rank, owned_shards(Place(rank, place.world_size), shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
-    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in plays)
+    owned = [(rank, owned_shards(WorkerContext(rank, context.world_size), shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
+    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in owned)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
 
 

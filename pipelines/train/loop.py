@@ -8,7 +8,7 @@ import torch
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.record import Record
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
@@ -22,32 +22,39 @@ from pipelines.train.hooks import Hooks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, breaks_tie, improves, order_of, total_steps
-from pipelines.train.statistics import Ledger, Step, Window, steps_per_point
+from pipelines.train.statistics import CurveWindow, PendingSteps, StepStatistics, steps_per_point
 
 
 class Loop:
     """One worker's part of a run. All workers run one, with the same config, version and task."""
 
     def __init__(
-        self, config: Config, version: Version, task: Task, strategy: Strategy, place: Place, checkpoints: Checkpoints, hooks: Hooks
+        self,
+        config: Config,
+        version: Version,
+        task: Task,
+        strategy: Strategy,
+        context: WorkerContext,
+        checkpoints: Checkpoints,
+        hooks: Hooks,
     ) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
-        self._strategy, self._place, self._checkpoints, self._hooks = strategy, place, checkpoints, hooks
+        self._strategy, self._context, self._checkpoints, self._hooks = strategy, context, checkpoints, hooks
         self._loader = Loader(
             version,
             "train",
             order_of(config),
-            owned_shards(place, self._settings.shards),
+            owned_shards(context, self._settings.shards),
             row_keys=task.draws,
-            device=place.device,
+            device=context.device,
             cache_bytes=self._settings.cache_bytes,
             prefetch_bytes=self._settings.prefetch_bytes,
         )
-        self._validation = Evaluation(self._settings, version, "validation", task, place)
+        self._validation = Evaluation(self._settings, version, "validation", task, context)
         self._total = total_steps(config, self._loader.rows)
-        self._ledger = Ledger(place.device)
-        self._stride = steps_per_point(self._total, self._ledger.steps_per_reading)
-        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, place.rank == 0)
+        self._pending = PendingSteps(context.device)
+        self._stride = steps_per_point(self._total, self._pending.steps_per_reading)
+        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, context.rank == 0)
         self._state = State()
         self._monitor = task.monitored(self._settings.monitor)
         self._infinite = infinite_buffers(strategy.model)
@@ -96,14 +103,14 @@ class Loop:
             wishes = (float(saver.is_due(state.step + 1)), float(self._hooks.asked_to_stop()), float(saver.is_written))
             sums = self._strategy.step(batch, state.step, rate, wishes, measured=self._is_point(state.step + 1))
             state.step += 1
-            if (steps := self._ledger.add(state.step, sums)) and not self._read(steps, rate):
+            if (steps := self._pending.add(state.step, sums)) and not self._read(steps, rate):
                 return False
             if state.step == self._total:
                 break
-        steps = self._ledger.read()
+        steps = self._pending.read()
         return not steps or self._read(steps, rate)
 
-    def _read(self, steps: list[Step], rate: float) -> bool:
+    def _read(self, steps: list[StepStatistics], rate: float) -> bool:
         """Check and count steps that the device has done, and do what the workers decided. False to stop."""
         now, waited = time.perf_counter(), self._loader.wait_seconds
         window = self._state.window
@@ -111,16 +118,16 @@ class Loop:
         self._state.seconds += now - self._clock
         self._clock, self._waited = now, waited
         for step in steps:
-            check_step(step, self._place, self._settings.shards, self._settings.precision == "fp16", self._ledger.overflows)
+            check_step(step, self._context, self._settings.shards, self._settings.precision == "fp16", self._pending.overflows)
             self._state.rows += int(step.rows)
             self._losses.append(step.loss)
             window.add(step)
         last = steps[-1]
         if self._is_point(last.number):
-            if self._place.rank == 0:
+            if self._context.rank == 0:
                 self._hooks.log(last.number, {**window.metrics(), "train/learning_rate": rate})
-            self._state.window = Window()
-        if last.written == self._place.world_size:
+            self._state.window = CurveWindow()
+        if last.written == self._context.world_size:
             self._saver.commit()
         if any(step.stop for step in steps):
             self._save(best=False)
@@ -147,9 +154,9 @@ class Loop:
             state.improved_epoch = state.epochs
         if is_best := improved or breaks_tie(value, loss, state):
             state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
-        if self._place.rank == 0 and metrics:
+        if self._context.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
-        if self._place.rank == 0 and (text := self._sample()):
+        if self._context.rank == 0 and (text := self._sample()):
             self._hooks.write(state.epochs, text)
         if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
             self._save(is_best)
@@ -168,11 +175,11 @@ class Loop:
         state = self._strategy.state_dict()
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
-        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._place)
+        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._context)
         metrics = evaluation(self._strategy, self._hooks.asked_to_break_off)
         if metrics is None:  # the last epoch is saved
             return self._trained(False, self._state.best_metrics)
-        if self._place.rank == 0 and metrics:
+        if self._context.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
         return self._trained(True, {**self._state.best_metrics, **metrics})
 
@@ -181,7 +188,7 @@ class Loop:
         return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics)
 
     def _save(self, best: bool) -> None:
-        self._strategy.settle()
+        self._strategy.sync_buffers()
         state = self._strategy.state_dict()
         check_weights(state["model"], self._infinite, self._state.step)
         record = Record(
@@ -214,6 +221,6 @@ class Loop:
         self._checkpoints.forget_after(record.step)
         self._strategy.load_state_dict(state)
         self._loader.load_state_dict(record.position)
-        self._state = State(**{**record.state, "window": Window(**record.state["window"])})
+        self._state = State(**{**record.state, "window": CurveWindow(**record.state["window"])})
         self._saver.saved_step = record.step
         self._hooks.resend(record.unsent)

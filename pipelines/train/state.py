@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipelines.config import Config
 from pipelines.loader import Order
-from pipelines.train.statistics import Window
+from pipelines.train.statistics import CurveWindow
 
 
 @dataclass
@@ -32,7 +32,7 @@ class State:
     improved_epoch: int = 0
     """The first epoch of that metric, from which early stopping counts."""
     best_metrics: dict[str, float] = field(default_factory=dict)
-    window: Window = field(default_factory=Window)
+    window: CurveWindow = field(default_factory=CurveWindow)
 
 
 @dataclass(frozen=True)

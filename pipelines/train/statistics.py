@@ -11,7 +11,7 @@ GPU_STEPS_PER_READING = 16
 
 
 @dataclass(frozen=True)
-class Step:
+class StepStatistics:
     """A step's sums, over all workers where not said otherwise: the vector that `Strategy.step` returns, with a name to
     each entry. What workers decide together rides on it, and costs no message of its own."""
 
@@ -32,7 +32,7 @@ class Step:
     """Workers whose part of the last save is written."""
 
 
-class Ledger:
+class PendingSteps:
     """Holds steps' sums on the device until a reading is due, at the same steps for every worker."""
 
     def __init__(self, device: torch.device) -> None:
@@ -42,25 +42,25 @@ class Ledger:
         self._held: list[Tensor] = []
         self._last = 0
 
-    def add(self, number: int, sums: Tensor) -> list[Step]:
+    def add(self, number: int, sums: Tensor) -> list[StepStatistics]:
         """Keep the sums of step `number`. Returns the steps read: those held when a reading is due, none in between."""
         self._held.append(sums)
         self._last = number
         return self.read() if number % self.steps_per_reading == 0 else []
 
-    def read(self) -> list[Step]:
+    def read(self) -> list[StepStatistics]:
         """The steps held, in order; the device has done them when this returns."""
         first = self._last - len(self._held) + 1
         rows = torch.stack(self._held).tolist() if self._held else []
         self._held = []
-        steps = [Step(first + index, *values) for index, values in enumerate(rows)]
+        steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
         return steps
 
 
 @dataclass
-class Window:
+class CurveWindow:
     """Sums since the last point of the training curves."""
 
     steps: int = 0
@@ -76,7 +76,7 @@ class Window:
     waited: float = 0.0
     """Seconds of them that rank 0 waited for data."""
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepStatistics) -> None:
         self.steps += 1
         self.rows += step.rows
         self.loss += step.loss

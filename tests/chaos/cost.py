@@ -9,8 +9,8 @@ from groups import in_group
 from trainings import training, version_of
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.learning import task_of
 from pipelines.parallel.strategy import strategy_of
 from pipelines.train.hooks import Silent
@@ -31,7 +31,7 @@ class Clock(Silent):
         return False
 
 
-def rate(place: Place, folder: str, runs: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
+def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
     """Steps a second, and the number of saves."""
     config = training(
         Path(folder),
@@ -47,8 +47,8 @@ def rate(place: Place, folder: str, runs: str, steps: int, checkpoint: dict[str,
     task = task_of(config.task, version.manifest)
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
-    checkpoints = Checkpoints(Folder(runs), place, 2)
-    Loop(config, version, task, strategy_of(config.train, task, place), place, checkpoints, clock).run()
+    checkpoints = Checkpoints(RunDirectory(runs), context, 2)
+    Loop(config, version, task, strategy_of(config.train, task, context), context, checkpoints, clock).run()
     return (len(clock.asked) - 1 - WARM_STEPS) / (clock.asked[-1] - clock.asked[WARM_STEPS]), len(saves)
 
 

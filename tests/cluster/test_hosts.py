@@ -17,8 +17,8 @@ from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_s
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from pipelines.checkpoint.digest_log import follow
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.tracking.training import FOLDER
 
 RUNS_ON = {
@@ -97,7 +97,7 @@ def alive(environment: dict[str, str]) -> list[str]:
 
 def losses(run: Run) -> dict[int, float]:
     """Of every step that counts, as the run's own folder has them."""
-    found = follow(Folder(run.data.tags[FOLDER])).losses
+    found = read_digest_log(RunDirectory(run.data.tags[FOLDER])).losses
     assert sorted(found) == list(range(1, len(found) + 1))
     return found
 

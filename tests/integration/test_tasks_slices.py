@@ -15,8 +15,8 @@ from slices import slice_of
 
 from pipelines import baseline
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.versions import open_version
@@ -55,9 +55,9 @@ class Slice:
 def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, Place())
-    checkpoints = Checkpoints(Folder(str(folder)), Place(), config.train.checkpoint.keep)
-    return Loop(config, version, task, strategy, Place(), checkpoints, Silent()).run(), strategy
+    strategy = strategy_of(config.train, task, WorkerContext())
+    checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
+    return Loop(config, version, task, strategy, WorkerContext(), checkpoints, Silent()).run(), strategy
 
 
 @pytest.fixture(scope="module")

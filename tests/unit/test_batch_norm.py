@@ -9,7 +9,7 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.parallel.batch_norm import _Normalise, synchronised
 
 ROWS, CHANNELS, WORKERS = 24, 5, 3
@@ -74,17 +74,17 @@ def cases() -> dict[str, tuple[Callable[[], nn.Module], Tensor, str]]:
     return found
 
 
-def in_worker(place: Place) -> dict[str, dict[str, Tensor]]:
+def in_worker(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
     """All that the tests below look at: starting processes takes longer than the passes."""
     found = {}
     for name, (make, given, share) in cases().items():
-        own, first = given.split(SHARES[share])[place.rank], sum(SHARES[share][: place.rank])
-        found[name] = passed(synchronised(make(), place.device), own, first)
-    compiled = synchronised(norm(), place.device)
+        own, first = given.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
+        found[name] = passed(synchronised(make(), context.device), own, first)
+    compiled = synchronised(norm(), context.device)
     compiled.compile(backend="eager")
-    found["compiled"] = passed(compiled, values().split(SHARES["unequal"])[place.rank], sum(SHARES["unequal"][: place.rank]))
-    if place.rank == 0:  # alone: nothing that is evaluated may wait for another worker
-        found["evaluated"] = {"output": synchronised(norm(track_running_stats=False).eval(), place.device)(values())}
+    found["compiled"] = passed(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
+    if context.rank == 0:  # alone: nothing that is evaluated may wait for another worker
+        found["evaluated"] = {"output": synchronised(norm(track_running_stats=False).eval(), context.device)(values())}
     return found
 
 
@@ -149,7 +149,7 @@ def test_channels_stay_last(workers: list[dict[str, dict[str, Tensor]]]) -> None
     assert answer["gradient"].is_contiguous(memory_format=torch.channels_last)
 
 
-def checked(_: Place, affine: bool) -> bool:
+def checked(_: WorkerContext, affine: bool) -> bool:
     given = values()[:6].clone().requires_grad_()
     parameters = [values.requires_grad_() for values in norm().parameters()] if affine else [None, None]
     return torch.autograd.gradcheck(lambda *inputs: _Normalise.apply(*inputs, 1e-5)[0], (given, *parameters))

@@ -7,10 +7,10 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.parallel.buffers import Buffers
+from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.exact import Exact
 from pipelines.tasks.base import Batch
 from pipelines.weights import model_digest
@@ -78,7 +78,7 @@ class Outputs:
 
 def exact(model: nn.Module) -> Exact:
     settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 4})
-    return Exact(settings, Outputs(), model, Place())  # type: ignore[arg-type]
+    return Exact(settings, Outputs(), model, WorkerContext())  # type: ignore[arg-type]
 
 
 def microbatches() -> list[Batch]:
@@ -89,7 +89,7 @@ def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits
     strategy = exact(Model())
     for number in range(2):
         strategy.step(microbatches(), number, 0.01, ())
-    strategy.settle()
+    strategy.sync_buffers()
     held = dict(strategy.model.named_buffers())
     assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
     assert held["mean"].tolist() == [-0.75, -0.75]  # half way to -1, twice
@@ -107,7 +107,7 @@ def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> Non
     strategy.step(microbatches(), 0, 0.01, ())
     strategy.model.mean = torch.ones(2)
     with pytest.raises(ConfigError, match="buffer mean was made, replaced or removed"):
-        strategy.settle()
+        strategy.sync_buffers()
 
 
 def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None:
@@ -115,11 +115,11 @@ def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None
         exact(Sums()).step(microbatches(), 0, 0.01, ())
 
 
-def averaged(place: Place) -> dict[str, Tensor]:
+def averaged(context: WorkerContext) -> dict[str, Tensor]:
     model = Model()
-    model.mean += place.rank
-    model.count += place.rank
-    Buffers(model).average(place.world_size)
+    model.mean += context.rank
+    model.count += context.rank
+    ModelBuffers(model).average(context.world_size)
     return dict(model.named_buffers())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import KINDS
 from pipelines.config.train import Train
 from pipelines.dataset.schema import ROW_KEYS, TensorColumn
@@ -92,7 +92,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
     settings = Train.model_validate(
         {"precision": precision, "strategy": strategy, "global_batch": ROWS, "shards": 2, "accumulate": 2, "lr": 0.01, "clip_norm": 1.0}
     )
-    trained, batch = strategy_of(settings, task, Place()), batch_of(task, ROWS)
+    trained, batch = strategy_of(settings, task, WorkerContext()), batch_of(task, ROWS)
     losses = [float(sums[2] / sums[3]) for sums in (trained.step(given(strategy, batch), number, 0.01, ()) for number in range(12))]
     assert all(map(isfinite, losses))
     assert losses[-1] < losses[0]
@@ -108,6 +108,6 @@ def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
     """An epoch's last rows, one for a pass."""
     task = task_of("tabular")
     settings = Train.model_validate({"strategy": strategy, "global_batch": ROWS, "shards": 2, "remainder": "keep"})
-    trained, rows = strategy_of(settings, task, Place()), batch_of(task, 1)
+    trained, rows = strategy_of(settings, task, WorkerContext()), batch_of(task, 1)
     with pytest.raises(ConfigError, match=r"a batch norm got a single row, which has no variance: .* set train.remainder to drop"):
         trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, ())

@@ -1,4 +1,4 @@
-"""Strategy `exact`: one tree over the shards, whoever plays them, and so the same weights bit for bit."""
+"""Strategy `exact`: one tree over the shards, whichever workers own them, and so the same weights bit for bit."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.collectives.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
@@ -21,7 +21,7 @@ from pipelines.errors import ConfigError, TrainingError
 from pipelines.loader import Loader, Order, shards_of
 from pipelines.parallel import gradient_reducer as buckets
 from pipelines.parallel.exact import Exact
-from pipelines.parallel.gradient_reducer import Gradients
+from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.mesh import owned_shards
 from pipelines.tasks.base import Batch
 from pipelines.weights import model_digest
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 @given(st.integers(1, 64), st.data())
 def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataObject) -> None:
     world_size = data.draw(st.integers(1, shards))
-    plays = [shards_of(rank, world_size, shards) for rank in range(world_size)]
+    owned = [shards_of(rank, world_size, shards) for rank in range(world_size)]
     scales = torch.tensor([1e-2, 1e-1, 1.0, 1e1, 1e2])
     terms = torch.randn(shards, 5, generator=torch.Generator().manual_seed(shards)) * scales
 
@@ -40,8 +40,8 @@ def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataO
         return terms[span[0]].clone() if span[1] - span[0] == 1 else None
 
     whole = tree_sum((0, shards), leaf)
-    nodes = [tree_sum(span, leaf) for block in plays for span in largest_nodes(block, shards)]
-    spans = [span for block in plays for span in largest_nodes(block, shards)]
+    nodes = [tree_sum(span, leaf) for block in owned for span in largest_nodes(block, shards)]
+    spans = [span for block in owned for span in largest_nodes(block, shards)]
     assert torch.equal(tree_sum((0, shards), dict(zip(spans, nodes, strict=True)).get), whole)
     assert [shard for span in spans for shard in range(*span)] == list(range(shards))
 
@@ -105,29 +105,29 @@ def train_all(rank: int, folder: str) -> None:
         buckets.BUCKET_BYTES = 64 if "many buckets" in case else bucket_bytes
         for world_size in WORLD_SIZES:
             if rank < world_size:
-                meeting = f"file://{folder}/meeting-{case}-{world_size}"
-                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
-                train(Place(rank, world_size), folder, case, changes)
+                rendezvous = f"file://{folder}/rendezvous-{case}-{world_size}"
+                dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world_size)
+                train(WorkerContext(rank, world_size), folder, case, changes)
                 dist.destroy_process_group()
 
 
-def train(place: Place, folder: str, case: str, changes: dict[str, object]) -> None:
+def train(context: WorkerContext, folder: str, case: str, changes: dict[str, object]) -> None:
     """Two epochs; worker 0 writes the weights' digest and the last loss."""
     values = {"strategy": "exact", "global_batch": 96, "clip_norm": 1.0, "remainder": "keep", **changes}
     settings = Train.model_validate(values)
     torch.manual_seed(0)
-    strategy = Exact(settings, Squares(), Network(), place)  # type: ignore[arg-type]
+    strategy = Exact(settings, Squares(), Network(), context)  # type: ignore[arg-type]
     order = Order(settings.shards, settings.global_batch, settings.seed, remainder=settings.remainder)
-    loader = Loader(open_version(f"{folder}/version"), "train", order, owned_shards(place, settings.shards))
+    loader = Loader(open_version(f"{folder}/version"), "train", order, owned_shards(context, settings.shards))
     number = 0
     for _ in range(2):
         for batch in strategy.batches(loader):
             sums = strategy.step(batch, number, 0.01, [1.0])
-            assert sums[-1] == place.world_size
+            assert sums[-1] == context.world_size
             number += 1
-    if place.rank == 0:
+    if context.rank == 0:
         found = f"{model_digest(strategy.model.state_dict())} {float(sums[2]):.17g}"
-        Path(f"{folder}/{case}-{place.world_size}").write_text(found)
+        Path(f"{folder}/{case}-{context.world_size}").write_text(found)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_p5_the_cases_differ(folder: Path) -> None:
 
 def exact(model: nn.Module, **changes: object) -> Exact:
     settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 8, **changes})
-    return Exact(settings, Squares(), model, Place())  # type: ignore[arg-type]
+    return Exact(settings, Squares(), model, WorkerContext())  # type: ignore[arg-type]
 
 
 def microbatches() -> list[Batch]:
@@ -224,7 +224,7 @@ def test_a_gradient_that_comes_twice_is_refused() -> None:
 def test_gradients_lie_in_memory_as_weights_do() -> None:
     """Fused optimizers read both in the order of memory."""
     parameters = [nn.Parameter(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last)), nn.Parameter(torch.randn(()))]
-    gradients = Gradients(parameters, 1, [range(2)], 0, 2)
+    gradients = GradientReducer(parameters, 1, [range(2)], 0, 2)
     for _ in range(2):
         gradients.begin()
         gradients.last_pass()

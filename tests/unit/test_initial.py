@@ -13,7 +13,7 @@ from torch import Tensor
 from trainings import training, version_of
 
 from pipelines import tracking
-from pipelines.checkpoint.run_directory import INITIAL, Folder
+from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.initial import initial_weights, is_kept
@@ -110,7 +110,7 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(home: Path) -> None:
     run = tracking.open_training(config, version, {})
     run.end("KILLED")
     assert not is_kept(config, version)
-    Folder(run.folder).put(INITIAL, b"kept")
+    RunDirectory(run.folder).put(INITIAL, b"kept")
     assert is_kept(config, version)
     run.end("FINISHED")
     assert not is_kept(config, version)

@@ -11,8 +11,8 @@ from groups import in_group
 from torch import Tensor
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config, parse
 from pipelines.config.task import Language as Settings
 from pipelines.dataset.arrays import write_arrays
@@ -147,12 +147,12 @@ class Written(Silent):
         self.texts[epoch] = text
 
 
-def trained(place: Place, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
+def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
     config: Config = parse(pipeline({}, {}, **train), "x.yaml")
     version, hooks = open_version(str(home)), Written()
     learned = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, learned, place)
-    result = Loop(config, version, learned, strategy, place, Checkpoints(Folder(str(folder)), place, 2), hooks).run()
+    strategy = strategy_of(config.train, learned, context)
+    result = Loop(config, version, learned, strategy, context, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     return result, hooks.texts, dict(strategy.model.state_dict())
 
 
@@ -166,20 +166,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_and_writes_after_every_epoch(home: Path, tmp_path: Path) -> None:
-    result, texts, _ = trained(Place(), home, tmp_path, {})
+    result, texts, _ = trained(WorkerContext(), home, tmp_path, {})
     assert list(texts) == [1, 2, 3] and all(len(text) >= 8 for text in texts.values())
     assert result.metrics["validation/nats_per_token"] < 2.3 < log(len(set(TEXT)) + 2)
 
 
 def test_p5_the_model_is_the_same_for_two_workers(home: Path, tmp_path: Path) -> None:
-    alone, _, weights = trained(Place(), home, tmp_path / "alone", {"strategy": "exact"})
+    alone, _, weights = trained(WorkerContext(), home, tmp_path / "alone", {"strategy": "exact"})
     (together, texts, found), (_, silence, _) = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {"strategy": "exact"})
     assert (together.metrics, list(texts), silence) == (alone.metrics, [1, 2, 3], {})
     assert all(torch.equal(values, found[name]) for name, values in weights.items())
 
 
 def test_p3_two_workers_agree_to_rounding(home: Path, tmp_path: Path) -> None:
-    alone, _, _ = trained(Place(), home, tmp_path / "alone", {})
+    alone, _, _ = trained(WorkerContext(), home, tmp_path / "alone", {})
     (together, _, _), _ = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {})
     assert (together.rows, together.steps) == (alone.rows, alone.steps)
     assert together.metrics == pytest.approx(alone.metrics, rel=1e-3)

@@ -14,8 +14,8 @@ from trainings import training, version_of
 from pipelines.checkpoint import run_directory as run_folder
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.record import RECORD
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
@@ -58,19 +58,19 @@ class Recorder(Silent):
         self.saves.append(step)
 
 
-def fit(place: Place, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
+def fit(context: WorkerContext, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
     version = version_of(config)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, place)
-    checkpoints = Checkpoints(Folder(folder), place, config.train.checkpoint.keep)
-    return Loop(config, version, task, strategy, place, checkpoints, hooks).run(), strategy
+    strategy = strategy_of(config.train, task, context)
+    checkpoints = Checkpoints(RunDirectory(folder), context, config.train.checkpoint.keep)
+    return Loop(config, version, task, strategy, context, checkpoints, hooks).run(), strategy
 
 
 def fit_alone(
     config: Config, folder: Path, stop_after: int | None = None, break_off: int | None = None
 ) -> tuple[Trained, dict[str, Tensor], Recorder]:
     hooks = Recorder(stop_after, break_off)
-    fitted, strategy = fit(Place(), config, str(folder), hooks)
+    fitted, strategy = fit(WorkerContext(), config, str(folder), hooks)
     return fitted, dict(strategy.model.state_dict()), hooks
 
 
@@ -123,9 +123,9 @@ def test_p4_a_run_that_leaves_amid_an_evaluation_is_saved_and_goes_on(
     assert all(torch.equal(values, wanted_weights[name]) for name, values in weights.items())
 
 
-def breaking_off(place: Place, home: Path, folder: Path) -> Trained:
+def breaking_off(context: WorkerContext, home: Path, folder: Path) -> Trained:
     """Only the last worker was asked."""
-    fitted, _ = fit(place, training(home), str(folder), Recorder(None, 2 if place.rank else None))
+    fitted, _ = fit(context, training(home), str(folder), Recorder(None, 2 if context.rank else None))
     return fitted
 
 
@@ -147,15 +147,18 @@ def test_it_learns(home: Path, tmp_path: Path) -> None:
     assert fitted.metrics["validation/auc"] > 0.95
 
 
-def steps_on(place: Place, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Trained, Curve]:
+def steps_on(context: WorkerContext, home: Path, folder: Path, stop_after: int | None, **train: Any) -> tuple[Trained, Curve]:
     hooks = Recorder(stop_after)
-    fitted, _ = fit(place, training(home, **train), str(folder), hooks)
+    fitted, _ = fit(context, training(home, **train), str(folder), hooks)
     return fitted, hooks.curve
 
 
 def test_p3_a_run_goes_on_with_another_number_of_workers(home: Path, tmp_path: Path) -> None:
-    _, wanted = steps_on(Place(), home, tmp_path / "alone", None)
-    parts = [in_group(2, tmp_path / "two", steps_on, home, tmp_path / "run", 20)[0], steps_on(Place(), home, tmp_path / "run", None)]
+    _, wanted = steps_on(WorkerContext(), home, tmp_path / "alone", None)
+    parts = [
+        in_group(2, tmp_path / "two", steps_on, home, tmp_path / "run", 20)[0],
+        steps_on(WorkerContext(), home, tmp_path / "run", None),
+    ]
     assert [fitted.finished for fitted, _ in parts] == [False, True]
     found = parts[0][1] | parts[1][1]
     assert found.keys() == wanted.keys()
@@ -170,8 +173,8 @@ def test_p2_an_epoch_counts_every_row(home: Path, tmp_path: Path) -> None:
     assert (dropped.rows, dropped.steps) == (EPOCH * 64, EPOCH)
 
 
-def keeping(place: Place, home: Path, folder: Path) -> tuple[Trained, Curve]:
-    return steps_on(place, home, folder, None, remainder="keep", epochs=2)
+def keeping(context: WorkerContext, home: Path, folder: Path) -> tuple[Trained, Curve]:
+    return steps_on(context, home, folder, None, remainder="keep", epochs=2)
 
 
 def test_a_last_step_that_leaves_workers_without_rows(tmp_path: Path) -> None:
@@ -179,7 +182,7 @@ def test_a_last_step_that_leaves_workers_without_rows(tmp_path: Path) -> None:
     training(tmp_path, rows=130)
     fitted, curve = in_group(3, tmp_path / "group", keeping, tmp_path, tmp_path / "run")[0]
     assert (fitted.rows, fitted.steps) == (260, 6)
-    _, wanted = keeping(Place(), tmp_path, tmp_path / "alone")
+    _, wanted = keeping(WorkerContext(), tmp_path, tmp_path / "alone")
     for step, metrics in wanted.items():
         assert curve[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
 
@@ -212,7 +215,7 @@ def test_the_monitor_picks_the_best_epoch_and_ends_the_run(home: Path, tmp_path:
 
 
 def whole(folder: Path) -> list[tuple[str, Any]]:
-    return Checkpoints(Folder(str(folder)), Place(), 2)._whole()
+    return Checkpoints(RunDirectory(str(folder)), WorkerContext(), 2)._whole()
 
 
 def test_the_newest_checkpoints_and_the_best_are_kept(home: Path, tmp_path: Path) -> None:
@@ -294,7 +297,7 @@ def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path
             Timer(1.0, (tmp_path / "checkpoints").unlink).start()
 
     monkeypatch.setattr(hooks, "epoch", block)
-    fitted, _ = fit(Place(), training(home), str(tmp_path), hooks)
+    fitted, _ = fit(WorkerContext(), training(home), str(tmp_path), hooks)
     assert fitted.finished and hooks.saves == [EPOCH, 2 * EPOCH, 3 * EPOCH]
 
 
@@ -313,21 +316,21 @@ def test_a_loss_that_is_not_a_number_names_its_step_and_keeps_the_last_checkpoin
     assert record.step >= 1
 
 
-def poisoned(place: Place, home: Path, folder: str) -> None:
+def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
     """Worker 1 alone gets a NaN, in its 6th batch."""
     config = training(home)
     version = version_of(config)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, place)
+    strategy = strategy_of(config.train, task, context)
     whole_step = strategy.step
 
     def step(batch: Any, number: int, rate: float, votes: Any, measured: bool = True) -> Tensor:
-        if place.rank == 1 and number == 5:
+        if context.rank == 1 and number == 5:
             batch = {**batch, "x3": batch["x3"] * torch.nan}
         return whole_step(batch, number, rate, votes, measured)
 
     strategy.step = step  # type: ignore[method-assign]
-    Loop(config, version, task, strategy, place, Checkpoints(Folder(folder), place, 2), Silent()).run()
+    Loop(config, version, task, strategy, context, Checkpoints(RunDirectory(folder), context, 2), Silent()).run()
 
 
 def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> None:
@@ -357,10 +360,10 @@ def test_steps_that_fp16_leaves_out_are_counted(
     hooks = Skips()
     if ends:
         with pytest.raises(NonFiniteError, match="step 51: the gradient's norm is"):
-            fit(Place(), training(home, precision="fp16"), str(tmp_path), hooks)
+            fit(WorkerContext(), training(home, precision="fp16"), str(tmp_path), hooks)
         assert hooks.skipped == dict.fromkeys(range(1, 51), 1.0)
     else:
-        fit(Place(), training(home, precision="fp16"), str(tmp_path), hooks)
+        fit(WorkerContext(), training(home, precision="fp16"), str(tmp_path), hooks)
         assert set(hooks.skipped.values()) == {1.0}
         assert set(range(1, 8)) <= set(hooks.skipped) <= set(range(1, 28)), "each halves the scale, and some fit in between"
 

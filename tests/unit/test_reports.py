@@ -1,4 +1,4 @@
-"""What rank 0 exchanges with the run's folder."""
+"""What rank 0 exchanges with the run's directory."""
 
 import time
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 from groups import FORKING
 
-from pipelines.checkpoint.run_directory import PROGRESS, STOP, Folder
-from pipelines.collectives.place import Place
-from pipelines.launch.heartbeat import Pulse
+from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, FirstReports
 
 
@@ -23,8 +23,8 @@ class Mute:
 
 
 def begin(uri: str) -> FirstReports:
-    folder = Folder(uri)
-    return FirstReports(folder, Pulse(folder, Place(), 10), Mute(), 100, 3)
+    folder = RunDirectory(uri)
+    return FirstReports(folder, Heartbeat(folder, WorkerContext(), 10), Mute(), 100, 3)
 
 
 def linger(uri: str) -> None:
@@ -45,7 +45,7 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
 
 
 def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path) -> None:
-    reports, folder = begin(str(tmp_path)), Folder(str(tmp_path))
+    reports, folder = begin(str(tmp_path)), RunDirectory(str(tmp_path))
     reports.epoch(2)
     reports.log(7, {"train/loss": 0.5})
     assert not reports.asked_to_stop()

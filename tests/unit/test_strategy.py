@@ -12,7 +12,7 @@ from groups import in_group
 from torch import Tensor, nn
 
 from pipelines.collectives import transports as exchange
-from pipelines.collectives.place import Place
+from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
@@ -55,22 +55,24 @@ def part(batch: Batch, shares: tuple[int, ...], rank: int) -> Batch:
     return {name: values.split(shares)[rank] for name, values in batch.items()}
 
 
-def one_step(place: Place, settings: Train, shares: tuple[int, ...], batch_norm: bool = False) -> tuple[dict[str, Tensor], list[float]]:
+def one_step(
+    context: WorkerContext, settings: Train, shares: tuple[int, ...], batch_norm: bool = False
+) -> tuple[dict[str, Tensor], list[float]]:
     """The weights after one step of gradient descent, and the step's sums."""
-    strategy = strategy_of(settings, task(batch_norm), place)
-    sums = strategy.step(part(rows(), shares, place.rank), 0, settings.lr, (float(place.rank), 0.0, 1.0))
+    strategy = strategy_of(settings, task(batch_norm), context)
+    sums = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, (float(context.rank), 0.0, 1.0))
     while sums[0].isinf():  # fp16 leaves a step out, and lowers its scale
-        sums = strategy.step(part(rows(), shares, place.rank), 0, settings.lr, (float(place.rank), 0.0, 1.0))
-    strategy.settle()
+        sums = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, (float(context.rank), 0.0, 1.0))
+    strategy.sync_buffers()
     return {name: values.clone() for name, values in strategy.model.state_dict().items()}, sums.tolist()
 
 
-def two_steps(place: Place, in_memory: bool = False) -> tuple[dict[str, Tensor], list[list[float]]]:
+def two_steps(context: WorkerContext, in_memory: bool = False) -> tuple[dict[str, Tensor], list[list[float]]]:
     """DistributedDataParallel has one bucket in its first step, and sorts them for the second."""
-    strategy = ddp.DataParallel(train(lr=0.1), task(), model_of_seed(), place)
-    shares = SHARES["unequal"] if place.world_size > 1 else (ROWS,)
-    sums = [strategy.step(part(rows(), shares, place.rank), number, 0.1, (1.0, 0.0, 2.0)).tolist() for number in range(2)]
-    assert strategy._divided_by == (1 if in_memory else place.world_size)
+    strategy = ddp.DataParallel(train(lr=0.1), task(), model_of_seed(), context)
+    shares = SHARES["unequal"] if context.world_size > 1 else (ROWS,)
+    sums = [strategy.step(part(rows(), shares, context.rank), number, 0.1, (1.0, 0.0, 2.0)).tolist() for number in range(2)]
+    assert strategy._divided_by == (1 if in_memory else context.world_size)
     return dict(strategy.model.state_dict()), sums
 
 
@@ -85,20 +87,20 @@ def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
     return {name: (values - settings.lr * factor * values.grad).detach() for name, values in model.named_parameters()}, float(norm)
 
 
-def steps_in_a_group(place: Place) -> dict[str, Any]:
+def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     """All that the tests below look at: starting processes takes longer than the steps."""
-    found: dict[str, Any] = {name: one_step(place, train(), shares) for name, shares in SHARES.items()}
-    found["accumulated"] = one_step(place, train(accumulate=3), SHARES["unequal"])
-    found["clipped"] = one_step(place, train(clip_norm=0.1), SHARES["unequal"])
-    found["bf16"] = one_step(place, train(precision="bf16"), SHARES["unequal"])
-    found["fp16"] = one_step(place, train(precision="fp16"), SHARES["unequal"])
+    found: dict[str, Any] = {name: one_step(context, train(), shares) for name, shares in SHARES.items()}
+    found["accumulated"] = one_step(context, train(accumulate=3), SHARES["unequal"])
+    found["clipped"] = one_step(context, train(clip_norm=0.1), SHARES["unequal"])
+    found["bf16"] = one_step(context, train(precision="bf16"), SHARES["unequal"])
+    found["fp16"] = one_step(context, train(precision="fp16"), SHARES["unequal"])
     for name, shares in SHARES.items():
-        found[f"batch norm, {name}"] = one_step(place, train(sync_batch_norm=True), shares, batch_norm=True)
-    found["own batch norm"] = one_step(place, train(), SHARES["equal"], batch_norm=True)
+        found[f"batch norm, {name}"] = one_step(context, train(sync_batch_norm=True), shares, batch_norm=True)
+    found["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
-    found["many buckets, in memory"] = two_steps(place, in_memory=True)
+    found["many buckets, in memory"] = two_steps(context, in_memory=True)
     exchange._mapped = lambda *_: None  # as on another machine
-    found["many buckets, sent"] = two_steps(place)
+    found["many buckets, sent"] = two_steps(context)
     return found
 
 
@@ -139,7 +141,7 @@ def test_accumulation_only_splits_the_pass(group: list[dict[str, Any]]) -> None:
     wanted, _ = reference(train())
     weights, sums = group[0]["accumulated"]
     assert_same(weights, wanted)
-    assert sums == pytest.approx(group[0]["unequal"][1], rel=1e-5), "what meets beside the gradients is counted once"
+    assert sums == pytest.approx(group[0]["unequal"][1], rel=1e-5), "what is summed beside the gradients is counted once"
 
 
 def test_clipping_is_by_the_norm_of_the_mean_gradient(group: list[dict[str, Any]]) -> None:
@@ -170,7 +172,7 @@ def test_sums_and_votes_are_of_all_workers(group: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("way", ["in memory", "sent"])
 def test_sums_ride_with_gradients_of_several_buckets(group: list[dict[str, Any]], way: str) -> None:
-    wanted, alone = two_steps(Place())
+    wanted, alone = two_steps(WorkerContext())
     for weights, sums in (answer[f"many buckets, {way}"] for answer in group):
         assert_same(weights, wanted)
         for own, whole in zip(sums, alone, strict=True):
@@ -198,11 +200,11 @@ class Unused(nn.Linear):
         return super().forward(batch["x"])
 
 
-def refused_step(place: Place, model: type[nn.Module], in_memory: bool) -> None:
+def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool) -> None:
     if not in_memory:
         exchange._mapped = lambda *_: None
-    strategy = ddp.DataParallel(train(), task(), model(), place)
-    strategy.step(part(rows(), (12, 12), place.rank), 0, 0.1, NO_VOTES)
+    strategy = ddp.DataParallel(train(), task(), model(), context)
+    strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_VOTES)
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "sent"])
@@ -220,29 +222,29 @@ def test_gradients_that_cannot_meet_are_refused(tmp_path: Path, model: type[nn.M
 
 
 def test_a_worker_alone_may_have_a_weight_that_nothing_uses() -> None:
-    strategy = ddp.DataParallel(train(), task(), Unused(), Place())
+    strategy = ddp.DataParallel(train(), task(), Unused(), WorkerContext())
     strategy.step(rows(), 0, 0.1, NO_VOTES)
     assert strategy.model.state_dict()["spare"].tolist() == [1.0, 1.0]
     with pytest.raises(ConfigError, match=r"table\.weight: its gradient is sparse"):
-        ddp.DataParallel(train(), task(), Sparse(), Place()).step(rows(), 0, 0.1, NO_VOTES)
+        ddp.DataParallel(train(), task(), Sparse(), WorkerContext()).step(rows(), 0, 0.1, NO_VOTES)
 
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_synchronised_batch_norm_sees_all_rows(group: list[dict[str, Any]], shares: str) -> None:
-    wanted, _ = one_step(Place(), train(), (ROWS,), batch_norm=True)
+    wanted, _ = one_step(WorkerContext(), train(), (ROWS,), batch_norm=True)
     for answer in group:
         assert_same(answer[f"batch norm, {shares}"][0], wanted, tolerance=2e-5)
 
 
 def test_batch_norm_of_its_own_rows_is_averaged(group: list[dict[str, Any]]) -> None:
-    alone = [one_step(Place(rank, 1), train(), SHARES["equal"], batch_norm=True)[0] for rank in range(WORKERS)]
+    alone = [one_step(WorkerContext(rank, 1), train(), SHARES["equal"], batch_norm=True)[0] for rank in range(WORKERS)]
     mean = torch.stack([weights["layers.1.running_mean"] for weights in alone]).mean(0)
     for answer in group:
         torch.testing.assert_close(answer["own batch norm"][0]["layers.1.running_mean"], mean)
 
 
 def test_a_step_without_any_weight_changes_nothing() -> None:
-    strategy = strategy_of(train(), task(), Place())
+    strategy = strategy_of(train(), task(), WorkerContext())
     before = {name: values.clone() for name, values in strategy.model.state_dict().items()}
     sums = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_VOTES)
     assert sums.tolist() == [0.0] * 8
@@ -250,14 +252,14 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
 
 
 def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
-    taken, clipped = strategy_of(train(), task(), Place()), strategy_of(train(clip_norm=1), task(), Place())
+    taken, clipped = strategy_of(train(), task(), WorkerContext()), strategy_of(train(clip_norm=1), task(), WorkerContext())
     assert taken.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] == -1
     assert clipped.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] > 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
-    strategy = strategy_of(train(compile=compiled, optimizer="adamw"), task(), Place())
+    strategy = strategy_of(train(compile=compiled, optimizer="adamw"), task(), WorkerContext())
     state, names = strategy.state_dict(), set(task().model().state_dict())
     assert set(state["model"]) == names
     assert set(state["optimizer"]["state"]) == names
@@ -265,7 +267,7 @@ def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
 
 @pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
 def test_a_compiled_step_is_the_plain_one() -> None:
-    plain, compiled = (strategy_of(train(compile=wanted), task(), Place()) for wanted in (False, True))
+    plain, compiled = (strategy_of(train(compile=wanted), task(), WorkerContext()) for wanted in (False, True))
     sums = [strategy.step(rows(), 0, 0.1, NO_VOTES) for strategy in (plain, compiled)]
     torch.testing.assert_close(*sums)
     assert_same(dict(compiled.model.state_dict()), dict(plain.model.state_dict()), tolerance=1e-5)
@@ -273,7 +275,10 @@ def test_a_compiled_step_is_the_plain_one() -> None:
 
 def test_a_state_moves_to_another_strategy() -> None:
     settings = train(optimizer="adamw", lr=0.01)
-    first, second = strategy_of(settings, task(), Place()), strategy_of(train(optimizer="adamw", lr=0.01, seed=1), task(), Place())
+    first, second = (
+        strategy_of(settings, task(), WorkerContext()),
+        strategy_of(train(optimizer="adamw", lr=0.01, seed=1), task(), WorkerContext()),
+    )
     first.step(rows(), 0, 0.01, NO_VOTES)
     second.load_state_dict(deepcopy(first.state_dict()))
     for strategy in (first, second):
@@ -283,20 +288,20 @@ def test_a_state_moves_to_another_strategy() -> None:
 
 def test_a_run_may_start_from_weights() -> None:
     weights = {name: values + 1 for name, values in task().model().state_dict().items()}
-    assert_same(dict(strategy_of(train(), task(), Place(), weights).model.state_dict()), weights, tolerance=0)
+    assert_same(dict(strategy_of(train(), task(), WorkerContext(), weights).model.state_dict()), weights, tolerance=0)
 
 
 def test_weights_of_another_model_are_refused() -> None:
     weights = {"layers.0.weight": torch.zeros(3, 3)}
     with pytest.raises(TrainingError, match=r"init_from is a1b2.*embeddings.0.weight, layers.0.bias, layers.0.weight.*same `task`"):
-        strategy_of(train(init_from="a1b2"), task(), Place(), weights)
+        strategy_of(train(init_from="a1b2"), task(), WorkerContext(), weights)
 
 
 def test_dropout_depends_on_the_step_and_not_on_what_was_before() -> None:
     dropping = Tabular(Settings(hidden=(16,), dropout=0.5), Data(COLUMNS, ("a", "b", "c")))
     losses = []
     for numbers in ([0, 1, 2], [2], [1]):
-        strategy = strategy_of(train(lr=1e-9), dropping, Place())
+        strategy = strategy_of(train(lr=1e-9), dropping, WorkerContext())
         losses.append([strategy.step(rows(), number, 1e-9, NO_VOTES)[2].item() for number in numbers])
     assert losses[0][2] == pytest.approx(losses[1][0], abs=1e-4)
     assert losses[0][1] == pytest.approx(losses[2][0], abs=1e-4)

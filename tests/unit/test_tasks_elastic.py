@@ -11,8 +11,8 @@ from groups import in_group
 from rows import training_on
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
@@ -66,21 +66,21 @@ def config_of(kind: str, folder: Path, **train: Any) -> Config:
     return training_on(raw, folder, features, target, task, **train)
 
 
-def weights_of(place: Place, kind: str, home: Path, folder: str, train: dict[str, Any], stop_after: int | None = None) -> Weights:
+def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train: dict[str, Any], stop_after: int | None = None) -> Weights:
     config = config_of(kind, home, **train)
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, place)
-    Loop(config, version, task, strategy, place, Checkpoints(Folder(folder), place, 2), StopsAfter(stop_after)).run()
+    strategy = strategy_of(config.train, task, context)
+    Loop(config, version, task, strategy, context, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
     return dict(strategy.model.state_dict())
 
 
 @pytest.mark.parametrize("kind", ["next_item", "speech"])
 def test_p5_exact_is_the_same_bit_for_bit_for_any_workers_and_through_a_stop(kind: str, tmp_path: Path) -> None:
     train = {"strategy": "exact", "shards": 4}
-    alone = weights_of(Place(), kind, tmp_path, str(tmp_path / "alone"), train)
-    weights_of(Place(), kind, tmp_path, str(tmp_path / "stopped"), train, stop_after=8)
-    resumed = weights_of(Place(), kind, tmp_path, str(tmp_path / "stopped"), train)
+    alone = weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "alone"), train)
+    weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train, stop_after=8)
+    resumed = weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train)
     together = in_group(3, tmp_path / "group", weights_of, kind, tmp_path, str(tmp_path / "three"), train)
     for found in (resumed, *together):
         assert found.keys() == alone.keys()
@@ -91,7 +91,7 @@ def test_p5_exact_is_the_same_bit_for_bit_for_any_workers_and_through_a_stop(kin
 def test_p3_ddp_draws_the_same_for_two_workers_as_for_one(tmp_path: Path) -> None:
     """Without dropout, what is left to chance are the negatives."""
     train = {"shards": 4, "remainder": "keep", "optimizer": "sgd", "lr": 0.1}  # adam would make much of rounding where a gradient is zero
-    alone = weights_of(Place(), "certain_next_item", tmp_path, str(tmp_path / "alone"), train)
+    alone = weights_of(WorkerContext(), "certain_next_item", tmp_path, str(tmp_path / "alone"), train)
     for found in in_group(2, tmp_path / "group", weights_of, "certain_next_item", tmp_path, str(tmp_path / "two"), train):
         for name, values in alone.items():
             torch.testing.assert_close(found[name], values, atol=1e-4, rtol=1e-4)
@@ -101,6 +101,8 @@ def test_it_learns_what_comes_next(tmp_path: Path) -> None:
     config = config_of("next_item", tmp_path, epochs=12, shards=4)
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, Place())
-    fitted = Loop(config, version, task, strategy, Place(), Checkpoints(Folder(str(tmp_path / "run")), Place(), 2), Silent()).run()
+    strategy = strategy_of(config.train, task, WorkerContext())
+    fitted = Loop(
+        config, version, task, strategy, WorkerContext(), Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()
+    ).run()
     assert fitted.metrics["test/ndcg_10"] > 0.9

@@ -12,7 +12,7 @@ from ray.train.v2._internal.execution.scaling_policy import create_scaling_polic
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from pipelines.checkpoint.run_directory import Folder
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.launch import watch
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 
@@ -53,7 +53,7 @@ def test_nobody_is_asked_for_machines_where_none_can_come(
 def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[str] = []
     monkeypatch.setattr(watch, "release", released.append)
-    folder, first, second = Folder(str(tmp_path)), trainer(), trainer()
+    folder, first, second = RunDirectory(str(tmp_path)), trainer(), trainer()
     watch._machines(first, folder)
     assert released == []
     watch._machines(second, folder)

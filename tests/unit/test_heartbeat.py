@@ -16,10 +16,10 @@ import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
 
-from pipelines.checkpoint.run_directory import Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
-from pipelines.launch.heartbeat import Pulse
+from pipelines.launch.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.slow
 
@@ -64,13 +64,13 @@ def stop() -> None:
     os.waitpid(waker, 0)
 
 
-def held_up(place: Place, folder: str, how: str) -> None:
+def held_up(context: WorkerContext, folder: str, how: str) -> None:
     """Worker 1 does not come to the second step."""
     group = dist.new_group(timeout=timedelta(seconds=0.8 * TIMEOUT))
-    with Pulse(Folder(folder), place, TIMEOUT) as pulse:
+    with Heartbeat(RunDirectory(folder), context, TIMEOUT) as heartbeat:
         for step in (1, 2):
-            pulse.step = step
-            if place.rank == 1 and step == 2:
+            heartbeat.step = step
+            if context.rank == 1 and step == 2:
                 {"dawdle": dawdle, "data": await_data, "backward": hang_in_backward, "stop": stop}[how]()
             else:
                 dist.all_reduce(torch.ones(1), group=group)
@@ -79,9 +79,9 @@ def held_up(place: Place, folder: str, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("dawdle", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"),
-        ("data", r"in await_data \(.*test_pulse.py:\d+\), which is at work elsewhere"),
-        ("backward", r"in dawdle \(.*test_pulse.py:\d+\), which is at work elsewhere"),
+        ("dawdle", r"in dawdle \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
+        ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
+        ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
         ("stop", "does not answer any more"),
     ],
 )
@@ -94,8 +94,8 @@ def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: s
     assert time.monotonic() - began < 60
 
 
-def fails(place: Place, folder: str) -> None:
-    with Pulse(Folder(folder), place, TIMEOUT):
+def fails(context: WorkerContext, folder: str) -> None:
+    with Heartbeat(RunDirectory(folder), context, TIMEOUT):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
@@ -104,7 +104,7 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         assert "mat1 and mat2" in str(error) and not isinstance(error, TrainingError)
 
 
-class Slow(Folder):
+class Slow(RunDirectory):
     """Beats of a worker that is well take long to write."""
 
     def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
@@ -115,14 +115,14 @@ class Slow(Folder):
 
 def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
     folder = Slow(str(tmp_path))
-    with pytest.raises(RuntimeError, match="mat1"), Pulse(folder, Place(0, 2), TIMEOUT) as pulse:
-        time.sleep(1.5 * pulse._seconds)  # into a beat
+    with pytest.raises(RuntimeError, match="mat1"), Heartbeat(folder, WorkerContext(0, 2), TIMEOUT) as heartbeat:
+        time.sleep(1.5 * heartbeat._seconds)  # into a beat
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     time.sleep(0.4)
     assert folder.get_json("pulses/0.json")["failed"]
 
 
 def test_a_worker_alone_has_no_pulse(tmp_path: Path) -> None:
-    with Pulse(Folder(str(tmp_path)), Place(), 0.1):
+    with Heartbeat(RunDirectory(str(tmp_path)), WorkerContext(), 0.1):
         time.sleep(0.1)
     assert list(tmp_path.iterdir()) == []

@@ -13,10 +13,9 @@ import torch
 from groups import in_group
 from torch import Tensor
 
-from pipelines.collectives import all_reduce as meeting
-from pipelines.collectives import transports as exchange
-from pipelines.collectives.all_reduce import Meeting
-from pipelines.collectives.place import Place
+from pipelines.collectives import all_reduce, transports
+from pipelines.collectives.all_reduce import TreeAllReduce
+from pipelines.collectives.context import WorkerContext
 from pipelines.collectives.tree import Span, largest_nodes, tree_sum
 from pipelines.loader import shards_of
 
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.slow
 WORKERS, SHARDS = 3, 7
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 EVEN, UNEVEN = (3, 999, 30, 6, 0, 12_000), (1, 2, 4, 1_000)
-"""Sizes of tensors that meet one after the other. What is sent has to be a multiple of the workers."""
+"""Sizes of tensors that are reduced one after the other. What is sent has to be a multiple of the workers."""
 LARGEST_BYTES = 8 * max(EVEN)
 ROUNDS = 5
 
@@ -41,11 +40,11 @@ def _node(span: Span, leaves: Tensor) -> Tensor:
     return tree_sum(span, lambda node: leaves[node[0]].clone() if node[1] - node[0] == 1 else None)
 
 
-def _slow(barrier: Callable[[exchange.Shared], None], rank: int) -> Callable[[exchange.Shared], None]:
+def _slow(barrier: Callable[[transports.SharedMemory], None], rank: int) -> Callable[[transports.SharedMemory], None]:
     """The barrier, before and after which this worker is late at times, and others at others."""
     random = Random(rank)
 
-    def late(self: exchange.Shared) -> None:
+    def late(self: transports.SharedMemory) -> None:
         sleep(random.choice([0, 0, 0, 1e-3]))
         barrier(self)
         sleep(random.choice([0, 0, 0, 1e-3]))
@@ -53,22 +52,22 @@ def _slow(barrier: Callable[[exchange.Shared], None], rank: int) -> Callable[[ex
     return late
 
 
-def met(place: Place, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]) -> tuple[bool, list[Tensor]]:
-    """Whether workers met in memory, and their sums of every size and dtype, without a pause between them."""
-    if not sees_memory[place.rank]:
-        exchange._mapped = lambda *_: None
-    meeting.SLICE_BYTES = slice_bytes
-    exchange.Shared._barrier = _slow(exchange.Shared._barrier, place.rank)  # type: ignore[method-assign]
-    plays = [shards_of(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
-    together = Meeting(plays, SHARDS, place.rank, place.device, LARGEST_BYTES)
+def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]) -> tuple[bool, list[Tensor]]:
+    """Whether workers shared memory, and their sums of every size and dtype, without a pause between them."""
+    if not sees_memory[context.rank]:
+        transports._mapped = lambda *_: None
+    all_reduce.SLICE_BYTES = slice_bytes
+    transports.SharedMemory._barrier = _slow(transports.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
+    owned = [shards_of(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
+    all_reducer = TreeAllReduce(owned, SHARDS, context.rank, context.device, LARGEST_BYTES)
     found = []
     for _ in range(ROUNDS):
         for size, dtype in product(sizes, DTYPES):
             leaves = terms(size, dtype)
-            own = [_node(span, leaves) for span in largest_nodes(plays[place.rank], SHARDS)]
-            together.finish(own)
+            own = [_node(span, leaves) for span in largest_nodes(owned[context.rank], SHARDS)]
+            all_reducer.reduce(own)
             found.append(own[0])
-    return together.is_in_memory, found
+    return all_reducer.is_in_memory, found
 
 
 @pytest.mark.parametrize(
@@ -84,13 +83,13 @@ def test_p5_sums_are_the_same_in_memory_and_sent(
     tmp_path: Path, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]
 ) -> None:
     wanted = [_node((0, SHARDS), terms(size, dtype)) for size, dtype in product(sizes, DTYPES)] * ROUNDS
-    for in_memory, found in in_group(WORKERS, tmp_path, met, sees_memory, slice_bytes, sizes):
+    for in_memory, found in in_group(WORKERS, tmp_path, reduced, sees_memory, slice_bytes, sizes):
         assert in_memory == all(sees_memory)
         assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
-def left(place: Place) -> dict[str, Any]:
-    memory = exchange._shared_memory(4_096, place.rank)
+def left(context: WorkerContext) -> dict[str, Any]:
+    memory = transports._shared_bytes(4_096, context.rank)
     links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return {"seen": memory is not None, "open": [link for link in links if "memfd:lockstep" in link]}
 
@@ -100,14 +99,14 @@ def test_no_file_of_shared_memory_stays_open(tmp_path: Path) -> None:
     assert in_group(2, tmp_path, left) == [{"seen": True, "open": []}] * 2
 
 
-def refused(place: Place) -> dict[str, Any]:
+def refused(context: WorkerContext) -> dict[str, Any]:
     """On a machine that gives no such memory."""
 
     def posix_fallocate(*_: int) -> None:
         raise OSError(1, "Operation not permitted")
 
     os.posix_fallocate = posix_fallocate  # type: ignore[assignment]
-    return left(place)
+    return left(context)
 
 
 def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
@@ -115,16 +114,16 @@ def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
 
 
 def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:
-    host, name = exchange._host(), "lockstep-1"
+    host, name = transports._host(), "lockstep-1"
     descriptor = os.memfd_create(name)
     os.posix_fallocate(descriptor, 0, 64)
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    assert exchange._mapped(path, name, host, 64) is not None
-    assert exchange._mapped(path, name, f"another {host}", 64) is None
+    assert transports._mapped(path, name, host, 64) is not None
+    assert transports._mapped(path, name, f"another {host}", 64) is None
     assert not caplog.messages
-    assert exchange._mapped(path, "lockstep-2", host, 64) is None  # another process has that number here
-    assert exchange._mapped(path, name, host, 128) is None  # another model's
-    assert exchange._mapped(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
+    assert transports._mapped(path, "lockstep-2", host, 64) is None  # another process has that number here
+    assert transports._mapped(path, name, host, 128) is None  # another model's
+    assert transports._mapped(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
     assert "does not see its memory (its processes have other numbers, as in another container): gradients are sent" in caplog.messages[0]
     assert "No such file or directory" in caplog.messages[-1]
     os.close(descriptor)

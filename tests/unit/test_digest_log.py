@@ -1,4 +1,4 @@
-"""What a run of strategy `exact` leaves to be verified by: digests in its checkpoints, and the trail beside them."""
+"""What a run of strategy `exact` leaves to be verified by: digests in its checkpoints, and the digest log beside them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import follow
+from pipelines.checkpoint.digest_log import read_digest_log
 from pipelines.checkpoint.record import RECORD, Record, from_json, to_json
-from pipelines.checkpoint.run_directory import WEIGHTS, Folder
-from pipelines.collectives.place import Place
+from pipelines.checkpoint.run_directory import WEIGHTS, RunDirectory
+from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
 from pipelines.weights import digests, to_bytes
 
@@ -18,7 +18,7 @@ from pipelines.weights import digests, to_bytes
 @pytest.fixture
 def saved(tmp_path: Path) -> Callable[[int], tuple[str, Record]]:
     """Saves a state in which everything is `step`."""
-    checkpoints = Checkpoints(Folder(str(tmp_path)), Place(), keep=5)
+    checkpoints = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5)
 
     def save(step: int) -> tuple[str, Record]:
         record = Record(step=step, position={}, order={}, dataset_digest="", state={}, losses=[float(step)])
@@ -32,7 +32,7 @@ def saved(tmp_path: Path) -> Callable[[int], tuple[str, Record]]:
 def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     tmp_path: Path, saved: Callable[[int], tuple[str, Record]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    checkpoints, state = Checkpoints(Folder(str(tmp_path)), Place(), keep=5), {"model": {"w": torch.zeros(3)}}
+    checkpoints, state = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5), {"model": {"w": torch.zeros(3)}}
     saved(1)
     newest, _ = saved(2)
     file = tmp_path / newest / RECORD
@@ -52,11 +52,11 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
 def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
     for step in (1, 2, 3):
         saved(step)
-    trail = follow(Folder(str(tmp_path)))
-    assert trail.losses == {1: 1.0, 2: 2.0, 3: 3.0}
-    assert trail.digests[3] == digests({"model": {"w": torch.full((3,), 3.0)}})
-    assert "torch" in trail.machine
-    assert follow(Folder(str(tmp_path / "elsewhere"))).losses == {}
+    log = read_digest_log(RunDirectory(str(tmp_path)))
+    assert log.losses == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert log.digests[3] == digests({"model": {"w": torch.full((3,), 3.0)}})
+    assert "torch" in log.machine
+    assert read_digest_log(RunDirectory(str(tmp_path / "elsewhere"))).losses == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"step": 2}'], ids=range(5))
@@ -66,15 +66,15 @@ def test_a_file_of_a_run_that_is_not_as_it_was_written_is_one_clear_error(
     name, _ = saved(1)
     (tmp_path / name / RECORD).write_bytes(content)
     with pytest.raises(TrainingError, match=rf"{name}: damaged, and no other checkpoint is left; restore one of them"):
-        Checkpoints(Folder(str(tmp_path)), Place(), keep=5).restore({})
+        Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5).restore({})
     (tmp_path / "trail/step-000000001.json").write_bytes(content)
     with pytest.raises(TrainingError, match=r"trail/step-000000001.json is not as it was written; restore it, or remove it"):
-        follow(Folder(str(tmp_path)))
-    assert Folder(str(tmp_path)).glance("trail/step-000000001.json") is None
+        read_digest_log(RunDirectory(str(tmp_path)))
+    assert RunDirectory(str(tmp_path)).glance("trail/step-000000001.json") is None
 
 
 def test_weights_that_are_not_as_they_were_written_are_one_clear_error(tmp_path: Path) -> None:
-    folder, content = Folder(str(tmp_path)), to_bytes({"w": torch.arange(3.0)})
+    folder, content = RunDirectory(str(tmp_path)), to_bytes({"w": torch.arange(3.0)})
     assert folder.get_summed(WEIGHTS) is None
     folder.put_summed(WEIGHTS, content)
     assert folder.get_summed(WEIGHTS) == content
@@ -87,7 +87,7 @@ def test_weights_that_are_not_as_they_were_written_are_one_clear_error(tmp_path:
 def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:
     saved(1)
     for step in (2, 3):
-        (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the trail and what makes the checkpoint count
+        (tmp_path / saved(step)[0] / RECORD).unlink()  # killed between the log and what makes the checkpoint count
     (tmp_path / "trail/step-000000003.json.draft").touch()
-    Checkpoints(Folder(str(tmp_path)), Place(), keep=5).forget_after(1)
-    assert follow(Folder(str(tmp_path))).losses == {1: 1.0}
+    Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5).forget_after(1)
+    assert read_digest_log(RunDirectory(str(tmp_path))).losses == {1: 1.0}
