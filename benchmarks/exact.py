@@ -31,15 +31,16 @@ from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
-from pipelines.parallel.mesh import owned_shards
-from pipelines.parallel.strategy import STRATEGIES
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import STRATEGIES
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
 from pipelines.weights import from_bytes
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
-VOTES = (0.0, 0.0, 0.0)
+NO_FLAGS = Flags()
 TABLES = ("cost", "differences", "matrix")
 
 
@@ -81,7 +82,7 @@ def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
     """Of this worker's shards."""
     size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(context.rank)
     made = []
-    for _ in owned_shards(context, cost.shards):
+    for _ in Mesh(context).owned_shards(cost.shards):
         x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
         label = torch.randint(10, (size,), generator=generator)
         made.append({"x": (x if cost.hidden else x.byte()).to(context.device), "label": label.to(context.device)})
@@ -113,13 +114,13 @@ def timed(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[fl
     torch.use_deterministic_algorithms(False)
     settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
     task = task_of(cost)
-    strategy = STRATEGIES[name](settings, task, task.model(), context)
+    strategy = STRATEGIES[name](settings, task, task.model, context)
     for step in range(2):
-        strategy.step(batch, step, 1e-3, VOTES, measured=False)
+        strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
     settled(context)
     started = time.perf_counter()
     for step in range(2, cost.steps + 2):
-        strategy.step(batch, step, 1e-3, VOTES, measured=False)
+        strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
     settled(context)
     seconds = (time.perf_counter() - started) / cost.steps
     return seconds, sum(parameter.numel() for parameter in strategy.model.parameters())

@@ -28,7 +28,7 @@ from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.weights import model_digest, to_bytes, weights_of
@@ -110,7 +110,7 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
-    Loop(config, version, task, strategy, context, checkpoints, hooks or Silent()).run()
+    Loop(config, version, task, strategy, checkpoints, hooks or Silent()).run()
     weights = weights_of(strategy.model)
     return model_digest(weights), to_bytes(weights)
 

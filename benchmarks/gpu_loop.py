@@ -14,8 +14,9 @@ from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
 from pipelines.loader import Batch, Loader
-from pipelines.parallel.mesh import owned_shards
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Task
 from pipelines.train.state import order_of
 
@@ -82,7 +83,7 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
     task = task_of(config.task, version.manifest)
     settings = config.train
     strategy = strategy_of(settings, task, context)
-    loader = Loader(version, "train", order_of(config), owned_shards(context, settings.shards), device=context.device, cache_bytes=0)
+    loader = Loader(version, "train", order_of(config), Mesh(context).owned_shards(settings.shards), device=context.device, cache_bytes=0)
     flops = _flops_per_row(task, next(iter(loader)))
     done, started, waited, sums = 0, 0.0, 0.0, []
     while done < case.warm_up + case.steps:
@@ -90,7 +91,8 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
             if done == case.warm_up:
                 _settled(context)
                 started, waited = time.perf_counter(), loader.wait_seconds
-            sums.append(strategy.step(batch, done, settings.lr, ()))
+            result = strategy.step(batch, done, settings.lr, Flags())
+            sums.append(torch.stack([value.double() for value in (result.grad_norm, result.loss_sum, result.weight)]))
             done += 1
             if done == case.warm_up + case.steps:
                 break
@@ -102,7 +104,7 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
         data_wait_fraction=(loader.wait_seconds - waited) / seconds,
         flops_per_row=flops,
         skipped_steps=int((~read[:, 0].isfinite()).sum()),
-        loss=float(read[-1, 2] / read[-1, 3]),
+        loss=float(read[-1, 1] / read[-1, 2]),
         peak_bytes=torch.cuda.max_memory_allocated(context.device) if context.device.type == "cuda" else 0,
     )
 

@@ -18,7 +18,7 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
@@ -40,7 +40,7 @@ def main() -> None:
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context, None)
     checkpoints = Checkpoints(RunDirectory(config.train.storage), context, config.train.checkpoint.keep)
-    Loop(config, version, task, strategy, context, checkpoints, Printed()).run()
+    Loop(config, version, task, strategy, checkpoints, Printed()).run()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pipelines.checkpoint.digest_log import append_step, forget_steps_after, mac
 from pipelines.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.checkpoint.store import reader, writer
+from pipelines.collectives.agree import gathered, of_rank_0
 from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
 from pipelines.weights import digests
@@ -55,7 +56,7 @@ class Checkpoints:
 
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
-        name = self._agree(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}")
+        name = of_rank_0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
         store = writer(self._directory, name)
         with _errors_name(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
@@ -86,7 +87,7 @@ class Checkpoints:
 
         Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
         """
-        whole, damaged = self._agree((self._whole(), self._damaged()) if self._context.rank == 0 else None)
+        whole, damaged = of_rank_0((self._whole(), self._damaged()) if self._context.rank == 0 else ([], []), self._group)
         for name, record in whole:
             try:
                 self._load(name, state)
@@ -121,7 +122,7 @@ class Checkpoints:
     def best(self) -> tuple[str, Record] | None:
         """Name and record of the newest whole checkpoint of those whose validation metric no later one has bettered; None if
         there is none. The same answer for all workers."""
-        return self._agree(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None)
+        return of_rank_0(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None, self._group)
 
     def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
         """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, for any number of workers.
@@ -141,18 +142,7 @@ class Checkpoints:
         found = digests(state)
         differing = [name for name in record.digests if found.get(name) != record.digests[name]]
         own = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
-        every = [own] * self._context.world_size
-        if self._group is not None:
-            dist.all_gather_object(every, own, group=self._group)
-        return next(filter(None, every), "")
-
-    def _agree(self, value: Any) -> Any:
-        """Rank 0's value."""
-        if self._group is None:
-            return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._group)
-        return values[0]
+        return next(filter(None, gathered(own, self._group)), "")
 
     def _whole(self) -> list[tuple[str, Record]]:
         """Names and records of whole checkpoints, newest first."""

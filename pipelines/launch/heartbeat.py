@@ -42,7 +42,7 @@ class Heartbeat:
         self._stop = Event()
         self._thread = Thread(target=self._work, name="heartbeat", daemon=True)
         self.step = 0
-        """The step that this worker is in, counted from this start of the group."""
+        """The run's step that this worker is in."""
 
     def __enter__(self) -> "Heartbeat":
         if self._context.world_size > 1:

@@ -1,7 +1,7 @@
 """The replay check: a training that is compared, step by step, with the digest log of an earlier one. For its workers."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports
 from pipelines.launch.worker import Assignment, attempted, placed, prepared
 from pipelines.loader import Loader
+from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch
 from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
-from pipelines.weights import digests, model_digest, weights_of
+from pipelines.weights import digests, model_digest
 
 _LOOK_SECONDS = 2.0
 
@@ -44,20 +45,23 @@ class ReplayCheck:
     def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
         """It is done after so many steps, or at the first saved step that shows what differs."""
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
-        self.model = strategy.model
+        self.model, self.mesh = strategy.model, strategy.mesh
         self.found, self.is_done = Found(), False
 
     def batches(self, loader: Loader) -> Iterator[Any]:
         return self._strategy.batches(loader)
 
-    def step(self, batch: Any, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
-        sums = self._strategy.step(batch, number, rate, votes, measured)
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        result = self._strategy.step(batch, number, rate, flags, measured)
         if not self.is_done:
-            self._compare(number + 1, float(sums[2]))
-        return sums
+            self._compare(number + 1, float(result.loss_sum))
+        return result
 
     def predict(self, batch: Batch) -> Tensor:
         return self._strategy.predict(batch)
+
+    def sample(self, epoch: int) -> str:
+        return self._strategy.sample(epoch)
 
     def sync_buffers(self) -> None:
         self._strategy.sync_buffers()
@@ -67,6 +71,9 @@ class ReplayCheck:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._strategy.load_state_dict(state)
+
+    def weights(self) -> dict[str, Tensor]:
+        return self._strategy.weights()
 
     def _compare(self, step: int, loss: float) -> None:
         found, wanted = self.found, self._digest_log.losses.get(step)
@@ -105,12 +112,14 @@ class ReplayReports(Reports):
     def saved(self, step: int, path: str) -> None:
         """Ray need not know: a verification that loses a worker is over."""
 
-    def asked_to_stop(self) -> bool:
-        super().asked_to_stop()
+    def step(self, number: int) -> None:
+        super().step(number)
         if self._is_first and time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             self._directory.put_json(PROGRESS, self._progress, durable=False)
             self.stopped = self._directory.has(STOP)
+
+    def asked_to_stop(self) -> bool:
         return self.stopped or self._check.is_done
 
 
@@ -130,8 +139,9 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         total = total_steps(config, assignment.version.rows("train"))
         progress = {"step": 0, "steps": total, "epoch": 0, "epochs": config.train.epochs, "metrics": {}}
         reports = ReplayReports(directory, heartbeat, check, context, progress)
-        trained = Loop(config, assignment.version, task, check, context, checkpoints, reports).run()
+        trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
     if reports.stopped:
         return {}
-    digest = model_digest(weights_of(strategy.model)) if trained.finished else ""
+    weights = check.weights() if trained.finished else {}
+    digest = model_digest(weights) if weights else ""
     return {**asdict(trained), "found": check.found, "machine": machine_of(context.device), "digest": digest}

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 import ray.train
-import torch.distributed as dist
 
 from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
+from pipelines.collectives.agree import of_rank_0
 from pipelines.errors import TrainingError
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.tracking import Sender
@@ -31,9 +31,8 @@ class Reports(Silent):
         self._reported = self._looked = time.monotonic()
         self._breaks_off = False
 
-    def asked_to_stop(self) -> bool:
-        self._heartbeat.step += 1
-        return False
+    def step(self, number: int) -> None:
+        self._heartbeat.step = number
 
     def asked_to_break_off(self) -> bool:
         if time.monotonic() - self._looked >= LOOK_SECONDS[self._directory.is_local]:
@@ -46,10 +45,7 @@ class Reports(Silent):
 
     def saved(self, step: int, path: str) -> None:
         """Report a checkpoint that is where it belongs; rank 0's clock says whether it is time for that again."""
-        due = [time.monotonic() - self._reported >= REPORT_SECONDS]
-        if dist.is_initialized():
-            dist.broadcast_object_list(due, src=0)
-        if due[0]:
+        if of_rank_0(time.monotonic() - self._reported >= REPORT_SECONDS):
             self._reported = time.monotonic()
             ray.train.report(
                 {"step": step},
@@ -88,7 +84,6 @@ class FirstReports(Reports):
         self._progress = {**self._progress, "epoch": number}
 
     def asked_to_stop(self) -> bool:
-        super().asked_to_stop()
         return self._stop.is_set()
 
     def unsent(self) -> list[Any]:

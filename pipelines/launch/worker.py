@@ -23,11 +23,12 @@ from pipelines.installed import disagreement, installed
 from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Heartbeat
 from pipelines.launch.reports import FirstReports, Reports
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import Strategy, strategy_of
+from pipelines.parallel.strategies import strategy_of
+from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
-from pipelines.weights import from_bytes, to_bytes, weights_of
+from pipelines.weights import from_bytes, to_bytes
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
 """What decides a model, or is spoken between machines."""
@@ -115,9 +116,9 @@ def _fit(config: Config, assignment: Assignment, directory: RunDirectory, contex
     reports = _reports(config, assignment, directory, heartbeat) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
     try:
-        trained = Loop(config, assignment.version, task, strategy, context, checkpoints, reports).run()
-        if context.rank == 0 and trained.finished:
-            directory.put_summed(WEIGHTS, to_bytes(weights_of(strategy.model)))
+        trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
+        if trained.finished and (weights := strategy.weights()):
+            directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:
         if isinstance(reports, FirstReports):
             unsent = reports.close(LAST_WORDS_SECONDS)

@@ -1,6 +1,6 @@
 """Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,10 +16,12 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import Precision, precision_of
 from pipelines.parallel.randomness import seed
+from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.update import Update
-from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.base import Batch, Task, rows_of
 
 _CPU_BUCKET_MB = 25
 """Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. On processors it is one more message,
@@ -35,43 +37,48 @@ class DataParallel:
     `step` raises ConfigError for a parameter whose gradient is sparse, or has none while several workers wait for it.
     """
 
-    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext) -> None:
-        self._settings, self._task, self._context = settings, task, context
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
+        model = build()
         self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
         self._update = Update(settings, self.model, context, self._precision)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        self._loss: _Loss | None = None
-        """Made at the first step, whose votes it has to have room for."""
+        self._loss = _Loss(task, self.model, self._precision, context, runs_empty=self._synced)
         self._replicated: DistributedDataParallel | None = None
+        """Made at the first step, of a model that has been loaded by then."""
         self._divided_by = context.world_size
         """What DistributedDataParallel divides the sum of the workers' gradients by; nothing where they are summed in memory."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
 
-    def step(self, batch: Batch, number: int, rate: float, votes: Sequence[float], measured: bool = True) -> Tensor:
-        module = self._loss or self._begun(len(votes))
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        if self._context.world_size > 1 and self._replicated is None:
+            self._replicated = self._replicas()
         seed(self._context.device, self._settings.seed, number, self._context.rank)
         if not self.model.training:
             self.model.train()
-        counts = torch.tensor([float(_rows(batch)), *votes]).to(self._context.device, non_blocking=True)
+        counts = torch.tensor([float(rows_of(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
         own_loss = torch.zeros((), device=self._context.device)
         *earlier, last = _split(batch, self._settings.accumulate)
         for part in earlier:
             with self._replicated.no_sync() if self._replicated else nullcontext():
-                own_loss += self._pass(module, part, torch.zeros_like(counts))
-        own_loss += self._pass(module, last, counts)
+                own_loss += self._pass(part, torch.zeros_like(counts))
+        own_loss += self._pass(last, counts)
         self._check_gradients()
-        sums = module.take_sums()
-        norm = self._update.apply(rate, sums[1], measured)
-        return torch.cat([torch.stack([norm, own_loss.double()]), sums])
+        (loss_sum, weight, rows), flags_of_all = self._loss.take_sums().split([3, FLAGS])
+        norm = self._update.apply(rate, weight, measured)
+        return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:
         return self._update.predict(batch)
+
+    def sample(self, epoch: int) -> str:
+        return self._update.sample(self._task, epoch)
 
     def sync_buffers(self) -> None:
         """Average the workers' batch norm statistics: each saw its own rows."""
@@ -84,15 +91,16 @@ class DataParallel:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
 
-    def _begun(self, votes: int) -> "_Loss":
-        self._loss = _Loss(self._task, self.model, self._precision, self._context, votes, runs_empty=self._synced)
-        if self._context.world_size > 1:
-            megabytes = _CPU_BUCKET_MB if self._context.device.type == "cpu" else None
-            self._replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=megabytes)
-            self._replicated.broadcast_buffers = False  # `sync_buffers` does it, not every step
-            if self._context.device.type == "cpu" and _reduce_in_memory(self._replicated, self._context):
-                self._divided_by = 1
-        return self._loss
+    def weights(self) -> dict[str, Tensor]:
+        return self._update.weights()
+
+    def _replicas(self) -> DistributedDataParallel:
+        on_cpu = self._context.device.type == "cpu"
+        replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
+        replicated.broadcast_buffers = False  # `sync_buffers` does it, not every step
+        if on_cpu and _reduce_in_memory(replicated, self._context):
+            self._divided_by = 1
+        return replicated
 
     def _check_gradients(self) -> None:
         for name, parameter in self._trained:
@@ -104,11 +112,10 @@ class DataParallel:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 raise ConfigError(f"{name}: {_SPARSE}")
 
-    def _pass(self, module: nn.Module, part: Batch, counts: Tensor) -> Tensor:
+    def _pass(self, part: Batch, counts: Tensor) -> Tensor:
         """Backward over some rows. Returns the sum of their losses."""
-        loss, beside = (self._replicated or module)(part, counts)
-        # fp16 scales the loss alone.
-        self._update.backward(loss * (self._divided_by / self._settings.global_batch), beside * self._divided_by)
+        loss, beside = (self._replicated or self._loss)(part, counts)
+        self._update.backward(loss, beside, averaged_over=self._divided_by)
         return loss.detach()
 
 
@@ -119,10 +126,10 @@ class _Loss(nn.Module):
     and costs no message of its own, which would take a fiftieth of a small network's step.
     """
 
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, votes: int, runs_empty: bool) -> None:
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, runs_empty: bool) -> None:
         super().__init__()
         self.model = model
-        self._beside = nn.Parameter(torch.zeros(3 + votes, device=context.device))
+        self._beside = nn.Parameter(torch.zeros(3 + FLAGS, device=context.device))
         self._task, self._precision, self._device_type = task, precision, context.device.type
         self._runs_empty = runs_empty
 
@@ -132,7 +139,7 @@ class _Loss(nn.Module):
         return loss, (self._beside * sums).sum()
 
     def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        if not _rows(batch) and not self._runs_empty:
+        if not rows_of(batch) and not self._runs_empty:
             zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):
@@ -140,7 +147,7 @@ class _Loss(nn.Module):
 
     @torch.no_grad()
     def take_sums(self) -> Tensor:
-        """The workers' sums of loss, weight and every count, once: float64 of shape (3 + votes,)."""
+        """The workers' sums of loss, weight and every count, once: float64 of shape (3 + FLAGS,)."""
         assert self._beside.grad is not None, "there was a backward"
         sums = self._beside.grad.double()
         sums[2:].round_()  # where gradients are divided by the workers, the last bit may be off
@@ -152,9 +159,7 @@ def _reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContex
     """Have gradients summed in shared memory, if all workers see the same; else DistributedDataParallel sends them. Collective."""
     largest_bytes = sum(each.nbytes for each in replicated.parameters())
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
-    all_reduce = TreeAllReduce(
-        alone, context.world_size, context.rank, context.device, sum(each.nbytes for each in replicated.parameters())
-    )
+    all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
     if all_reduce.is_in_memory:
         replicated.register_comm_hook(all_reduce, _sum_of_workers)
     return all_reduce.is_in_memory
@@ -170,10 +175,6 @@ def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)
     return done
-
-
-def _rows(batch: Batch) -> int:
-    return len(next(iter(batch.values())))
 
 
 def _split(batch: Batch, passes: int) -> list[Batch]:

@@ -25,6 +25,11 @@ Monitor = tuple[str, Literal["min", "max"]]
 """The metric that picks the best epoch, and which way is better."""
 
 
+def rows_of(batch: Batch) -> int:
+    """How many rows a batch has."""
+    return len(next(iter(batch.values())))
+
+
 @dataclass(frozen=True)
 class Data:
     """What a task may know of its dataset before it sees a row."""

@@ -4,12 +4,11 @@ from collections.abc import Container, Mapping
 from math import isfinite
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipelines.collectives.context import WorkerContext
+from pipelines.collectives.agree import gathered
 from pipelines.errors import NonFiniteError
-from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.mesh import Mesh
 from pipelines.train.statistics import StepStatistics
 
 _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
@@ -19,21 +18,20 @@ MOST_OVERFLOWS = 50
 """fp16 halves its scale, 65,536 at first, at every gradient that overflows: after so many it was not the scale."""
 
 
-def check_step(step: StepStatistics, context: WorkerContext, shards: int, scaled: bool, overflows: int) -> None:
+def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, overflows: int) -> None:
     """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite.
 
     `overflows` steps in a row fp16 has left out by now.
     """
-    if isfinite(step.loss) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
+    if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
-    if isfinite(step.loss):
+    if isfinite(step.loss_sum):
         raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {_REMEDY}")
-    own: list[float] = [step.own_loss] * context.world_size
-    if context.world_size > 1:
-        dist.all_gather_object(own, step.own_loss)
-    owned = [(rank, owned_shards(WorkerContext(rank, context.world_size), shards)) for rank, loss in enumerate(own) if not isfinite(loss)]
-    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in owned)
-    raise NonFiniteError(f"step {step.number}: the loss is {step.loss}, from {where or 'the sum over workers'}: {_REMEDY}")
+    losses = gathered(step.own_loss_sum)
+    owned = zip(mesh.first_ranks, mesh.shards_by_replica(shards), strict=True)
+    wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
+    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in wrong)
+    raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {_REMEDY}")
 
 
 def infinite_buffers(model: nn.Module) -> frozenset[str]:
@@ -42,12 +40,13 @@ def infinite_buffers(model: nn.Module) -> frozenset[str]:
 
 
 def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
-    """Raise NonFiniteError, naming the first such weight, if one is not finite: a loss shows it only one step later.
+    """Raise NonFiniteError on all workers alike, naming the first such weight, if one is not finite: a loss shows it only
+    one step later. Collective: a worker may hold other weights than the others.
 
     Those named in `infinite` may be so, and not-a-number not.
     """
     floats = {name: values for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
-    if wrong and torch.stack([*wrong.values()]).any():
-        first = next(name for name, found in wrong.items() if found)
+    first = next((name for name, found in wrong.items() if found), "") if wrong and torch.stack([*wrong.values()]).any() else ""
+    if first := next(filter(None, gathered(first)), ""):
         raise NonFiniteError(f"step {step}: {first} is not finite after the step: {_REMEDY}")

@@ -13,12 +13,14 @@ class Hooks(Protocol):
     def epoch(self, number: int) -> None:
         """Epoch `number`, counted from 1, begins or goes on."""
 
+    def step(self, number: int) -> None:
+        """Step `number` of the run, counted from 0, begins. Returns at once."""
+
     def asked_to_stop(self) -> bool:
-        """Whether this worker was asked to save and leave. Called before every step; returns at once."""
+        """Whether this worker was asked to save and leave. Asked before every step; answers at once and does nothing else."""
 
     def asked_to_break_off(self) -> bool:
-        """Whether an evaluation should be broken off, for the same reason. Each worker asks for itself, before every batch;
-        returns at once."""
+        """Whether an evaluation should be broken off, for the same reason. Asked before every batch; one worker's yes is enough."""
 
     def unsent(self) -> list[Any]:
         """Points that nobody has acknowledged yet, as JSON values; a checkpoint keeps them."""
@@ -40,6 +42,9 @@ class Silent:
         pass
 
     def epoch(self, number: int) -> None:
+        pass
+
+    def step(self, number: int) -> None:
         pass
 
     def asked_to_stop(self) -> bool:

@@ -1,19 +1,16 @@
 """The training loop. It knows nothing of Ray: a plain torchrun can run it, and so can one process."""
 
-import time
 from contextlib import closing
 from dataclasses import asdict
-
-import torch
+from typing import Any
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.record import Record
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.loader import Loader
-from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.step import Flags
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 from pipelines.train.evaluate import Evaluation
@@ -22,45 +19,37 @@ from pipelines.train.hooks import Hooks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, breaks_tie, improves, order_of, total_steps
-from pipelines.train.statistics import CurveWindow, PendingSteps, StepStatistics, steps_per_point
+from pipelines.train.statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
 
 class Loop:
     """One worker's part of a run. All workers run one, with the same config, version and task."""
 
-    def __init__(
-        self,
-        config: Config,
-        version: Version,
-        task: Task,
-        strategy: Strategy,
-        context: WorkerContext,
-        checkpoints: Checkpoints,
-        hooks: Hooks,
-    ) -> None:
+    def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
-        self._strategy, self._context, self._checkpoints, self._hooks = strategy, context, checkpoints, hooks
+        self._strategy, self._checkpoints, self._hooks = strategy, checkpoints, hooks
+        self._context = strategy.mesh.context
         self._loader = Loader(
             version,
             "train",
             order_of(config),
-            owned_shards(context, self._settings.shards),
+            strategy.mesh.owned_shards(self._settings.shards),
             row_keys=task.draws,
-            device=context.device,
+            device=self._context.device,
             cache_bytes=self._settings.cache_bytes,
             prefetch_bytes=self._settings.prefetch_bytes,
         )
-        self._validation = Evaluation(self._settings, version, "validation", task, context)
+        self._validation = Evaluation(self._settings, version, "validation", task, strategy)
         self._total = total_steps(config, self._loader.rows)
-        self._pending = PendingSteps(context.device)
+        self._pending = PendingSteps(self._context.device)
         self._stride = steps_per_point(self._total, self._pending.steps_per_reading)
-        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, context.rank == 0)
+        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, self._context.rank == 0)
         self._state = State()
         self._monitor = task.monitored(self._settings.monitor)
         self._infinite = infinite_buffers(strategy.model)
         self._losses: list[float] = []
         """Of the steps since the last save."""
-        self._clock = self._waited = 0.0
+        self._stopwatch = Stopwatch()
 
     def run(self) -> Trained:
         """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
@@ -72,17 +61,72 @@ class Loop:
         with closing(self._loader):
             while not self._is_over():
                 self._hooks.epoch(self._state.epochs + 1)
-                try:
-                    if not self._epoch():
-                        return self._trained(False, self._state.best_metrics)
-                except NonFiniteError:
-                    self._saver.commit()
-                    raise
-                if self._state.step < self._total:
-                    self._loader.read_ahead()
-                if not self._validate():
+                if not (self._train_epoch() and self._validate()):
                     return self._trained(False, self._state.best_metrics)
         return self._test()
+
+    def _train_epoch(self) -> bool:
+        """The steps that are left of the epoch. False if the run was asked to stop, and has been saved."""
+        state = self._state
+        if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
+            return True  # it was stopped after the epoch's last step
+        self._stopwatch.start(self._loader.wait_seconds)
+        try:
+            for batch in self._strategy.batches(self._loader):
+                if not self._step(batch):
+                    return False
+                if state.step == self._total:
+                    break
+            return self._follow_up(self._pending.read())
+        except NonFiniteError:
+            self._saver.commit()
+            raise
+
+    def _step(self, batch: Any) -> bool:
+        """One optimizer step. False if the run was asked to stop, and has been saved."""
+        number = self._state.step
+        self._hooks.step(number)
+        flags = Flags(save=self._saver.is_due(number + 1), stop=self._hooks.asked_to_stop(), written=self._saver.is_written)
+        result = self._strategy.step(batch, number, self._rate(number), flags, measured=self._is_point(number + 1))
+        self._state.step += 1
+        return self._follow_up(self._pending.add(self._state.step, result))
+
+    def _follow_up(self, steps: list[StepStatistics]) -> bool:
+        """Check and count steps that the device has done, and do what the workers said at them. False if that was to stop."""
+        if not steps:
+            return True
+        self._count(steps)
+        last = steps[-1]
+        if last.written == self._context.world_size:
+            self._saver.commit()
+        if any(step.stop for step in steps):
+            self._save(best=False)
+            self._saver.commit()
+            return False
+        if any(step.save for step in steps) and last.number % self._loader.steps_per_epoch and last.number != self._total:
+            self._save(best=False)
+            self._stopwatch.start(self._loader.wait_seconds)
+        return True
+
+    def _count(self, steps: list[StepStatistics]) -> None:
+        """Refuse what is no number, add to the sums, and give the curves a point if one is due."""
+        state, window = self._state, self._state.window
+        seconds, waited = self._stopwatch.lap(self._loader.wait_seconds)
+        state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + waited
+        for step in steps:
+            scaled = self._settings.precision == "fp16"
+            check_step(step, self._strategy.mesh, self._settings.shards, scaled, self._pending.overflows)
+            state.rows += int(step.rows)
+            self._losses.append(step.loss_sum)
+            window.add(step)
+        last = steps[-1].number
+        if self._is_point(last):
+            if self._context.rank == 0:
+                self._hooks.log(last, {**window.metrics(), "train/learning_rate": self._rate(last - 1)})
+            state.window = CurveWindow()
+
+    def _rate(self, number: int) -> float:
+        return learning_rate(self._settings, number, self._total, self._loader.steps_per_epoch)
 
     def _is_over(self) -> bool:
         patience, state = self._settings.early_stopping, self._state
@@ -92,57 +136,13 @@ class Loop:
         """Whether the training curves have a point after `step` steps."""
         return step % self._stride == 0 or step == self._total
 
-    def _epoch(self) -> bool:
-        """The steps that are left of the epoch. False if the run was asked to stop, and has been saved."""
-        state, saver = self._state, self._saver
-        if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
-            return True  # it was stopped after the epoch's last step
-        self._clock, self._waited = time.perf_counter(), self._loader.wait_seconds
-        for batch in self._strategy.batches(self._loader):
-            rate = learning_rate(self._settings, state.step, self._total, self._loader.steps_per_epoch)
-            wishes = (float(saver.is_due(state.step + 1)), float(self._hooks.asked_to_stop()), float(saver.is_written))
-            sums = self._strategy.step(batch, state.step, rate, wishes, measured=self._is_point(state.step + 1))
-            state.step += 1
-            if (steps := self._pending.add(state.step, sums)) and not self._read(steps, rate):
-                return False
-            if state.step == self._total:
-                break
-        steps = self._pending.read()
-        return not steps or self._read(steps, rate)
-
-    def _read(self, steps: list[StepStatistics], rate: float) -> bool:
-        """Check and count steps that the device has done, and do what the workers decided. False to stop."""
-        now, waited = time.perf_counter(), self._loader.wait_seconds
-        window = self._state.window
-        window.seconds, window.waited = window.seconds + now - self._clock, window.waited + waited - self._waited
-        self._state.seconds += now - self._clock
-        self._clock, self._waited = now, waited
-        for step in steps:
-            check_step(step, self._context, self._settings.shards, self._settings.precision == "fp16", self._pending.overflows)
-            self._state.rows += int(step.rows)
-            self._losses.append(step.loss)
-            window.add(step)
-        last = steps[-1]
-        if self._is_point(last.number):
-            if self._context.rank == 0:
-                self._hooks.log(last.number, {**window.metrics(), "train/learning_rate": rate})
-            self._state.window = CurveWindow()
-        if last.written == self._context.world_size:
-            self._saver.commit()
-        if any(step.stop for step in steps):
-            self._save(best=False)
-            self._saver.commit()
-            return False
-        if any(step.save for step in steps) and last.number % self._loader.steps_per_epoch and last.number != self._total:
-            self._save(best=False)
-            self._clock = time.perf_counter()
-        return True
-
     def _validate(self) -> bool:
         """Evaluate an epoch, and save it if it is the best, or if it is time. False if the run was asked to stop, and has been
         saved as it was before."""
         state = self._state
-        metrics = self._validation(self._strategy, self._hooks.asked_to_break_off)
+        if state.step < self._total:
+            self._loader.read_ahead()
+        metrics = self._validation(self._hooks.asked_to_break_off)
         if metrics is None:
             self._save(best=False)
             self._saver.commit()
@@ -156,17 +156,11 @@ class Loop:
             state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
         if self._context.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
-        if self._context.rank == 0 and (text := self._sample()):
+        if text := self._strategy.sample(state.epochs):
             self._hooks.write(state.epochs, text)
         if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
             self._save(is_best)
         return True
-
-    @torch.no_grad()
-    def _sample(self) -> str:
-        """What the task gives to look at; its model is in evaluation mode meanwhile."""
-        self._strategy.model.eval()
-        return self._task.sample(self._strategy.model, self._state.epochs)
 
     def _test(self) -> Trained:
         self._saver.commit()
@@ -175,8 +169,8 @@ class Loop:
         state = self._strategy.state_dict()
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
-        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._context)
-        metrics = evaluation(self._strategy, self._hooks.asked_to_break_off)
+        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._strategy)
+        metrics = evaluation(self._hooks.asked_to_break_off)
         if metrics is None:  # the last epoch is saved
             return self._trained(False, self._state.best_metrics)
         if self._context.rank == 0 and metrics:

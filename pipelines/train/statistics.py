@@ -1,10 +1,13 @@
 """What each step summed up to, read from the device a few steps at a time, and the curves that are drawn from it."""
 
+import time
 from dataclasses import dataclass
 from math import isfinite
 
 import torch
 from torch import Tensor
+
+from pipelines.parallel.step import StepResult
 
 GPU_STEPS_PER_READING = 16
 """A reading waits for the GPU to catch up, which leaves it idle for about a tenth of a millisecond."""
@@ -12,20 +15,19 @@ GPU_STEPS_PER_READING = 16
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """A step's sums, over all workers where not said otherwise: the vector that `Strategy.step` returns, with a name to
-    each entry. What workers decide together rides on it, and costs no message of its own."""
+    """A step's result as plain numbers, over all workers where not said otherwise."""
 
     number: int
     """Steps done with it: the first is 1."""
     grad_norm: float
     """-1 where it was not measured."""
-    own_loss: float
-    """This worker's loss sum."""
-    loss: float
+    own_loss_sum: float
+    """This worker's."""
+    loss_sum: float
     weight: float
     rows: float
     save: float
-    """Workers that want the state saved: rank 0 decides."""
+    """Workers that said that the state should be saved: rank 0 or none."""
     stop: float
     """Workers that were asked to stop."""
     written: float
@@ -33,7 +35,7 @@ class StepStatistics:
 
 
 class PendingSteps:
-    """Holds steps' sums on the device until a reading is due, at the same steps for every worker."""
+    """Holds steps' results on the device until a reading is due, at the same steps for every worker."""
 
     def __init__(self, device: torch.device) -> None:
         self.steps_per_reading = GPU_STEPS_PER_READING if device.type == "cuda" else 1
@@ -42,9 +44,10 @@ class PendingSteps:
         self._held: list[Tensor] = []
         self._last = 0
 
-    def add(self, number: int, sums: Tensor) -> list[StepStatistics]:
-        """Keep the sums of step `number`. Returns the steps read: those held when a reading is due, none in between."""
-        self._held.append(sums)
+    def add(self, number: int, result: StepResult) -> list[StepStatistics]:
+        """Keep the result of step `number`. Returns the steps read: those held when a reading is due, none in between."""
+        sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
+        self._held.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
         self._last = number
         return self.read() if number % self.steps_per_reading == 0 else []
 
@@ -79,7 +82,7 @@ class CurveWindow:
     def add(self, step: StepStatistics) -> None:
         self.steps += 1
         self.rows += step.rows
-        self.loss += step.loss
+        self.loss += step.loss_sum
         self.weight += step.weight
         if not isfinite(step.grad_norm):
             self.skipped += 1
@@ -101,6 +104,23 @@ class CurveWindow:
             found["train/step_seconds"] = self.seconds / self.steps
             found["train/data_wait_fraction"] = self.waited / self.seconds
         return found
+
+
+class Stopwatch:
+    """Times steps, and how much of the time they waited for data."""
+
+    def __init__(self) -> None:
+        self._started = self._waited = 0.0
+
+    def start(self, waited: float) -> None:
+        """Begin a lap; `waited` are the loader's seconds until now."""
+        self._started, self._waited = time.perf_counter(), waited
+
+    def lap(self, waited: float) -> tuple[float, float]:
+        """Seconds of the lap, and those of them that waited for data; the next lap begins."""
+        started, before = self._started, self._waited
+        self.start(waited)
+        return self._started - started, waited - before
 
 
 def steps_per_point(total_steps: int, steps_per_reading: int) -> int:

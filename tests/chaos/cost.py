@@ -12,7 +12,7 @@ from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
@@ -21,14 +21,13 @@ WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
 
 
 class Clock(Silent):
-    """When the warm steps began and when the last one did, by the questions that the loop asks before each."""
+    """When the warm steps began and when the last one did, by what the loop says before each."""
 
     def __init__(self) -> None:
-        self.asked: list[float] = []
+        self.began: list[float] = []
 
-    def asked_to_stop(self) -> bool:
-        self.asked.append(time.perf_counter())
-        return False
+    def step(self, number: int) -> None:
+        self.began.append(time.perf_counter())
 
 
 def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
@@ -48,8 +47,8 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
     checkpoints = Checkpoints(RunDirectory(runs), context, 2)
-    Loop(config, version, task, strategy_of(config.train, task, context), context, checkpoints, clock).run()
-    return (len(clock.asked) - 1 - WARM_STEPS) / (clock.asked[-1] - clock.asked[WARM_STEPS]), len(saves)
+    Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, clock).run()
+    return (len(clock.began) - 1 - WARM_STEPS) / (clock.began[-1] - clock.began[WARM_STEPS]), len(saves)
 
 
 def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:

@@ -25,7 +25,8 @@ from pipelines.etl.run import run
 from pipelines.etl.sources import read_tables
 from pipelines.learning import task_of
 from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
-from pipelines.parallel.strategy import Strategy, strategy_of
+from pipelines.parallel.strategies import strategy_of
+from pipelines.parallel.strategy import Strategy
 from pipelines.serve import Predictor, log_model
 from pipelines.serve.predictor import to_arrow
 from pipelines.train.hooks import Silent
@@ -57,7 +58,7 @@ def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, WorkerContext())
     checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
-    return Loop(config, version, task, strategy, WorkerContext(), checkpoints, Silent()).run(), strategy
+    return Loop(config, version, task, strategy, checkpoints, Silent()).run(), strategy
 
 
 @pytest.fixture(scope="module")

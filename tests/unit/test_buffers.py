@@ -12,6 +12,7 @@ from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.exact import Exact
+from pipelines.parallel.step import Flags
 from pipelines.tasks.base import Batch
 from pipelines.weights import model_digest
 
@@ -78,7 +79,7 @@ class Outputs:
 
 def exact(model: nn.Module) -> Exact:
     settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 4})
-    return Exact(settings, Outputs(), model, WorkerContext())  # type: ignore[arg-type]
+    return Exact(settings, Outputs(), lambda: model, WorkerContext())  # type: ignore[arg-type]
 
 
 def microbatches() -> list[Batch]:
@@ -88,7 +89,7 @@ def microbatches() -> list[Batch]:
 def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits() -> None:
     strategy = exact(Model())
     for number in range(2):
-        strategy.step(microbatches(), number, 0.01, ())
+        strategy.step(microbatches(), number, 0.01, Flags())
     strategy.sync_buffers()
     held = dict(strategy.model.named_buffers())
     assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
@@ -99,12 +100,12 @@ def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits
 @pytest.mark.parametrize(("model", "name"), [(Replacing(), "mean"), (Late(), "angles")], ids=["replaced", "made"])
 def test_p5_a_buffer_that_is_not_written_in_place_is_refused(model: nn.Module, name: str) -> None:
     with pytest.raises(ConfigError, match=f"buffer {name} was made, replaced or removed by a pass.*copy_, or set train.strategy to ddp"):
-        exact(model).step(microbatches(), 0, 0.01, ())
+        exact(model).step(microbatches(), 0, 0.01, Flags())
 
 
 def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> None:
     strategy = exact(Model())
-    strategy.step(microbatches(), 0, 0.01, ())
+    strategy.step(microbatches(), 0, 0.01, Flags())
     strategy.model.mean = torch.ones(2)
     with pytest.raises(ConfigError, match="buffer mean was made, replaced or removed"):
         strategy.sync_buffers()
@@ -112,7 +113,7 @@ def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> Non
 
 def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None:
     with pytest.raises(TrainingError, match=r"buffer count of whole numbers rose by \[1.5\] in the mean over shards; use strategy ddp"):
-        exact(Sums()).step(microbatches(), 0, 0.01, ())
+        exact(Sums()).step(microbatches(), 0, 0.01, Flags())
 
 
 def averaged(context: WorkerContext) -> dict[str, Tensor]:

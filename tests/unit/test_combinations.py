@@ -12,7 +12,8 @@ from pipelines.config.train import Train
 from pipelines.dataset.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.loader.order import row_keys
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import model_without_memory, strategy_of
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
@@ -78,7 +79,7 @@ def batch_of(task: Task, rows: int) -> Batch:
 
 
 def given(strategy: str, batch: Batch) -> Any:
-    """What a worker alone, that plays two shards, is given to step."""
+    """What a worker alone, that owns two shards, is given to step."""
     return (
         [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))] if strategy == "exact" else batch
     )
@@ -93,7 +94,8 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
         {"precision": precision, "strategy": strategy, "global_batch": ROWS, "shards": 2, "accumulate": 2, "lr": 0.01, "clip_norm": 1.0}
     )
     trained, batch = strategy_of(settings, task, WorkerContext()), batch_of(task, ROWS)
-    losses = [float(sums[2] / sums[3]) for sums in (trained.step(given(strategy, batch), number, 0.01, ()) for number in range(12))]
+    results = (trained.step(given(strategy, batch), number, 0.01, Flags()) for number in range(12))
+    losses = [float(result.loss_sum / result.weight) for result in results]
     assert all(map(isfinite, losses))
     assert losses[-1] < losses[0]
     metrics = task.metrics()
@@ -103,6 +105,15 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
     assert {len(values) for values in task.predict(output).values()} == {ROWS}
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_every_model_can_be_described_without_memory(name: str) -> None:
+    described, real = model_without_memory(task_of(name)).state_dict(), task_of(name).model().state_dict()
+    assert {name: (values.shape, values.dtype) for name, values in described.items()} == {
+        name: (values.shape, values.dtype) for name, values in real.items()
+    }
+    assert all(values.is_meta for values in described.values())
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
     """An epoch's last rows, one for a pass."""
@@ -110,4 +121,4 @@ def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
     settings = Train.model_validate({"strategy": strategy, "global_batch": ROWS, "shards": 2, "remainder": "keep"})
     trained, rows = strategy_of(settings, task, WorkerContext()), batch_of(task, 1)
     with pytest.raises(ConfigError, match=r"a batch norm got a single row, which has no variance: .* set train.remainder to drop"):
-        trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, ())
+        trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, Flags())

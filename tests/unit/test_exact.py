@@ -22,7 +22,8 @@ from pipelines.loader import Loader, Order, shards_of
 from pipelines.parallel import gradient_reducer as buckets
 from pipelines.parallel.exact import Exact
 from pipelines.parallel.gradient_reducer import GradientReducer
-from pipelines.parallel.mesh import owned_shards
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step import Flags
 from pipelines.tasks.base import Batch
 from pipelines.weights import model_digest
 
@@ -116,17 +117,17 @@ def train(context: WorkerContext, folder: str, case: str, changes: dict[str, obj
     values = {"strategy": "exact", "global_batch": 96, "clip_norm": 1.0, "remainder": "keep", **changes}
     settings = Train.model_validate(values)
     torch.manual_seed(0)
-    strategy = Exact(settings, Squares(), Network(), context)  # type: ignore[arg-type]
+    strategy = Exact(settings, Squares(), Network, context)  # type: ignore[arg-type]
     order = Order(settings.shards, settings.global_batch, settings.seed, remainder=settings.remainder)
-    loader = Loader(open_version(f"{folder}/version"), "train", order, owned_shards(context, settings.shards))
+    loader = Loader(open_version(f"{folder}/version"), "train", order, Mesh(context).owned_shards(settings.shards))
     number = 0
     for _ in range(2):
         for batch in strategy.batches(loader):
-            sums = strategy.step(batch, number, 0.01, [1.0])
-            assert sums[-1] == context.world_size
+            result = strategy.step(batch, number, 0.01, Flags(written=True))
+            assert result.flags.tolist() == [0, 0, context.world_size]
             number += 1
     if context.rank == 0:
-        found = f"{model_digest(strategy.model.state_dict())} {float(sums[2]):.17g}"
+        found = f"{model_digest(strategy.model.state_dict())} {float(result.loss_sum):.17g}"
         Path(f"{folder}/{case}-{context.world_size}").write_text(found)
 
 
@@ -155,7 +156,7 @@ def test_p5_the_cases_differ(folder: Path) -> None:
 
 def exact(model: nn.Module, **changes: object) -> Exact:
     settings = Train.model_validate({"strategy": "exact", "shards": 2, "global_batch": 8, **changes})
-    return Exact(settings, Squares(), model, WorkerContext())  # type: ignore[arg-type]
+    return Exact(settings, Squares(), lambda: model, WorkerContext())  # type: ignore[arg-type]
 
 
 def microbatches() -> list[Batch]:
@@ -212,13 +213,13 @@ class Twice(nn.Linear):
 def test_p5_what_has_no_deterministic_form_is_refused_by_name(model: nn.Module, message: str) -> None:
     before = model_digest(model.state_dict())
     with pytest.raises(ConfigError, match=message):
-        exact(model).step(microbatches(), 0, 0.01, ())
+        exact(model).step(microbatches(), 0, 0.01, Flags())
     assert model_digest(model.state_dict()) == before
 
 
 def test_a_gradient_that_comes_twice_is_refused() -> None:
     with pytest.raises(TrainingError, match="came twice in one backward pass, as re-entrant checkpointing does; use_reentrant=False"):
-        exact(Twice(5, 1)).step(microbatches(), 0, 0.01, ())
+        exact(Twice(5, 1)).step(microbatches(), 0, 0.01, Flags())
 
 
 def test_gradients_lie_in_memory_as_weights_do() -> None:

@@ -122,7 +122,7 @@ def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
     assert folder.get_json("pulses/0.json")["failed"]
 
 
-def test_a_worker_alone_has_no_pulse(tmp_path: Path) -> None:
+def test_a_worker_alone_has_no_heartbeat(tmp_path: Path) -> None:
     with Heartbeat(RunDirectory(str(tmp_path)), WorkerContext(), 0.1):
         time.sleep(0.1)
     assert list(tmp_path.iterdir()) == []

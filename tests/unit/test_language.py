@@ -23,7 +23,7 @@ from pipelines.errors import ConfigError
 from pipelines.features import restored
 from pipelines.features.base import Packer
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import NATS, TOKENS, Language
 from pipelines.train.hooks import Silent
@@ -152,7 +152,7 @@ def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, A
     version, hooks = open_version(str(home)), Written()
     learned = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, learned, context)
-    result = Loop(config, version, learned, strategy, context, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
+    result = Loop(config, version, learned, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     return result, hooks.texts, dict(strategy.model.state_dict())
 
 

@@ -19,7 +19,9 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import Strategy, strategy_of
+from pipelines.parallel.step import Flags, StepResult
+from pipelines.parallel.strategies import strategy_of
+from pipelines.parallel.strategy import Strategy
 from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
@@ -63,7 +65,7 @@ def fit(context: WorkerContext, config: Config, folder: str, hooks: Recorder) ->
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(folder), context, config.train.checkpoint.keep)
-    return Loop(config, version, task, strategy, context, checkpoints, hooks).run(), strategy
+    return Loop(config, version, task, strategy, checkpoints, hooks).run(), strategy
 
 
 def fit_alone(
@@ -324,13 +326,13 @@ def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
     strategy = strategy_of(config.train, task, context)
     whole_step = strategy.step
 
-    def step(batch: Any, number: int, rate: float, votes: Any, measured: bool = True) -> Tensor:
+    def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if context.rank == 1 and number == 5:
             batch = {**batch, "x3": batch["x3"] * torch.nan}
-        return whole_step(batch, number, rate, votes, measured)
+        return whole_step(batch, number, rate, flags, measured)
 
     strategy.step = step  # type: ignore[method-assign]
-    Loop(config, version, task, strategy, context, Checkpoints(RunDirectory(folder), context, 2), Silent()).run()
+    Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), Silent()).run()
 
 
 def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> None:

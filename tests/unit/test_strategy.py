@@ -11,14 +11,15 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.collectives import transports as exchange
+from pipelines.collectives import transports
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel import ddp
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.step import Flags, StepResult
+from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
 
@@ -30,7 +31,7 @@ COLUMNS = (
 ROWS = 24
 SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "the first has none": (0, 5, 19)}
 WORKERS = 3
-NO_VOTES = (0.0, 0.0, 0.0)
+NO_FLAGS = Flags()
 
 
 def task(batch_norm: bool = False) -> Tabular:
@@ -55,23 +56,31 @@ def part(batch: Batch, shares: tuple[int, ...], rank: int) -> Batch:
     return {name: values.split(shares)[rank] for name, values in batch.items()}
 
 
+def numbers(result: StepResult) -> list[float]:
+    """A step's result in the order of its fields, flags last."""
+    sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
+    return [*map(float, sums), *result.flags.tolist()]
+
+
 def one_step(
     context: WorkerContext, settings: Train, shares: tuple[int, ...], batch_norm: bool = False
 ) -> tuple[dict[str, Tensor], list[float]]:
     """The weights after one step of gradient descent, and the step's sums."""
     strategy = strategy_of(settings, task(batch_norm), context)
-    sums = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, (float(context.rank), 0.0, 1.0))
-    while sums[0].isinf():  # fp16 leaves a step out, and lowers its scale
-        sums = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, (float(context.rank), 0.0, 1.0))
+    flags = Flags(save=context.rank > 0, written=True)
+    result = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, flags)
+    while result.grad_norm.isinf():  # fp16 leaves a step out, and lowers its scale
+        result = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, flags)
     strategy.sync_buffers()
-    return {name: values.clone() for name, values in strategy.model.state_dict().items()}, sums.tolist()
+    return {name: values.clone() for name, values in strategy.model.state_dict().items()}, numbers(result)
 
 
 def two_steps(context: WorkerContext, in_memory: bool = False) -> tuple[dict[str, Tensor], list[list[float]]]:
     """DistributedDataParallel has one bucket in its first step, and sorts them for the second."""
-    strategy = ddp.DataParallel(train(lr=0.1), task(), model_of_seed(), context)
+    strategy = ddp.DataParallel(train(lr=0.1), task(), model_of_seed, context)
     shares = SHARES["unequal"] if context.world_size > 1 else (ROWS,)
-    sums = [strategy.step(part(rows(), shares, context.rank), number, 0.1, (1.0, 0.0, 2.0)).tolist() for number in range(2)]
+    flags = Flags(save=True, written=True)
+    sums = [numbers(strategy.step(part(rows(), shares, context.rank), number, 0.1, flags)) for number in range(2)]
     assert strategy._divided_by == (1 if in_memory else context.world_size)
     return dict(strategy.model.state_dict()), sums
 
@@ -99,7 +108,7 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     found["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
     found["many buckets, in memory"] = two_steps(context, in_memory=True)
-    exchange._mapped = lambda *_: None  # as on another machine
+    transports._mapped = lambda *_: None  # as on another machine
     found["many buckets, sent"] = two_steps(context)
     return found
 
@@ -161,13 +170,13 @@ def test_half_precision_is_close(group: list[dict[str, Any]], precision: str, to
     assert any(not torch.equal(weights[name], wanted[name]) for name in wanted)
 
 
-def test_sums_and_votes_are_of_all_workers(group: list[dict[str, Any]]) -> None:
+def test_sums_and_flags_are_of_all_workers(group: list[dict[str, Any]]) -> None:
     total, weight = task().loss(model_of_seed(), rows())
     for rank, answer in enumerate(group):
         own, _ = task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank))
-        _, (_, own_loss, loss, loss_weight, count, *votes) = answer["unequal"]
+        _, (_, own_loss, loss, loss_weight, count, *flags) = answer["unequal"]
         assert (own_loss, loss, loss_weight) == pytest.approx((float(own.detach()), float(total.detach()), float(weight)), rel=1e-5)
-        assert (count, votes) == (ROWS, [0.0 + 1.0 + 2.0, 0.0, 3.0])
+        assert (count, flags) == (ROWS, [2.0, 0.0, 3.0])
 
 
 @pytest.mark.parametrize("way", ["in memory", "sent"])
@@ -177,7 +186,7 @@ def test_sums_ride_with_gradients_of_several_buckets(group: list[dict[str, Any]]
         assert_same(weights, wanted)
         for own, whole in zip(sums, alone, strict=True):
             assert own[2:5] == pytest.approx(whole[2:5], rel=1e-5)
-            assert own[5:] == [3.0, 0.0, 6.0]
+            assert own[5:] == [3.0, 0.0, 3.0]
 
 
 class Sparse(nn.Module):
@@ -202,9 +211,9 @@ class Unused(nn.Linear):
 
 def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool) -> None:
     if not in_memory:
-        exchange._mapped = lambda *_: None
-    strategy = ddp.DataParallel(train(), task(), model(), context)
-    strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_VOTES)
+        transports._mapped = lambda *_: None
+    strategy = ddp.DataParallel(train(), task(), model, context)
+    strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "sent"])
@@ -215,18 +224,18 @@ def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool
         (Unused, "spare had no part in the loss: .*; take it out of the model, set requires_grad=False, or set train.strategy to exact"),
     ],
 )
-def test_gradients_that_cannot_meet_are_refused(tmp_path: Path, model: type[nn.Module], message: str, in_memory: bool) -> None:
+def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, in_memory: bool) -> None:
     for error in in_group(2, tmp_path, refused_step, model, in_memory):
         assert isinstance(error, ConfigError), error
         assert re.search(message, str(error)), error
 
 
 def test_a_worker_alone_may_have_a_weight_that_nothing_uses() -> None:
-    strategy = ddp.DataParallel(train(), task(), Unused(), WorkerContext())
-    strategy.step(rows(), 0, 0.1, NO_VOTES)
+    strategy = ddp.DataParallel(train(), task(), Unused, WorkerContext())
+    strategy.step(rows(), 0, 0.1, NO_FLAGS)
     assert strategy.model.state_dict()["spare"].tolist() == [1.0, 1.0]
     with pytest.raises(ConfigError, match=r"table\.weight: its gradient is sparse"):
-        ddp.DataParallel(train(), task(), Sparse(), WorkerContext()).step(rows(), 0, 0.1, NO_VOTES)
+        ddp.DataParallel(train(), task(), Sparse, WorkerContext()).step(rows(), 0, 0.1, NO_FLAGS)
 
 
 @pytest.mark.parametrize("shares", SHARES)
@@ -246,15 +255,15 @@ def test_batch_norm_of_its_own_rows_is_averaged(group: list[dict[str, Any]]) -> 
 def test_a_step_without_any_weight_changes_nothing() -> None:
     strategy = strategy_of(train(), task(), WorkerContext())
     before = {name: values.clone() for name, values in strategy.model.state_dict().items()}
-    sums = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_VOTES)
-    assert sums.tolist() == [0.0] * 8
+    result = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_FLAGS)
+    assert numbers(result) == [0.0] * 8
     assert_same(dict(strategy.model.state_dict()), before)
 
 
 def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
     taken, clipped = strategy_of(train(), task(), WorkerContext()), strategy_of(train(clip_norm=1), task(), WorkerContext())
-    assert taken.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] == -1
-    assert clipped.step(rows(), 0, 1.0, NO_VOTES, measured=False)[0] > 0
+    assert taken.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm == -1
+    assert clipped.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm > 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -268,8 +277,8 @@ def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
 @pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
 def test_a_compiled_step_is_the_plain_one() -> None:
     plain, compiled = (strategy_of(train(compile=wanted), task(), WorkerContext()) for wanted in (False, True))
-    sums = [strategy.step(rows(), 0, 0.1, NO_VOTES) for strategy in (plain, compiled)]
-    torch.testing.assert_close(*sums)
+    sums = [numbers(strategy.step(rows(), 0, 0.1, NO_FLAGS)) for strategy in (plain, compiled)]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
     assert_same(dict(compiled.model.state_dict()), dict(plain.model.state_dict()), tolerance=1e-5)
 
 
@@ -279,10 +288,10 @@ def test_a_state_moves_to_another_strategy() -> None:
         strategy_of(settings, task(), WorkerContext()),
         strategy_of(train(optimizer="adamw", lr=0.01, seed=1), task(), WorkerContext()),
     )
-    first.step(rows(), 0, 0.01, NO_VOTES)
+    first.step(rows(), 0, 0.01, NO_FLAGS)
     second.load_state_dict(deepcopy(first.state_dict()))
     for strategy in (first, second):
-        strategy.step(rows(), 1, 0.01, NO_VOTES)
+        strategy.step(rows(), 1, 0.01, NO_FLAGS)
     assert_same(dict(second.model.state_dict()), dict(first.model.state_dict()), tolerance=0)
 
 
@@ -302,7 +311,7 @@ def test_dropout_depends_on_the_step_and_not_on_what_was_before() -> None:
     losses = []
     for numbers in ([0, 1, 2], [2], [1]):
         strategy = strategy_of(train(lr=1e-9), dropping, WorkerContext())
-        losses.append([strategy.step(rows(), number, 1e-9, NO_VOTES)[2].item() for number in numbers])
+        losses.append([strategy.step(rows(), number, 1e-9, NO_FLAGS).loss_sum.item() for number in numbers])
     assert losses[0][2] == pytest.approx(losses[1][0], abs=1e-4)
     assert losses[0][1] == pytest.approx(losses[2][0], abs=1e-4)
     assert abs(losses[0][0] - losses[0][1]) > 1e-2

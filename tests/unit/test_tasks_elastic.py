@@ -16,7 +16,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
-from pipelines.parallel.strategy import strategy_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
@@ -71,7 +71,7 @@ def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
-    Loop(config, version, task, strategy, context, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
+    Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
     return dict(strategy.model.state_dict())
 
 
@@ -102,7 +102,5 @@ def test_it_learns_what_comes_next(tmp_path: Path) -> None:
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, WorkerContext())
-    fitted = Loop(
-        config, version, task, strategy, WorkerContext(), Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()
-    ).run()
+    fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()).run()
     assert fitted.metrics["test/ndcg_10"] > 0.9

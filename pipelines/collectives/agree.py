@@ -1,0 +1,25 @@
+"""Small values that workers tell each other, as Python objects over the CPU. Each call is collective; a worker alone agrees."""
+
+from typing import TypeVar
+
+import torch.distributed as dist
+
+Value = TypeVar("Value")
+
+
+def gathered(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
+    """Every worker's own value, in the order of ranks."""
+    if not dist.is_initialized() or dist.get_world_size(group) == 1:
+        return [own]
+    every = [own] * dist.get_world_size(group)
+    dist.all_gather_object(every, own, group=group)
+    return every
+
+
+def of_rank_0(own: Value, group: dist.ProcessGroup | None = None) -> Value:
+    """Rank 0's value."""
+    if not dist.is_initialized() or dist.get_world_size(group) == 1:
+        return own
+    values = [own]
+    dist.broadcast_object_list(values, src=0, group=group)
+    return values[0]

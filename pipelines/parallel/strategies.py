@@ -1,0 +1,56 @@
+"""The strategies that there are, and the model that one begins with."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.train import Train
+from pipelines.errors import TrainingError
+from pipelines.parallel.ddp import DataParallel
+from pipelines.parallel.exact import Exact
+from pipelines.parallel.strategy import Strategy
+from pipelines.tasks.base import Task
+
+STRATEGIES: dict[str, type[DataParallel] | type[Exact]] = {"ddp": DataParallel, "exact": Exact}
+
+
+def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
+    """The strategy that the config names, with a new model, or with one that starts from `weights` by name.
+
+    Raises TrainingError if the weights are not this model's.
+    """
+    return STRATEGIES[settings.strategy](settings, task, partial(first_model, settings, task, weights), context)
+
+
+def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | None) -> nn.Module:
+    """The model before the first step, a function of the seed, or of the weights that it starts from."""
+    torch.manual_seed(settings.seed)
+    model = task.model()
+    if weights is not None:
+        check_weights_fit(model, weights, settings.init_from)
+        model.load_state_dict(weights)
+    return model
+
+
+def model_without_memory(task: Task) -> nn.Module:
+    """The task's model on the meta device: names, shapes and dtypes of what would take memory, and time to fill."""
+    with torch.device("meta"):
+        return task.model()
+
+
+def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Raise TrainingError, naming the first few, if names or shapes of the weights are not the model's."""
+    own = model.state_dict()
+    differing = sorted(name for name in own.keys() | weights.keys() if not _alike(own.get(name), weights.get(name)))
+    if differing:
+        raise TrainingError(
+            f"train.init_from is {origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
+            f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features"
+        )
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is not None and other is not None and one.shape == other.shape

@@ -1,0 +1,106 @@
+"""Which rows a worker computes follows from its replica; a model may be spread over the workers of one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from groups import in_group
+from torch import Tensor
+from trainings import training, version_of
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.learning import task_of
+from pipelines.loader import shards_of
+from pipelines.parallel.ddp import DataParallel
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.strategies import strategy_of
+from pipelines.tasks.base import Batch
+from pipelines.train.evaluate import Evaluation
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.state import Trained
+
+SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
+def test_a_worker_of_its_own_is_a_replica(world_size: int) -> None:
+    meshes = [Mesh(WorkerContext(rank, world_size)) for rank in range(world_size)]
+    assert [mesh.owned_shards(8) for mesh in meshes] == meshes[0].shards_by_replica(8)
+    assert [mesh.owned_shards(8) for mesh in meshes] == [shards_of(rank, world_size, 8) for rank in range(world_size)]
+
+
+def test_the_workers_of_a_replica_read_the_same_rows() -> None:
+    meshes = [Mesh(WorkerContext(rank, 6), workers_per_replica=2) for rank in range(6)]
+    assert [mesh.owned_shards(12) for mesh in meshes] == [range(4)] * 2 + [range(4, 8)] * 2 + [range(8, 12)] * 2
+    assert (meshes[0].replicas, list(meshes[0].first_ranks)) == (3, [0, 2, 4])
+
+
+class Spread(DataParallel):
+    """As if no worker held the whole model: every forward pass waits for all workers."""
+
+    def predict(self, batch: Batch) -> Tensor:
+        dist.all_reduce(torch.zeros(1))
+        return super().predict(batch)
+
+    def sample(self, epoch: int) -> str:
+        dist.all_reduce(torch.zeros(1))
+        return super().sample(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        dist.all_reduce(torch.zeros(1))
+        return super().state_dict()
+
+    def weights(self) -> dict[str, Tensor]:
+        dist.all_reduce(torch.zeros(1))
+        return super().weights()
+
+
+class BreaksOff(Silent):
+    def __init__(self, evaluation: int | None) -> None:
+        self._left = evaluation
+
+    def asked_to_break_off(self) -> bool:
+        if self._left is not None:
+            self._left -= 1
+        return self._left == 0
+
+
+def fitted(context: WorkerContext, home: Path, folder: Path, break_off: int | None = None) -> Trained:
+    config = training(home, **SETTINGS)
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = Spread(config.train, task, task.model, context)
+    hooks = BreaksOff(break_off if context.rank == context.world_size - 1 else None)
+    found = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
+    strategy.weights()
+    return found
+
+
+@pytest.mark.slow
+def test_workers_with_unequal_shards_run_a_spread_model_equally_often(tmp_path: Path) -> None:
+    """3 workers own 2, 3 and 3 of 8 shards; a worker that ran the model less often would leave the others waiting."""
+    training(tmp_path, **SETTINGS)
+    for found in in_group(3, tmp_path / "group", fitted, tmp_path, tmp_path / "run"):
+        assert isinstance(found, Trained) and found.finished, found
+    for found in in_group(3, tmp_path / "stopped", fitted, tmp_path, tmp_path / "other", 1):
+        assert isinstance(found, Trained) and not found.finished, found
+
+
+def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> dict[str, float] | None:
+    config = training(home, **SETTINGS)
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    strategy.mesh = Mesh(context, workers_per_replica)
+    return Evaluation(config.train, version, "validation", task, strategy)()
+
+
+@pytest.mark.slow
+def test_a_replica_counts_once_in_an_evaluation(tmp_path: Path) -> None:
+    wanted = evaluated(WorkerContext(), tmp_path, 1)
+    assert in_group(4, tmp_path / "group", evaluated, tmp_path, 2) == [wanted] * 4
