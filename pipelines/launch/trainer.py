@@ -11,6 +11,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.compat.ray import FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
+from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
 from pipelines.launch.cluster import may_grow
@@ -72,13 +73,6 @@ def trainer_of(
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
     )
-    # Ray's types are still those of Train v1.
-    scaling = ScalingConfig(
-        num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
-        use_gpu=gpus,
-        resources_per_worker={"CPU": settings.cpus_per_worker, **({"GPU": 1} if gpus else {})},
-        elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
-    )
     return _Trainer(
         work,  # type: ignore[arg-type]
         train_loop_config={"assignment": assignment, **more},
@@ -86,7 +80,7 @@ def trainer_of(
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
-        scaling_config=scaling,
+        scaling_config=_scaling(settings, gpus),
         run_config=RunConfig(
             name=name,
             storage_path=parent,
@@ -96,4 +90,14 @@ def trainer_of(
             # Before CUDA starts, which is before our code runs.
             worker_runtime_env={"env_vars": CUBLAS} if gpus and settings.strategy == "exact" else None,
         ),
+    )
+
+
+def _scaling(settings: Train, gpus: bool) -> ScalingConfig:
+    # Ray's types are still those of Train v1.
+    return ScalingConfig(
+        num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
+        use_gpu=gpus,
+        resources_per_worker={"CPU": settings.cpus_per_worker, **({"GPU": 1} if gpus else {})},
+        elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
     )

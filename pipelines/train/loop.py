@@ -18,7 +18,7 @@ from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
-from pipelines.train.state import State, Trained, breaks_tie, improves, order_of, total_steps
+from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
 from pipelines.train.statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
 
@@ -147,13 +147,7 @@ class Loop:
             self._save(best=False)
             self._saver.commit()
             return False
-        state.epochs, state.validated = state.epochs + 1, state.step
-        name, direction = self._monitor
-        value, loss = (metrics.get(f"validation/{metric}") for metric in (name, self._task.minimised))
-        if improved := improves(value, state.best, direction):
-            state.improved_epoch = state.epochs
-        if is_best := improved or breaks_tie(value, loss, state):
-            state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
+        is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
         if self._context.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         if text := self._strategy.sample(state.epochs):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pipelines.config import Config
 from pipelines.loader import Order
+from pipelines.tasks.base import Monitor
 from pipelines.train.statistics import CurveWindow
 
 
@@ -59,6 +60,18 @@ def order_of(config: Config) -> Order:
 def total_steps(config: Config, rows: int) -> int:
     """Optimizer steps of the whole run over a training split of `rows` rows. Raises ConfigError if there are none."""
     return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
+
+
+def count_epoch(state: State, metrics: dict[str, float], monitor: Monitor, minimised: str) -> bool:
+    """Add an epoch that has been validated. Returns whether it is the best so far."""
+    state.epochs, state.validated = state.epochs + 1, state.step
+    name, direction = monitor
+    value, loss = (metrics.get(f"validation/{metric}") for metric in (name, minimised))
+    if improved := improves(value, state.best, direction):
+        state.improved_epoch = state.epochs
+    if is_best := improved or breaks_tie(value, loss, state):
+        state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
+    return is_best
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:

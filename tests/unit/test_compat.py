@@ -1,12 +1,11 @@
 """Names that libraries keep for themselves: only `compat` knows them, and one that is gone raises instead of doing nothing."""
 
-import ast
 import types
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ray._private import ray_constants, services
+from shape import private_names
 
 from pipelines.compat import attribute, present, replace
 from pipelines.compat.ray import known_as, on_loopback
@@ -14,27 +13,6 @@ from pipelines.errors import MismatchError
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(file for folder in ("pipelines", "jobs", "cluster") for file in (ROOT / folder).rglob("*.py"))
-OWN = {"self", "cls", "super()"}
-DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict"}
-"""Names of Python's that its documentation has, the last one of named tuples."""
-
-
-def private_names(file: Path) -> Iterator[str]:
-    """Those that a file reads, sets or imports, of objects that are not its own class's. What it overrides, it names in `compat`."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        match node:
-            case ast.Attribute() if ast.unparse(node.value) not in OWN and not DOCUMENTED & {node.attr, ast.unparse(node)}:
-                names = [node.attr]
-            case ast.ImportFrom():
-                names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
-            case _:
-                continue
-        if any(map(is_private, names)):
-            yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
-
-
-def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
 
 
 def test_only_compat_knows_libraries_own_names() -> None:

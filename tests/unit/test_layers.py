@@ -1,6 +1,5 @@
 """The layer rule: a room imports only from rooms below it, and knows only its own third parties."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from shape import imports_of, room_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,24 +61,6 @@ THIRD_PARTIES = {
 }
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 FILES = sorted([*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("jobs/*.py")])
-
-
-def room_of(file: Path) -> str:
-    """`pipelines/loader/order.py` is of `loader`, `pipelines/baseline.py` of `baseline`, `jobs/etl.py` of `jobs`."""
-    top, *rest = file.relative_to(ROOT).with_suffix("").parts
-    return top if top == "jobs" else rest[0]
-
-
-def imports_of(file: Path) -> set[str]:
-    """Dotted names of every import in a file, those inside functions too."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{file.relative_to(ROOT)}:{node.lineno}: imports are absolute"
-            found.update(f"{node.module}.{name.name}" for name in node.names)
-    return found
 
 
 def faults(room: str, imports: set[str]) -> list[str]:

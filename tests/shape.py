@@ -1,0 +1,96 @@
+"""The shape of the code, as numbers: how long files and functions are, which room imports which, what is private elsewhere.
+
+python tests/shape.py [CHECKOUT]
+"""
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OWN = {"self", "cls", "super()"}
+DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict"}
+"""Names of Python's that its documentation has, the last one of named tuples."""
+
+
+def room_of(file: Path, root: Path = ROOT) -> str:
+    """`pipelines/loader/order.py` is of `loader`, `pipelines/baseline.py` of `baseline`, `jobs/etl.py` of `jobs`."""
+    top, *rest = file.relative_to(root).with_suffix("").parts
+    return top if top == "jobs" else rest[0]
+
+
+def imports_of(file: Path) -> set[str]:
+    """Dotted names of every import in a file, those inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file}:{node.lineno}: imports are absolute"
+            found.update(f"{node.module}.{name.name}" for name in node.names)
+    return found
+
+
+def private_names(file: Path) -> Iterator[str]:
+    """Those that a file reads, sets or imports, of objects that are not its own class's. What it overrides, it names in `compat`."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Attribute() if ast.unparse(node.value) not in OWN and not DOCUMENTED & {node.attr, ast.unparse(node)}:
+                names = [node.attr]
+            case ast.ImportFrom():
+                names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            case _:
+                continue
+        if any(map(is_private, names)):
+            yield f"{file.name}:{node.lineno}: {ast.unparse(node)}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def functions(file: Path) -> Iterator[tuple[int, str]]:
+    """Lines and name of every function."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1, f"{file.name}: {node.name}"
+
+
+def has_circle(arrows: Iterable[tuple[str, str]]) -> bool:
+    graph: dict[str, set[str]] = {}
+    for source, target in arrows:
+        graph.setdefault(source, set()).add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def arrows_of_rooms(files: Iterable[Path], root: Path = ROOT) -> Mapping[tuple[str, str], int]:
+    """How many files of one room import another, by both."""
+    found: Counter[tuple[str, str]] = Counter()
+    for file in files:
+        rooms = {name.split(".")[1] for name in imports_of(file) if name.startswith("pipelines.")}
+        found.update((room_of(file, root), room) for room in rooms - {room_of(file, root)})
+    return found
+
+
+def main() -> None:
+    root = Path(sys.argv[1]).absolute() if sys.argv[1:] else ROOT
+    files = [file for file in sorted([*root.glob("pipelines/**/*.py"), *root.glob("jobs/*.py")]) if file != root / "pipelines/__init__.py"]
+    lines, longest = max((len(file.read_text().splitlines()), str(file.relative_to(root))) for file in files)
+    arrows = arrows_of_rooms(files, root)
+    print(f"files {len(files)}, rooms {len({room_of(file, root) for file in files})}")
+    print(f"most files in a room {Counter(room_of(file, root) for file in files).most_common(1)[0]}")
+    print(f"longest file {lines} lines, {longest}")
+    print("longest function {} lines, {}".format(*max(found for file in files for found in functions(file))))
+    print(f"arrows between rooms {len(arrows)}, circles {int(has_circle(arrows))}")
+    print(f"private names outside compat {sum(len(list(private_names(file))) for file in files if file.parent.name != 'compat')}")
+
+
+if __name__ == "__main__":
+    main()
