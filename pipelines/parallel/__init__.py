@@ -1,11 +1,12 @@
 """Who computes what: everything that parallelism changes of a training step. Knows no storage and no tracking.
 
-1. `strategy`          what the loop asks of a strategy, and the table of those there are.
-2. `mesh`              which shards a worker computes.
-3. `ddp`               a pass over the worker's rows; `batch_norm` over the rows of all workers.
-   `exact`             a pass per shard; `gradient_reducer` brings gradients, as passes give them, into the tree of
-                       `collectives`; `deterministic` refuses what cannot be exact.
-   `buffers`           are the model's, such as batch norm's statistics: how they come to one value.
-   `randomness`        is a function of step and shard; `precision` is that of the forward pass.
-4. `update`            what follows, alike for every strategy: divide, clip, step, by an `optimizer`.
+1. `strategies`  the table of the strategies that there are, and the model that one begins with.
+   `strategy`    what the loop asks of each; `step` is what a step takes beside rows, and its result.
+2. `mesh`        which rows a worker computes.
+3. `ddp`         one pass over a worker's rows; `batch_norm` is over the rows of all workers.
+   `exact`       a pass per shard; `gradient_reducer` sums gradients, as passes give them, in the tree of `collectives`;
+                 `deterministic` refuses what cannot be exact.
+   `buffers`     are the model's, such as batch norm's statistics: all workers get one value.
+   `randomness`  is a function of step and shard; `precision` is that of the forward pass.
+4. `update`      what follows, alike for every strategy: divide, clip, step, with an `optimizer`.
 """

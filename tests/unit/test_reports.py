@@ -44,6 +44,14 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
     assert new.close(0.0) == []
 
 
+def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:
+    reports = begin(str(tmp_path))
+    reports.step(41)
+    assert [reports.asked_to_stop() for _ in range(3)] == [False] * 3
+    assert reports._heartbeat.step == 41
+    reports.close(0.0)
+
+
 def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path) -> None:
     reports, folder = begin(str(tmp_path)), RunDirectory(str(tmp_path))
     reports.epoch(2)
