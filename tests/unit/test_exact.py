@@ -19,7 +19,7 @@ from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.loader import Loader, Order, shards_of
-from pipelines.parallel import gradient_reducer as buckets
+from pipelines.parallel import gradient_reducer
 from pipelines.parallel.exact import Exact
 from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.mesh import Mesh
@@ -101,9 +101,9 @@ WORLD_SIZES = (1, 2, 3, 5)
 
 def train_all(rank: int, folder: str) -> None:
     """Every case with every number of workers, in turn; those that a case does not need sit it out."""
-    bucket_bytes = buckets.BUCKET_BYTES
+    bucket_bytes = gradient_reducer.BUCKET_BYTES
     for case, changes in CASES.items():
-        buckets.BUCKET_BYTES = 64 if "many buckets" in case else bucket_bytes
+        gradient_reducer.BUCKET_BYTES = 64 if "many buckets" in case else bucket_bytes
         for world_size in WORLD_SIZES:
             if rank < world_size:
                 rendezvous = f"file://{folder}/rendezvous-{case}-{world_size}"

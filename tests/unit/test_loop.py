@@ -11,7 +11,7 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import training, version_of
 
-from pipelines.checkpoint import run_directory as run_folder
+from pipelines.checkpoint import run_directory
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.record import RECORD
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -290,7 +290,7 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_anew(home: Path, tmp_pa
 
 
 def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "_PAUSES_SECONDS", (0.2,) * 20)
+    monkeypatch.setattr(run_directory, "_PAUSES_SECONDS", (0.2,) * 20)
     hooks = Recorder()
 
     def block(number: int) -> None:
@@ -304,7 +304,7 @@ def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "_PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr(run_directory, "_PAUSES_SECONDS", (0.01,))
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(TrainingError, match=rf"{tmp_path}/checkpoints.*; free space or mend the store"):
         fit_alone(training(home), tmp_path)
