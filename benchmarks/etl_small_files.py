@@ -1,90 +1,123 @@
-"""Our ETL of many small pictures in class folders, beside the same pictures in one file, and a PySpark job written by hand.
+"""ETL of many small files, beside the same rows in one file, and a PySpark job written by hand. Starts are included: each job
+is a process of its own, from its first import to its end.
 
-    python benchmarks/etl_small_files.py [--pictures 60000] [--repeats 1] [--cores 2] [--small] [--folder FOLDER] [--results FOLDER]
+    python benchmarks/etl_small_files.py [--kind pictures|texts] [--files 60000] [--repeats 1] [--cores 2] [--small]
+                                         [--folder FOLDER] [--results FOLDER]
 
-The pictures: JPEG files of 28x28 pixels in ten folders, `pictures/5/00001.jpg`, made once. All jobs take the class from the
-path, decode, shuffle, and write pixels and label. Ours also takes checksums, tells splits apart, quarantines what it cannot
-decode, sorts by hashes, digests every row group, and logs an MLflow run; the job by hand takes any order within a partition.
+The pictures: JPEG files of 28x28 pixels in ten folders, `pictures/5/000015.jpg`, from which all jobs take the class. The
+texts: files of 20 to 800 words, about 3 KB, whose first line is the class, as a mail's header might say it. All are made once.
+
+All jobs decode, or cut the text into words and number the first 64, then shuffle, and write features and label. Ours also
+takes checksums, tells splits apart, fits its vocabulary to the training split, quarantines what it cannot decode, sorts by
+hashes, digests every row group, and logs an MLflow run; the job by hand takes any order within a partition, and a word's
+hash as its number.
 """
 
 import argparse
+import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from report import RESULTS, Row, save, show, versions_of
 
-from pipelines.config import Config, parse
+from pipelines.config import parse
 from pipelines.etl.run import run
-from pipelines.etl.session import session
 
-SIDE, CLASSES = 28, 10
-JOBS = ("by hand, binaryFile", "ours, one file", "ours, class folders")
+SIDE, CLASSES, WORDS = 28, 10, 64
+JOBS = ("by hand", "ours, one file", "ours, many files")
+FILES = {"pictures": 60_000, "texts": 20_000}
 
 
-def generate(folder: Path, pictures: int) -> tuple[Path, Path]:
-    """The folder of pictures, and one Parquet file with the same rows; made once."""
-    files, single = folder / f"pictures-{pictures}", folder / f"pictures-{pictures}.parquet"
+def generate(folder: Path, kind: str, files: int) -> tuple[Path, Path]:
+    """The folder of files, and one Parquet file with the same rows; equal for equal arguments, and made once."""
+    raw, single = folder / f"{kind}-{files}", folder / f"{kind}-{files}.parquet"
     if single.exists():
-        return files, single
-    random = np.random.default_rng(1)
-    for label in range(CLASSES):
-        (files / str(label)).mkdir(parents=True, exist_ok=True)
+        return raw, single
+    random, content = np.random.default_rng(1), {"pictures": _picture, "texts": _text}[kind]
     written: dict[str, list[str | bytes]] = {"path": [], "content": []}
-    for number in range(pictures):
-        pixels = np.kron(random.integers(0, 256, (SIDE // 4, SIDE // 4)), np.ones((4, 4))).astype(np.uint8)
-        stream = BytesIO()
-        Image.fromarray(pixels).save(stream, "JPEG")
-        path = files / str(number % CLASSES) / f"{number:06}.jpg"
-        path.write_bytes(stream.getvalue())
+    for number in range(files):
+        path = raw / str(number % CLASSES) / f"{number:06}.{'jpg' if kind == 'pictures' else 'txt'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(random, number % CLASSES))
         written["path"].append(f"file:{path}")
-        written["content"].append(stream.getvalue())
+        written["content"].append(path.read_bytes())
     pq.write_table(pa.table(written), single)
-    return files, single
+    return raw, single
 
 
-def config(table: dict[str, object], folder: Path) -> Config:
-    return parse(
-        {
-            "name": "pictures",
-            "source": {
-                "tables": {"files": table},
-                "query": "SELECT content AS image, CAST(element_at(split(path, '/'), -2) AS int) AS label FROM files",
-                "expect": {"a class": f"label BETWEEN 0 AND {CLASSES - 1}"},
-            },
-            "dataset": {
-                "path": str(folder / "ours"),
-                "features": {"image": {"encoder": "image", "shape": [1, SIDE, SIDE]}},
-                "target": {"label": "label"},
-            },
-            "task": {"kind": "vision"},
-            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+def _picture(random: np.random.Generator, label: int) -> bytes:
+    pixels = np.kron(random.integers(0, 256, (SIDE // 4, SIDE // 4)), np.ones((4, 4))).astype(np.uint8)
+    stream = BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def _text(random: np.random.Generator, label: int) -> bytes:
+    """Words out of 20,000, the n-th with a frequency of about 1 / n, twelve a line."""
+    numbers = np.exp(random.random(random.integers(20, 800)) * np.log(20_000)).astype(int)
+    words = [f"word{number}" for number in numbers]
+    return "\n".join([str(label), *(" ".join(words[start : start + 12]) for start in range(0, len(words), 12))]).encode()
+
+
+def ours(kind: str, job: str, raw: Path, single: Path, folder: Path) -> None:
+    table: dict[str, Any] = {"format": "parquet", "path": str(single)}
+    content, label = "content AS image", "element_at(split(path, '/'), -2)"
+    if kind == "texts":
+        content, label = "decode(content, 'utf-8')", "substring_index(decode(content, 'utf-8'), '\n', 1)"
+    if job == "ours, many files" and kind == "texts":
+        table, content, label = {"format": "text", "options": {"wholetext": True}}, "value", "substring_index(value, '\n', 1)"
+    elif job == "ours, many files":
+        table = {"format": "binaryFile", "options": {"recursiveFileLookup": True}}
+    feature = {"image": {"encoder": "image", "shape": [1, SIDE, SIDE]}}
+    if kind == "texts":
+        content, feature = f"{content} AS text", {"text": {"encoder": "sequence", "length": WORDS}}
+    values = {
+        "name": kind,
+        "source": {
+            "tables": {"files": {"path": str(raw), **table}},
+            "query": f"SELECT {content}, CAST({label} AS int) AS label FROM files",
+            "expect": {"a class": f"label BETWEEN 0 AND {CLASSES - 1}"},
         },
-        "benchmark",
-    )
+        "dataset": {"path": str(folder / "ours"), "features": feature, "target": {"label": "label"}},
+        "task": {"kind": "vision" if kind == "pictures" else "text"},
+        "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+    }
+    run(parse(values, "benchmark"))
 
 
-def by_hand(spark: SparkSession, files: Path, output: Path) -> None:
-    """With Spark's own settings for files, which ours changes in the session."""
-    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.sources.parallelPartitionDiscovery.parallelism"):
-        spark.conf.unset(setting)
-    read = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(str(files))
-    label = F.element_at(F.split("path", "/"), -2).cast("tinyint")
-    decoded = read.select("content", label.alias("label")).mapInArrow(_decoded, "image binary, label tinyint")
-    shuffled = decoded.repartition(2 * spark.sparkContext.defaultParallelism, F.rand(seed=1))
+def by_hand(kind: str, raw: Path, output: Path) -> None:
+    spark = SparkSession.builder.appName("by hand").config("spark.sql.execution.arrow.pyspark.enabled", "true").getOrCreate()
+    rows = (_pictures_by_hand if kind == "pictures" else _texts_by_hand)(spark, str(raw))
+    shuffled = rows.repartition(2 * spark.sparkContext.defaultParallelism, F.rand(seed=1))
     shuffled.write.option("compression", "lz4_raw").parquet(str(output))
+
+
+def _pictures_by_hand(spark: SparkSession, raw: str) -> DataFrame:
+    read = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(raw)
+    label = F.element_at(F.split("path", "/"), -2).cast("tinyint")
+    return read.select("content", label.alias("label")).mapInArrow(_decoded, "image binary, label tinyint")
+
+
+def _texts_by_hand(spark: SparkSession, raw: str) -> DataFrame:
+    read = spark.read.option("recursiveFileLookup", "true").option("wholetext", "true").text(raw)
+    words = F.slice(F.split("value", r"\s+"), 1, WORDS)
+    numbers = F.transform(words, lambda word: F.pmod(F.xxhash64(word), F.lit(2**16)).cast("int"))
+    return read.select(numbers.alias("text"), F.substring_index("value", "\n", 1).cast("tinyint").alias("label"))
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,57 +126,62 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"image": pa.array(pixels, pa.binary()), "label": batch.column("label")})
 
 
-def measure(folder: Path, pictures: int, repeats: int) -> dict[str, list[float]]:
+def measure(folder: Path, kind: str, files: int, repeats: int) -> dict[str, list[float]]:
     """Seconds of each job, in turns."""
-    files, single = generate(folder, pictures)
-    tables: dict[str, dict[str, object]] = {
-        "ours, one file": {"format": "parquet", "path": str(single)},
-        "ours, class folders": {"format": "binaryFile", "path": str(files), "options": {"recursiveFileLookup": True}},
-    }
+    raw, single = generate(folder, kind, files)
     seconds: dict[str, list[float]] = {name: [] for name in JOBS}
     for _ in range(repeats):
         digests = set()
         for name, taken in seconds.items():
-            shutil.rmtree(folder / "ours", ignore_errors=True)
-            shutil.rmtree(folder / "hand", ignore_errors=True)
-            spark = session("benchmark")
-            start = time.perf_counter()
-            if name in tables:
-                digests.add(run(config(tables[name], folder)).digest)
+            for output in ("ours", "hand"):
+                shutil.rmtree(folder / output, ignore_errors=True)
+            if name == "by hand":
+                taken.append(timed(by_hand, kind, raw, folder / "hand"))
             else:
-                by_hand(spark, files, folder / "hand")
-            taken.append(time.perf_counter() - start)
+                taken.append(timed(ours, kind, name, raw, single, folder))
+                (manifest,) = (folder / "ours").glob("*/manifest.json")
+                digests.add(json.loads(manifest.read_bytes())["digest"])
             print(f"{name}: {taken[-1]:.1f} s", flush=True)
         assert len(digests) == 1, "equal rows make equal digests"
     return seconds
 
 
+def timed(job: Callable[..., None], *arguments: Any) -> float:
+    """Seconds of a process of its own."""
+    start = time.perf_counter()
+    process = get_context("spawn").Process(target=job, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0, f"{job.__name__} ended with {process.exitcode}"
+    return time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=60_000)
+    parser.add_argument("--kind", choices=tuple(FILES), default="pictures")
+    parser.add_argument("--files", type=int, help="by default 60,000 pictures, or 20,000 texts")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--cores", default="*")
-    parser.add_argument("--small", action="store_true", help="a few pictures, to see that it runs")
+    parser.add_argument("--small", action="store_true", help="a few files, to see that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-small-files", help="the pictures are kept here"
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-small-files", help="the files are kept here"
     )
     arguments = parser.parse_args()
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master local[{arguments.cores}] --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
     )
-    pictures, repeats = (300, 1) if arguments.small else (arguments.pictures, arguments.repeats)
-    if not arguments.small:  # a small round first: all jobs' code is compiled, and Python's workers are up
-        measure(arguments.folder, 300, 1)
-    seconds = measure(arguments.folder, pictures, repeats)
+    kind = arguments.kind
+    files, repeats = (300, 1) if arguments.small else (arguments.files or FILES[kind], arguments.repeats)
+    seconds = measure(arguments.folder, kind, files, repeats)
     middle = {name: statistics.median(taken) for name, taken in seconds.items()}
     table: list[Row] = [
-        {"job": name, "seconds": middle[name], "files/s": int(pictures / middle[name]), "ratio": middle[name] / middle[JOBS[0]]}
+        {"job": name, "seconds": middle[name], "files/s": int(files / middle[name]), "ratio": middle[name] / middle[JOBS[0]]}
         for name in JOBS
     ]
-    title = f"ETL of {pictures:,} pictures, median of {repeats}"
+    title = f"ETL of {files:,} {kind}, starts included, median of {repeats}"
     show(title, table)
-    print(save("etl_small_files", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
+    print(save(f"etl-small-{kind}", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile, Sources
@@ -13,12 +13,12 @@ from pipelines.etl import files
 from pipelines.etl.content import BLOCK_BYTES, naming, open_file
 from pipelines.etl.distribute import distribute
 from pipelines.etl.files import File
-from pipelines.etl.pack import packed_files
+from pipelines.etl.pack import Pack, packed_files
 
 _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 
 
-def checksums(spark: SparkSession, table: Table, pack: DataFrame | None = None) -> tuple[SourceFile, ...]:
+def checksums(spark: SparkSession, table: Table, pack: Pack | None = None) -> tuple[SourceFile, ...]:
     """Every file of a table by path, with the SHA-256 of its bytes, taken in Spark's tasks, or in its pack; or with
     `checksum: stat` of its size and time of change. Raises SourceError if a path leads to no file, or one cannot be read."""
     if table.checksum == "stat":

@@ -66,12 +66,20 @@ def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
 def content(path: str) -> Iterator[pa.NativeFile]:
     """The file's content from its beginning, decompressed by its ending. Raises SourceError if it cannot be read."""
     with naming(path), open_file(path) as raw:
-        yield pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
+        yield _decompressed(path, raw)
 
 
 def blocks(path: str) -> Iterator[bytes]:
     """The file's content, in pieces. Raises SourceError if it breaks off or cannot be read."""
     with content(path) as stream:
+        while block := stream.read(BLOCK_BYTES):
+            yield block
+
+
+def blocks_of(path: str, data: bytes) -> Iterator[bytes]:
+    """The content of a file whose bytes were read before, as `blocks` gives it."""
+    with naming(path):
+        stream = _decompressed(path, pa.BufferReader(data))
         while block := stream.read(BLOCK_BYTES):
             yield block
 
@@ -87,6 +95,10 @@ def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
         while block := stream.read(min(BLOCK_BYTES, end - position)):
             position += len(block)
             yield block
+
+
+def _decompressed(path: str, raw: pa.NativeFile) -> pa.NativeFile:
+    return pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
 
 
 def _line_start(stream: pa.NativeFile, offset: int) -> int:

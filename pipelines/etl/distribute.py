@@ -23,12 +23,12 @@ def distribute(
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _together(run(work[number]))
+                yield from in_few_batches(run(work[number]))
 
     return spark.range(0, len(work), 1, max(len(work), 1)).mapInArrow(in_task, schema)
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def in_few_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches: each costs Spark the time of many rows, and there may be one for every small file."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0

@@ -18,12 +18,12 @@ from pipelines.config.options import spark_options
 from pipelines.config.source import Source, Table
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import files, parse
-from pipelines.etl.content import lines
-from pipelines.etl.distribute import distribute
+from pipelines.etl.content import blocks_of, lines
+from pipelines.etl.distribute import distribute, in_few_batches
 from pipelines.etl.faults import table_errors
 from pipelines.etl.files import Range
 from pipelines.etl.footers import check_rows
-from pipelines.etl.pack import CHECKSUM, Packs, check_listed, packs
+from pipelines.etl.pack import CHECKSUM, NUMBER, Pack, Packs, check_listed, packs
 from pipelines.etl.parse import LINE, ORIGIN, PROBLEM, RANGE, RECORD, Options
 from pipelines.etl.records import Dialect, cut
 
@@ -57,7 +57,7 @@ class _Parsed:
 
 
 def read_tables(spark: SparkSession, source: Source, packed: Packs | None = None) -> Tables:
-    """Parse every table once, and register its good rows as a view. Tables of whole files are `packed`, or are packed here.
+    """Parse every table once, and register its good rows as a view. Tables of many files are `packed`, or are packed here.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
     schema that is not DDL.
@@ -68,7 +68,7 @@ def read_tables(spark: SparkSession, source: Source, packed: Packs | None = None
     packed = packs(spark, source) if packed is None else packed
     for name, table in source.tables.items():
         with table_errors(name, table.path):
-            found = _packed(packed[name]) if name in packed else _read(spark, name, table)
+            found = _read(spark, name, table, packed.get(name))
             if found.count is None:
                 found.rows.persist()
             problems = _problems(found)
@@ -105,18 +105,21 @@ def _malformed(spark: SparkSession, name: str, found: _Parsed) -> DataFrame:
     )
 
 
-def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
+def _read(spark: SparkSession, name: str, table: Table, pack: Pack | None) -> _Parsed:
     options = spark_options(table.options)
     match table.format:
+        case "binaryFile" if pack:
+            rows = pack.rows.drop(CHECKSUM)
+            return _Parsed(rows, rows.count())
         case "csv" | "package":
             schema = parse.schema_of(name, table)
-            records, ranges = _records(spark, table, parse.csv_dialect(options, schema.names))
+            records, ranges = _records(spark, table, pack, parse.csv_dialect(options, schema.names))
             return _Parsed(parse.csv_rows(records, schema, table.ddl, options), None, ranges)
         case "json":
-            records, ranges = _records(spark, table, parse.json_dialect(options))
+            records, ranges = _records(spark, table, pack, parse.json_dialect(options))
             return _Parsed(parse.json_rows(records, parse.schema_of(name, table), options), None, ranges)
         case "text":
-            records, ranges = _records(spark, table, parse.text_dialect(options))
+            records, ranges = _records(spark, table, pack, parse.text_dialect(options))
             return _Parsed(parse.text_rows(records, parse.schema_of(name, table, "value string")), None, ranges)
         case "idx":
             paths = [file.path for path in table.paths for file in files.find(path)]
@@ -131,13 +134,11 @@ def _read(spark: SparkSession, name: str, table: Table) -> _Parsed:
             return _parquet(spark, name, table, options)
 
 
-def _packed(pack: DataFrame) -> _Parsed:
-    rows = pack.drop(CHECKSUM)
-    return _Parsed(rows, rows.count())
-
-
-def _records(spark: SparkSession, table: Table, dialect: Dialect) -> tuple[DataFrame, tuple[Range, ...]]:
+def _records(spark: SparkSession, table: Table, pack: Pack | None, dialect: Dialect) -> tuple[DataFrame, tuple[Range, ...]]:
     """Records with PROBLEM, LINE and RANGE, each task a share of the bytes, and the ranges that RANGE numbers."""
+    if pack:
+        records = pack.rows.mapInArrow(partial(_cut_packed, dialect), _RECORDS)
+        return records, tuple(Range(file, 0, file.bytes) for file in pack.files)
     found = files.find(table.path)
     if table.format == "package":
         reader = spark.read.format("package").option("dialect", json.dumps(asdict(dialect)))
@@ -152,9 +153,21 @@ def _records(spark: SparkSession, table: Table, dialect: Dialect) -> tuple[DataF
 
 def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, piece in pieces:
-        for batch in cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0):
-            ranges = pa.array([number] * len(batch), pa.int32())
-            yield pa.record_batch([*batch.columns, ranges], names=[RECORD, PROBLEM, LINE, RANGE])
+        yield from _numbered(cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0), number)
+
+
+def _cut_packed(dialect: Dialect, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return in_few_batches(
+        batch
+        for rows in packed
+        for number, path, content in zip(*(rows.column(name).to_pylist() for name in (NUMBER, "path", "content")), strict=True)
+        for batch in _numbered(cut(blocks_of(path, content), dialect, path), number)
+    )
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([*batch.columns, pa.array([number] * len(batch), pa.int32())], names=[RECORD, PROBLEM, LINE, RANGE])
 
 
 def _parquet(spark: SparkSession, name: str, table: Table, options: Options) -> _Parsed:

@@ -57,9 +57,12 @@ def test_etl_is_measured_beside_a_job_written_by_hand(tmp_path: Path, kind: str)
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
-def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(tmp_path: Path) -> None:
-    (rows,) = results(tmp_path, "etl_small_files", "--folder", str(tmp_path / "work"))["tables"].values()
-    assert [row["job"] for row in rows] == ["by hand, binaryFile", "ours, one file", "ours, class folders"]
+@pytest.mark.parametrize("kind", ["pictures", "texts"])
+def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(tmp_path: Path, kind: str) -> None:
+    (rows,) = results(tmp_path, "etl_small_files", "--kind", kind, "--folder", str(tmp_path / "work"), name=f"etl-small-{kind}")[
+        "tables"
+    ].values()
+    assert [row["job"] for row in rows] == ["by hand", "ours, one file", "ours, many files"]
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 

@@ -4,6 +4,7 @@ import gzip
 import re
 import shutil
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -150,30 +151,51 @@ def test_p6_the_order_of_idx_files_names_a_version(spark: SparkSession, tmp_path
     assert named(spark, table | {"path": paths}) != named(spark, table | {"path": paths[::-1]})
 
 
-def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    contents = {f"{number % 40}/{number}.bin": f"content {number}".encode() for number in range(2_000)}
-    for name, content in contents.items():
+@pytest.mark.parametrize(
+    ("table", "column", "content"),
+    [
+        ({"format": "binaryFile", "options": {"recursiveFileLookup": True}}, "decode(content, 'utf-8')", "content {}"),
+        ({"format": "text", "options": {"wholetext": True}}, "value", "first line of {}\nand its last"),
+        ({"format": "csv", "schema": "a int, b string", "options": {"header": True}}, "b", "a,b\n1,content {}"),
+        ({"format": "json", "schema": "b string"}, "b", '{{"b": "content {}"}}'),
+    ],
+    ids=lambda value: value["format"] if isinstance(value, dict) else "",
+)
+def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path, table: dict[str, Any], column: str, content: str) -> None:
+    names = [f"{number % 40}/{number}.bin" for number in range(2_000)]
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    found = source(t={"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}})
-    spark.sparkContext.setJobGroup("many files", "read once")
+        (tmp_path / name).write_text(content.format(name))
+    wanted = {(content.format(name) if table["format"] in ("binaryFile", "text") else f"content {name}") for name in names}
+    found = source(t={**table, "path": str(tmp_path)})
+    spark.sparkContext.setJobGroup(tmp_path.name, "many files")
     try:
         packed = packs(spark, found)
-        assert len(checksums(spark, found.tables["t"], packed["t"])) == len(contents)
-        for name in contents:
+        digests = {name: f"sha256:{sha256((tmp_path / name).read_bytes()).hexdigest()}" for name in names}
+        listed = checksums(spark, found.tables["t"], packed["t"])
+        assert {file.path.removeprefix(f"{tmp_path}/"): file.checksum for file in listed} == digests
+        for name in names:
             (tmp_path / name).unlink()
-        assert read_tables(spark, found, packed).parsed == {"t": len(contents)}
+        assert read_tables(spark, found, packed).parsed == {"t": len(names)}
         for _ in range(3):
-            rows = spark.sql("SELECT path, content FROM t").toArrow().to_pylist()
-            assert {row["path"].removeprefix(f"file:{tmp_path}/"): row["content"] for row in rows} == contents
+            assert set(spark.sql(f"SELECT {column} AS found FROM t").toArrow()["found"].to_pylist()) == wanted
         tracker = spark.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup("many files")]
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(tmp_path.name)]
         stages = {stage: tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds}
         tasks = sum(stage.numTasks for stage in stages.values() if stage)
         assert 0 < tasks < 100
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-        packed["t"].unpersist()
+        packed["t"].rows.unpersist()
+
+
+def test_bad_records_of_packed_files_have_their_place(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / f"{number:02}.csv.gz").write_bytes(gzip.compress(b"1\n2\n" if number != 70 else b"1\nx\n"))
+    found = read_tables(spark, source(t={"format": "csv", "path": str(tmp_path), "schema": "a int"}))
+    assert (found.parsed, found.handed_on) == ({"t": 200}, {"t": 199})
+    assert found.malformed is not None
+    assert found.malformed.collect() == [("t: a is not int", "x", f"{tmp_path}/70.csv.gz:2")]
 
 
 def test_folders_named_as_hive_names_them_are_columns(spark: SparkSession, tmp_path: Path) -> None:
