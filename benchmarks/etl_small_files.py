@@ -18,12 +18,12 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def _pictures_by_hand(spark: SparkSession, raw: str) -> DataFrame:
 
 
 def _texts_by_hand(spark: SparkSession, raw: str) -> DataFrame:
-    read = spark.read.option("recursiveFileLookup", "true").option("wholetext", "true").text(raw)
+    read = spark.read.text(raw, wholetext=True, recursiveFileLookup=True)
     words = F.slice(F.split("value", r"\s+"), 1, WORDS)
     numbers = F.transform(words, lambda word: F.pmod(F.xxhash64(word), F.lit(2**16)).cast("int"))
     return read.select(numbers.alias("text"), F.substring_index("value", "\n", 1).cast("tinyint").alias("label"))
@@ -127,33 +127,22 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def measure(folder: Path, kind: str, files: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each job, in turns."""
-    raw, single = generate(folder, kind, files)
+    """Seconds of each job, in turns, each in a process of its own."""
+    generate(folder, kind, files)
     seconds: dict[str, list[float]] = {name: [] for name in JOBS}
     for _ in range(repeats):
         digests = set()
         for name, taken in seconds.items():
             for output in ("ours", "hand"):
                 shutil.rmtree(folder / output, ignore_errors=True)
-            if name == "by hand":
-                taken.append(timed(by_hand, kind, raw, folder / "hand"))
-            else:
-                taken.append(timed(ours, kind, name, raw, single, folder))
-                (manifest,) = (folder / "ours").glob("*/manifest.json")
-                digests.add(json.loads(manifest.read_bytes())["digest"])
+            command = [sys.executable, __file__, "--job", name, "--kind", kind, "--files", str(files), "--folder", str(folder)]
+            start = time.perf_counter()
+            subprocess.run(command, check=True)
+            taken.append(time.perf_counter() - start)
+            digests |= {json.loads(manifest.read_bytes())["digest"] for manifest in (folder / "ours").glob("*/manifest.json")}
             print(f"{name}: {taken[-1]:.1f} s", flush=True)
         assert len(digests) == 1, "equal rows make equal digests"
     return seconds
-
-
-def timed(job: Callable[..., None], *arguments: Any) -> float:
-    """Seconds of a process of its own."""
-    start = time.perf_counter()
-    process = get_context("spawn").Process(target=job, args=arguments)
-    process.start()
-    process.join()
-    assert process.exitcode == 0, f"{job.__name__} ended with {process.exitcode}"
-    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -162,18 +151,23 @@ def main() -> None:
     parser.add_argument("--files", type=int, help="by default 60,000 pictures, or 20,000 texts")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--cores", default="*")
+    parser.add_argument("--job", choices=JOBS, help="run this one alone, once")
     parser.add_argument("--small", action="store_true", help="a few files, to see that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-small-files", help="the files are kept here"
     )
     arguments = parser.parse_args()
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[{arguments.cores}] --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
+    os.environ.setdefault(
+        "PYSPARK_SUBMIT_ARGS",
+        f"--master local[{arguments.cores}] --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell",
     )
-    kind = arguments.kind
+    kind, folder = arguments.kind, arguments.folder
     files, repeats = (300, 1) if arguments.small else (arguments.files or FILES[kind], arguments.repeats)
-    seconds = measure(arguments.folder, kind, files, repeats)
+    if arguments.job:
+        run_alone(arguments.job, kind, *generate(folder, kind, files), folder)
+        return
+    seconds = measure(folder, kind, files, repeats)
     middle = {name: statistics.median(taken) for name, taken in seconds.items()}
     table: list[Row] = [
         {"job": name, "seconds": middle[name], "files/s": int(files / middle[name]), "ratio": middle[name] / middle[JOBS[0]]}
@@ -184,5 +178,12 @@ def main() -> None:
     print(save(f"etl-small-{kind}", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
+def run_alone(job: str, kind: str, raw: Path, single: Path, folder: Path) -> None:
+    if job == "by hand":
+        by_hand(kind, raw, folder / "hand")
+    else:
+        ours(kind, job, raw, single, folder)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -27,11 +27,11 @@ from pipelines.config import Config
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError
-from pipelines.etl.distribute import distribute
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.session import session
 from pipelines.learning import task_of
 from pipelines.loader.reader import Reader
+from pipelines.sources.distribute import distribute
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity

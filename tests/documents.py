@@ -79,7 +79,16 @@ def reader_s_folder(folder: Path) -> Iterator[Path]:
     (folder / "data").mkdir()
     (folder / "data/raw").symlink_to(FOLDER)
     (folder / "home").mkdir()
+    for document in DOCUMENTS:
+        write_files(document.read_text(), folder)
     yield folder
+
+
+def write_files(text: str, folder: Path) -> None:
+    """A document's Python and YAML blocks that say in their first line which file they are, `# churn/task.py`."""
+    for block, name in re.findall(r"^```(?:python|yaml)\n(# (\S+\.(?:py|yaml))\n.*?)^```", text, re.MULTILINE | re.DOTALL):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(block)
 
 
 def typed(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, variables: Mapping[str, str] = {}) -> str:

@@ -7,10 +7,22 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.config.source import Source
+from pipelines.sources import tables
+from pipelines.sources.base import RawTable
+from pipelines.sources.formats import raw_tables
+from pipelines.sources.tables import Tables
 
 
-def source(query: str = "SELECT 1", **tables: dict[str, Any]) -> Source:
-    return Source.model_validate({"tables": tables, "query": query})
+def source(query: str = "SELECT 1", **found: dict[str, Any]) -> Source:
+    return Source.model_validate({"tables": found, "query": query})
+
+
+def raw_table(settings: dict[str, Any]) -> RawTable[Any]:
+    return raw_tables(source(t=settings))["t"]
+
+
+def read_tables(spark: SparkSession, found: Source) -> Tables:
+    return tables.read_tables(spark, raw_tables(found))
 
 
 def write(folder: Path, name: str, content: str | bytes) -> str:

@@ -3,13 +3,18 @@
 1. `load`      merges a YAML file (`reading`) with the command line (`flags`), and checks it.
 2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
 3. `section`   what they have in common; `options` those of Spark's readers, `secrets` what no setting may hold.
-4. `wording`   makes a line of every fault.
+4. `formats`   are the raw tables' formats; `own` finds what a file names by import path, and `extended` is a config's class with it.
+5. `wording`   makes a line of every fault.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
 """
 
+from pipelines.config.features import EncoderSettings
 from pipelines.config.load import from_command_line, home, load, parse
 from pipelines.config.pipeline import Config
+from pipelines.config.source import FileTableSettings, TableSettings
 from pipelines.config.task import TaskSettings
 
-__all__ = ["Config", "TaskSettings", "from_command_line", "home", "load", "parse"]
+__all__ = [
+    "Config", "EncoderSettings", "FileTableSettings", "TableSettings", "TaskSettings", "from_command_line", "home", "load", "parse",
+]  # fmt: skip

@@ -15,9 +15,11 @@ import tyro
 from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
+from pipelines.config.extended import fields_with_own
 from pipelines.config.pipeline import Config
 from pipelines.config.reading import read
 from pipelines.config.section import shown
+from pipelines.config.source import FileTableSettings
 from pipelines.config.task import KINDS, settings_class
 from pipelines.config.wording import lines
 from pipelines.errors import ConfigError
@@ -65,7 +67,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
-    model = create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(kind, ...))
+    model = create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(kind, ...), **fields_with_own(values, origin))
     command_line.fit(values, flags, model)
     try:
         return model.model_validate(values)
@@ -82,7 +84,10 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     def table_paths(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
         return absolute(path) if isinstance(path, str) else tuple(map(absolute, path))
 
-    tables = {name: table.model_copy(update={"path": table_paths(table.path)}) for name, table in config.source.tables.items()}
+    tables = {
+        name: table.model_copy(update={"path": table_paths(table.path)}) if isinstance(table, FileTableSettings) else table
+        for name, table in config.source.tables.items()
+    }
     uri = config.tracking.uri
     if uri.startswith("sqlite:///"):
         uri = "sqlite:///" + absolute(uri.removeprefix("sqlite:///"))

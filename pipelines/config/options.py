@@ -1,39 +1,18 @@
-"""Options of raw tables by format: those that are obeyed here. Spark itself ignores a misspelt one in silence."""
+"""Options of raw tables: only those of the format that are obeyed here. Spark itself ignores a misspelt one in silence."""
 
 import codecs
 import difflib
 from collections.abc import Mapping
 
 from pipelines.config import secrets
+from pipelines.config.formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import shown
 
-_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
-_TEXT = ("encoding", "charset")
-_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
-_CSV = (
-    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
-    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
-    "maxColumns", "maxCharsPerColumn",
-)  # fmt: skip
-_JSON = (
-    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
-    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
-)  # fmt: skip
-OPTIONS = {
-    "csv": _CSV + _DATES + _TEXT,
-    "package": _CSV + _DATES + _TEXT,
-    "json": _JSON + _DATES + _TEXT,
-    "text": ("wholetext", *_TEXT),
-    "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
-    "binaryFile": _FOUND,
-    "idx": (),
-    "tar": (),
-}
 _SWITCHES = {
     option.lower()
     for option in (
-        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_JSON, "wholetext", "mergeSchema",
+        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *JSON_OPTIONS, "wholetext", "mergeSchema",
         "recursiveFileLookup",
     )
 }  # fmt: skip
@@ -47,7 +26,7 @@ def spark_options(given: Mapping[str, Value]) -> dict[str, str]:
 
 def check_options(table_format: str, given: Mapping[str, Value]) -> None:
     """Raise ValueError for an option that the format does not have, or a value that nobody would understand."""
-    known = {option.lower(): option for option in OPTIONS[table_format]}
+    known = {option.lower(): option for option in FORMATS[table_format].options}
     for option, value in given.items():
         if is_secret(option):
             raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
@@ -70,7 +49,7 @@ def _rule_broken(option: str, value: str) -> str:
         return "it must be what stands between values, such as ; or \\t, without a double quote, a backslash or a line break"
     if option in ("maxcolumns", "maxcharspercolumn") and not value.removeprefix("-").isdecimal():
         return "it must be a whole number"
-    if option in _TEXT and not _encodes_text(value):
+    if option in TEXT_OPTIONS and not _encodes_text(value):
         return "it must be an encoding of text that Python knows, such as ISO-8859-1"
     return ""
 

@@ -9,7 +9,7 @@ from pipelines.config import features
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import EncoderSettings
 from pipelines.config.pipeline import Config
-from pipelines.config.source import Source, Table
+from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Checkpoint, Train
@@ -33,6 +33,7 @@ def _sections() -> list[str]:
         "The file": Config,
         "`source`": Source,
         "`source.tables.NAME`": Table,
+        "`source.tables.NAME`, read by a class of your own": TableSettings,
         "`dataset`": Dataset,
         "`dataset.split`, by shares": ByFraction,
         "`dataset.split`, by a column": ByColumn,
@@ -47,7 +48,8 @@ def _sections() -> list[str]:
 def _encoders() -> list[str]:
     kinds = [kind for kind in vars(features).values() if isinstance(kind, type) and issubclass(kind, EncoderSettings)]
     named = [kind for kind in kinds if "default" in _properties(kind)["encoder"]]
-    return [described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in named]
+    own = described("### Any encoder, one of your own too", EncoderSettings)
+    return [own, *(described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in named)]
 
 
 def _tasks() -> list[str]:

@@ -1,34 +1,66 @@
 """`source`: the raw tables, the query over them, and what its rows must satisfy."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pipelines.config.formats import FORMATS
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
 
-Format = Literal["csv", "json", "parquet", "text", "binaryFile", "idx", "package", "tar"]
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(FORMATS)]
 
 
-class Table(Section):
-    """One raw table, as Spark reads it."""
+class TableSettings(Section):
+    """Base of every raw table's settings. A source of your own derives from it, or from `FileTableSettings` if it is files."""
 
-    format: Format
-    """Spark's own formats, of which `binaryFile` has a row with `path` and `content` for each file of a folder; `idx` reads
-    MNIST's files, `package` a file inside an installed Python package, `tar` the files in archives as binaryFile has them."""
+    implementation: ClassVar[str]
+    """`module:Class` of the `pipelines.sources.base.RawTable` that these settings configure; imported once Spark runs."""
+    format: str
+    """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
+
+    @property
+    def place(self) -> Any:
+        """What a message calls the table's data."""
+        return self.format
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where files lie, if it is files."""
+        return ()
+
+
+class FileTableSettings(TableSettings):
+    """Base of the settings of tables that are files."""
+
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
-    ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
-    """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
-    options: dict[str, Value] = {}
-    """Of Spark's reader for the format."""
     checksum: Literal["sha256", "stat"] = "sha256"
     """`stat` takes size and modification time in place of a hash of the bytes; for very large inputs."""
 
     @property
+    def place(self) -> Any:
+        return self.path
+
+    @property
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if isinstance(self.path, str) else self.path
+
+
+class Table(FileTableSettings):
+    """One raw table, as Spark reads it."""
+
+    format: FormatName
+    """Spark's own formats, of which `binaryFile` has a row with `path` and `content` for each file of a folder; `idx` reads
+    MNIST's files, `package` a file inside an installed Python package, `tar` the files in archives as binaryFile has them."""
+    ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
+    """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
+    options: dict[str, Value] = {}
+    """Of Spark's reader for the format."""
 
     @field_validator("options")
     @classmethod
@@ -39,7 +71,7 @@ class Table(Section):
 
     @model_validator(mode="after")
     def _text_formats_name_their_columns(self) -> "Table":
-        if self.format in ("csv", "json") and not self.ddl:
+        if FORMATS[self.format].needs_schema and not self.ddl:
             raise ValueError(f"{self.format} needs a schema, such as `schema: age int, name string`")
         return self
 

@@ -1,11 +1,10 @@
 """`task`: what is learned. Built-in kinds by name, others by import path."""
 
-import difflib
-from importlib import import_module
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pipelines.config.own import own_settings
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -190,17 +189,4 @@ def settings_class(kind: str) -> type[TaskSettings]:
 
     Raises ValueError if no built-in kind has that name and it is not the import path of a TaskSettings class.
     """
-    if kind in KINDS:
-        return KINDS[kind]
-    module, _, name = kind.partition(":")
-    if not name or not all(part.isidentifier() for part in module.split(".")):
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        rule = f"{close[0]} is near" if close else f"it must be one of {', '.join(KINDS)}, or module:Class of your own settings"
-        raise ValueError(f"no kind {kind!r}; {rule}")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{kind!r} cannot be imported: {' '.join(str(error).split())}") from error
-    if not (isinstance(found, type) and issubclass(found, TaskSettings)):
-        raise ValueError(f"{kind!r} is not a task's settings; it must name a class derived from pipelines.config.TaskSettings")
-    return found
+    return KINDS[kind] if kind in KINDS else own_settings(kind, TaskSettings, "kind", KINDS)

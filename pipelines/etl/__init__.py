@@ -1,15 +1,12 @@
 """Raw tables to a committed dataset version, with Spark. `run` names and commits what `make` makes, stage by stage:
 
-1.  `session`    starts Spark, with the settings that content depends on; `data_sources` teaches it `idx`, packages and
-                 archives (`archive`).
+1.  `session`    starts Spark, with the settings that content depends on.
 2.  `analysis`   says what is wrong with `query` and expectations, on empty tables: no byte is read. It walks Spark's
                  `plans`, in which `determinism` refuses chance, and warns of what may differ the next time.
-3.  `checksums`  name the version by the bytes of its sources, which `files` finds and `content` opens. A table of whole
-                 files is read for that only once: `pack` keeps it.
-4.  `sources`    makes every table a view. Text is cut by `records` (and `documents`), judged by `soundness`, and parsed by
-                 `parse`, once; what is malformed is kept apart. Parquet lies where it is, after a look at its `footers`.
-                 What a served model will make of raw rows is `served`, if `proof` finds it to be what the query makes, of rows of
-                 the source and of `hostile` ones.
+3.  `identity`   names the version by the identities of its raw tables, and by the config. What tables are, and how each is
+                 read once, is the room `sources`.
+4.  `query`      runs over the tables' views. What a served model will make of raw rows is `served`, if `proof` finds it
+                 to be what the query makes, of rows of the source and of `hostile` ones.
 5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.
 6.  `order`      gives every row its identity, split, part and place, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows.
@@ -17,7 +14,6 @@
                  `quarantine`; `attempt` is what that leaves.
 9.  `describe`   says it in a manifest, which the commit publishes if rows balance; `summary` are the last lines.
 
-`distribute` runs Python on the executors, of which `executors` refuses those with other versions; `faults` words Spark's
-errors, `driver` those of its Java driver; `leave` is what a signal does, `private` what a session hides from others;
-`progress` shows how far it is.
+`executors` refuses machines with other versions; `driver` words errors of Spark's Java driver; `leave` is what a signal does,
+`private` what a session hides from others; `progress` shows how far it is.
 """

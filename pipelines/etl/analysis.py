@@ -3,7 +3,6 @@
 Of Parquet the footers tell the schema; every other table declares its own.
 """
 
-import json
 from collections.abc import Iterator
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,18 +10,13 @@ from pyspark.sql import functions as F
 
 from pipelines.compat.spark import query_execution
 from pipelines.config import Config
-from pipelines.config.options import spark_options
-from pipelines.config.source import Table
-from pipelines.errors import ConfigError
-from pipelines.etl import files, order, parse
-from pipelines.etl.data_sources import IdxSource, TarSource
+from pipelines.etl import order
 from pipelines.etl.determinism import refuse_chance, warnings_of
-from pipelines.etl.faults import source_errors, table_errors
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_condition, check_names, check_query
 from pipelines.features import check_columns
-
-_BINARY_FILE = "path string, modificationTime timestamp, length bigint, content binary"
+from pipelines.sources.faults import source_errors, table_errors
+from pipelines.sources.formats import raw_tables
 
 
 def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
@@ -33,9 +27,9 @@ def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
     encoder takes. Temporary views of the tables' names are left behind, without rows.
     """
     source = config.source
-    for name, table in source.tables.items():
-        with table_errors(name, table.path):
-            _without_rows(spark, name, table).createOrReplaceTempView(f"`{name}`")
+    for name, table in raw_tables(source).items():
+        with table_errors(name, table.settings):
+            table.empty(spark).createOrReplaceTempView(f"`{name}`")
     with source_errors(source, "source.query"):
         check_query(spark, source.sql, source.tables)
         rows = spark.sql(source.sql)
@@ -60,27 +54,3 @@ def _of_expectation(spark: SparkSession, config: Config, name: str, rows: DataFr
         plan = query_execution(rows.where(F.expr(condition))).analyzed()
     refuse_chance(key, plan)
     return warnings_of(plan)
-
-
-def _without_rows(spark: SparkSession, name: str, table: Table) -> DataFrame:
-    """A table with the columns that it will have."""
-    match table.format:
-        case "parquet" | "binaryFile":
-            return _read_by_spark(spark, name, table)
-        case "idx" if not table.ddl:
-            return spark.createDataFrame([], IdxSource({"paths": json.dumps([file.path for file in files.find(table.path)])}).schema())
-        case "tar" if table.ddl:
-            raise ConfigError(f"source.tables.{name}.schema: tar has the columns path and content; leave the schema out")
-        case "tar":
-            return spark.createDataFrame([], TarSource({}).schema())
-        case _:
-            return spark.createDataFrame([], parse.schema_of(name, table, "value string"))
-
-
-def _read_by_spark(spark: SparkSession, name: str, table: Table) -> DataFrame:
-    """A table that Spark reads itself, and whose folders may be called `column=value`, which makes a column."""
-    if table.format == "binaryFile" and not any("=" in file.path for file in files.find(table.path)):
-        return spark.createDataFrame([], _BINARY_FILE)
-    reader = spark.read.format(table.format).options(**spark_options(table.options))
-    declared = table.format == "parquet" and table.ddl
-    return (reader.schema(parse.schema_of(name, table)) if declared else reader).load(list(table.paths))

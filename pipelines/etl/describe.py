@@ -12,7 +12,7 @@ from pipelines.dataset.manifest import Manifest, content_digest, split_summaries
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.fit import Fitted, Gathered
-from pipelines.etl.sources import Tables
+from pipelines.sources.tables import Tables
 
 
 def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Report) -> Balance:

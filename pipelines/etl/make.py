@@ -11,17 +11,17 @@ from pipelines.dataset.sources import Sources
 from pipelines.etl import order
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.describe import balanced, describe
-from pipelines.etl.faults import source_errors
 from pipelines.etl.fit import fit, gather
-from pipelines.etl.pack import Packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
 from pipelines.etl.query import run_query
 from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
-from pipelines.etl.sources import read_tables
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
+from pipelines.sources.faults import source_errors
+from pipelines.sources.formats import RawTables
+from pipelines.sources.tables import read_tables
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +30,24 @@ def make(
     spark: SparkSession,
     config: Config,
     sources: Sources,
-    packed: Packs,
+    tables: RawTables,
     warnings: tuple[str, ...],
     attempt: Attempt,
     stages: Stages,
 ) -> tuple[Manifest, Report]:
     """Write the attempt's files, with the `warnings` of `analyse`; the manifest still lacks its run and its sources.
 
-    Tables of whole files are read from where they are `packed`. Raises the LockstepErrors of its stages.
+    The `tables` are those that gave the `sources`. Raises the LockstepErrors of its stages.
     """
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
-        tables = read_tables(spark, config.source, packed)
-        malformed = write_malformed(tables.malformed, attempt) if tables.malformed else Report()
-        check_quarantined(tables.rows_parsed, malformed.refused, limit, malformed.samples)
+        found = read_tables(spark, tables)
+        malformed = write_malformed(found.malformed, attempt) if found.malformed else Report()
+        check_quarantined(found.rows_parsed, malformed.refused, limit, malformed.samples)
         rows = run_query(spark, config, steady=not warnings)
         _log_query(rows, warnings, config)
         served = served_query(spark, config, rows)
-        weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables.rows_parsed, 1))
+        weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(found.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         judged = _judged(rows, config, steady=not warnings)
         gathered = gather(judged, dataset)
@@ -61,7 +61,7 @@ def make(
         parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
         written = write_parts(judged, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed))
-    balance = balanced(tables, malformed, gathered, written)
+    balance = balanced(found, malformed, gathered, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)

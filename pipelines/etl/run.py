@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -21,26 +22,25 @@ from pyspark.sql import SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.config.source import Source, Table
+from pipelines.config.source import Source
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.sources import SourceFile, Sources
 from pipelines.dataset.versions import confirm, open_version
-from pipelines.errors import ConfigError, DatasetError
-from pipelines.etl import files
+from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.attempt import Attempt
-from pipelines.etl.checksums import check_unchanged, checksums, stats
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.executors import check_executors
-from pipelines.etl.faults import naming_table, source_errors
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import make
-from pipelines.etl.pack import packs
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
 from pipelines.interrupts import Deferred, done
+from pipelines.sources.base import RawTable
+from pipelines.sources.faults import naming_table, source_errors
+from pipelines.sources.formats import RawTables, raw_tables
 
 log = logging.getLogger(__name__)
 
@@ -54,24 +54,24 @@ def run(config: Config) -> Manifest:
     Raises the LockstepErrors of its stages. An attempt that fails leaves no version, and removes what it wrote.
     """
     stages = Stages()
-    _check_apart(config)
-    before = _of_tables(config.source, lambda _, table: stats(table))
+    tables = raw_tables(config.source)
+    _check_apart(config, tables)
+    before = _of_tables(config.source, tables, lambda table: table.state())
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)
     with stages("analysis"):
         warnings = analyse(spark, config)
     with _freed(spark):
-        return _made(spark, config, before, warnings, stages)
+        return _made(spark, config, tables, before, warnings, stages)
 
 
-def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[str, ...], stages: Stages) -> Manifest:
+def _made(spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages) -> Manifest:
     """The version. Tables that are packed or parsed on the way stay in Spark's cache."""
     with stages("checksums"):
-        packed = packs(spark, config.source)
-        sources = _of_tables(config.source, lambda name, table: checksums(spark, table, packed.get(name)))
+        sources = _of_tables(config.source, tables, lambda table: table.identity(spark))
     filesystem, folder = storage.locate(config.dataset.path)
-    attempt = Attempt(filesystem, f"{folder}/{version_name(config, sources, spark)}", uuid4().hex[:8])
+    attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         with _warned(attempt.root):
@@ -81,8 +81,8 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
 
         def work() -> Manifest:
-            ours, report = make(spark, config, sources, packed, warnings, attempt, stages)
-            check_unchanged(config.source.tables, before)
+            ours, report = make(spark, config, sources, tables, warnings, attempt, stages)
+            check_unchanged(tables, before)
             with stages("commit"):
                 ours = ours.model_copy(update={"run_id": tracked.run_id})
                 return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
@@ -99,24 +99,31 @@ def _made(spark: SparkSession, config: Config, before: Sources, warnings: tuple[
     return manifest
 
 
-def _check_apart(config: Config) -> None:
+def _check_apart(config: Config, tables: RawTables) -> None:
     """Raises ConfigError if what ETL writes would become part of a table that it reads."""
     filesystem, folder = storage.locate(config.dataset.path)
     if not isinstance(filesystem, LocalFileSystem):
         return
-    for name, table in config.source.tables.items():
-        if any(files.would_find(path, f"{folder}/{'0' * 12}/manifest.json") for path in table.paths):
+    for name, table in tables.items():
+        if table.would_hold(f"{folder}/{'0' * 12}/manifest.json"):
             raise ConfigError(
                 f"dataset.path: {config.dataset.path} lies where source.tables.{name} is read from, so that each version would "
                 "become raw data; give a folder outside, or a narrower path for the table"
             )
 
 
-def _of_tables(source: Source, look: Callable[[str, Table], tuple[SourceFile, ...]]) -> Sources:
+def check_unchanged(tables: RawTables, before: Sources) -> None:
+    """Raises SourceError if a table is not in the `state` that it was in before: rows may be of either."""
+    for name, table in tables.items():
+        if changed := sorted({file.path for file in set(before[name]) ^ set(table.state())}):
+            raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
+
+
+def _of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
     found = {}
-    for name, table in source.tables.items():
+    for name, table in tables.items():
         with naming_table(name), source_errors(source):
-            found[name] = look(name, table)
+            found[name] = ask(table)
     return found
 
 

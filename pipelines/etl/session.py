@@ -13,11 +13,13 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 
 import pipelines
 from pipelines.compat.spark import jvm
-from pipelines.etl.data_sources import DATA_SOURCES
 from pipelines.etl.driver import of_java
-from pipelines.etl.files import OPEN_BYTES
 from pipelines.etl.leave import Leaving, without_broken_connections
 from pipelines.etl.private import private_settings
+from pipelines.sources.files import OPEN_BYTES
+from pipelines.sources.idx import IdxSource
+from pipelines.sources.package import PackageSource
+from pipelines.sources.tar import TarSource
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
 CONTENT = {
@@ -89,7 +91,7 @@ def session(name: str) -> SparkSession:
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)
-    for source in DATA_SOURCES:
+    for source in (IdxSource, PackageSource, TarSource):
         spark.dataSource.register(source)
     return spark
 

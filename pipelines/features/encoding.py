@@ -5,59 +5,31 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import TypeAdapter
 
 from pipelines.config import features as config
+from pipelines.config.own import imported
 from pipelines.dataset.manifest import FittedEncoder
-from pipelines.errors import SourceError
-from pipelines.features.arrays import Array, Image, Scale
-from pipelines.features.audio import LogMel
+from pipelines.errors import ConfigError, SourceError
 from pipelines.features.base import Encoder, Packer
-from pipelines.features.bpe import Bpe
-from pipelines.features.categories import Binary, Hash, Label, Vocabulary
-from pipelines.features.fourier import Fourier
-from pipelines.features.numbers import Identity, Log1p, MinMax, Standardize
-from pipelines.features.quantiles import NormalQuantile, Quantile
-from pipelines.features.sequences import Sequence
-from pipelines.features.tokens import Bytes, Characters
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "standardize": Standardize,
-    "minmax": MinMax,
-    "log1p": Log1p,
-    "quantile": Quantile,
-    "normal_quantile": NormalQuantile,
-    "fourier": Fourier,
-    "scale": Scale,
-    "vocabulary": Vocabulary,
-    "sequence": Sequence,
-    "hash": Hash,
-    "binary": Binary,
-    "label": Label,
-    "image": Image,
-    "bytes": Bytes,
-    "characters": Characters,
-    "bpe": Bpe,
-    "log_mel": LogMel,
-}
 ENCODERS_VERSION = 1
 """Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""
 
 _SHOWN = 40
 _CANNOT = " cannot encode "
-_FEATURE: TypeAdapter[config.EncoderSettings] = TypeAdapter(config.Feature)
 
 
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
-    """The encoder that settings configure."""
-    if isinstance(settings, config.Identity):
-        return Array if settings.shape else Identity
-    return ENCODERS[settings.encoder]
+    """The encoder that settings configure. Raises ConfigError if it cannot be imported."""
+    try:
+        return imported(settings.implemented_by, Encoder)  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"encoder {settings.encoder}: {error}") from error
 
 
 def restored(fitted: FittedEncoder) -> Encoder:
     """The encoder that a manifest holds the settings and the state of."""
-    settings = _FEATURE.validate_python(fitted.feature)
+    settings = config.settings_of(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 
 

@@ -1,7 +1,7 @@
 """A run's model in MLflow: what is filed, and how it is read again."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -13,7 +13,8 @@ import mlflow
 from mlflow.models import Model
 from torch import Tensor
 
-from pipelines.config import Config, TaskSettings
+from pipelines.config import Config, EncoderSettings, TaskSettings
+from pipelines.config.features import settings_of
 from pipelines.config.task import settings_class
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError
@@ -48,7 +49,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     mlflow.set_tracking_uri(config.tracking.uri)
     client = mlflow.MlflowClient()
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
-    code, requirements = software_of(config.task)
+    code, requirements = software_of(config.task, [settings_of(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}
@@ -97,14 +98,16 @@ class Filing:
         loaded.predict(loaded.input_example)
 
 
-def software_of(settings: TaskSettings) -> tuple[list[str], list[str]]:
+def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
     """Paths of the code that is filed with the model, and what must be installed beside it, as pip writes it.
 
-    This package is filed, and a user's task too unless it is of an installed distribution.
+    This package is filed, and a user's task and encoders too unless they are of an installed distribution.
     """
     installed = packages_distributions()
     names, code = set(DISTRIBUTIONS), set()
-    for module in (__name__, type(settings).__module__, settings.implementation):
+    own = [type(task).__module__, task.implementation]
+    own += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
+    for module in (__name__, *own):
         package = module.partition(":")[0].partition(".")[0]
         if package in installed and package != __name__.partition(".")[0]:
             names.update(installed[package])

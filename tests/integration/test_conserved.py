@@ -38,6 +38,7 @@ from pipelines.etl.progress import Stages
 from pipelines.etl.run import run
 from pipelines.etl.summary import summary
 from pipelines.etl.write import Job, write_parts
+from pipelines.sources.formats import raw_tables
 from pipelines.tracking.etl import EtlRun
 
 EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "12"))
@@ -58,7 +59,7 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     config = parse(values, "small.yaml")
     filesystem, place = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
-    manifest, report = make(spark, config, {}, {}, analyse(spark, config), attempt, Stages())
+    manifest, report = make(spark, config, {}, raw_tables(config.source), analyse(spark, config), attempt, Stages())
     return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine), Path(attempt.root)
 
 

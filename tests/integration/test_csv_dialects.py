@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from tables import read_tables
 
 from pipelines.config.source import Source
-from pipelines.etl.sources import read_tables
 
 DIALECTS = int(os.environ.get("DIALECTS", "60"))
 """`DIALECTS=300 make test ARGS=tests/integration/test_csv_dialects.py` for more of them."""

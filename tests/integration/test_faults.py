@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
-from tables import source, write
+from tables import read_tables, source, write
 
 from pipelines.errors import DatasetError, SourceError
 from pipelines.etl.driver import driver_errors
-from pipelines.etl.faults import source_errors
-from pipelines.etl.sources import read_tables
+from pipelines.sources.faults import source_errors
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,15 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 from raw import raw
-from tables import source
+from tables import read_tables, source
 
 from pipelines.config import Config, parse
 from pipelines.dataset.versions import open_version
 from pipelines.errors import SourceError
-from pipelines.etl.checksums import checksums
 from pipelines.etl.identity import version_name
-from pipelines.etl.pack import packs
 from pipelines.etl.run import run
-from pipelines.etl.sources import read_tables
+from pipelines.sources import tables
+from pipelines.sources.formats import raw_tables
 
 DOCUMENT = Path(__file__).parents[2] / "docs/images.md"
 PICTURES = 300
@@ -110,7 +109,9 @@ def named(spark: SparkSession, table: dict[str, Any], query: str = "SELECT * FRO
     columns = {"features": {"x": "identity"}, "target": {"y": "label"}}
     values = {"source": {"tables": {"t": table}, "query": query}, "dataset": {"path": "data", **columns}, "task": {"kind": "tabular"}}
     config = parse({"name": "named", **values}, "named.yaml")
-    return version_name(config, {"t": checksums(spark, config.source.tables["t"])}, spark)
+    spark.catalog.clearCache()  # as a run does in the end: Spark takes a pack of the same paths for the same
+    found = raw_tables(config.source)
+    return version_name(config, found, {"t": found["t"].identity(spark)}, spark)
 
 
 ROWS = "SELECT * FROM t"
@@ -167,16 +168,15 @@ def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path, t
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content.format(name))
     wanted = {(content.format(name) if table["format"] in ("binaryFile", "text") else f"content {name}") for name in names}
-    found = source(t={**table, "path": str(tmp_path)})
+    found = raw_tables(source(t={**table, "path": str(tmp_path)}))
     spark.sparkContext.setJobGroup(tmp_path.name, "many files")
     try:
-        packed = packs(spark, found)
         digests = {name: f"sha256:{sha256((tmp_path / name).read_bytes()).hexdigest()}" for name in names}
-        listed = checksums(spark, found.tables["t"], packed["t"])
+        listed = found["t"].identity(spark)
         assert {file.path.removeprefix(f"{tmp_path}/"): file.checksum for file in listed} == digests
         for name in names:
             (tmp_path / name).unlink()
-        assert read_tables(spark, found, packed).parsed == {"t": len(names)}
+        assert tables.read_tables(spark, found).parsed == {"t": len(names)}
         for _ in range(3):
             assert set(spark.sql(f"SELECT {column} AS found FROM t").toArrow()["found"].to_pylist()) == wanted
         tracker = spark.sparkContext.statusTracker()
@@ -186,7 +186,7 @@ def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path, t
         assert 0 < tasks < 100
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-        packed["t"].rows.unpersist()
+        spark.catalog.clearCache()
 
 
 def test_bad_records_of_packed_files_have_their_place(spark: SparkSession, tmp_path: Path) -> None:

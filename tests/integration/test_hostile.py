@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from raw import raw
+from tables import read_tables
 
 from pipelines.config.source import Source
 from pipelines.errors import SourceError
-from pipelines.etl.records import Dialect, cut
-from pipelines.etl.sources import Tables, read_tables
+from pipelines.sources.records import Dialect, cut
+from pipelines.sources.tables import Tables
 
 
 def read(spark: SparkSession, **tables: dict[str, Any]) -> Tables:

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from raw import raw
+from tables import read_tables
 
 from pipelines.config.source import Source
 from pipelines.errors import SourceError
-from pipelines.etl.faults import source_errors
-from pipelines.etl.sources import read_tables
+from pipelines.sources.faults import source_errors
 
 ZERO_BITS = "ARROW-GH-43605.parquet"
 """Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it."""

@@ -155,7 +155,7 @@ def test_the_model_is_filed_whole_and_unpickles_nothing(served: Served) -> None:
     assert logged.experiment_id == run.info.experiment_id
 
 
-def test_a_task_of_the_users_own_is_filed_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "churn_tasks.py").write_text(
         "from typing import ClassVar\n"
         "from pipelines.config import TaskSettings\n"
@@ -164,10 +164,17 @@ def test_a_task_of_the_users_own_is_filed_with_the_model(tmp_path: Path, monkeyp
     )
     (tmp_path / "churn_models").mkdir()
     (tmp_path / "churn_models/__init__.py").touch()
+    (tmp_path / "churn_encoders.py").write_text(
+        "from typing import ClassVar\n"
+        "from pipelines.config import EncoderSettings\n"
+        "class Clip(EncoderSettings):\n"
+        "    implementation: ClassVar[str] = 'churn_encoders:Other'\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     settings = import_module("churn_tasks").Churn(kind="churn_tasks:Churn")
-    code, requirements = software_of(settings)
-    assert {str(tmp_path / "churn_tasks.py"), str(tmp_path / "churn_models")} < set(code)
+    encoder = import_module("churn_encoders").Clip(encoder="churn_encoders:Clip")
+    code, requirements = software_of(settings, [encoder])
+    assert {str(tmp_path / name) for name in ("churn_tasks.py", "churn_models", "churn_encoders.py")} < set(code)
     assert Path(pipelines.__file__).parent in map(Path, code)
     assert all("==" in requirement and "+" not in requirement for requirement in requirements)
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tables import idx, rows_of, source, write
+from tables import idx, raw_table, read_tables, rows_of, source, write
 
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.checksums import check_unchanged, checksums, stats
-from pipelines.etl.sources import read_tables
+from pipelines.etl.run import check_unchanged
 
 
 def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -54,8 +53,8 @@ def test_a_file_inside_a_package(spark: SparkSession) -> None:
     assert read_tables(spark, source(t={**iris, "schema": "a double, b double, c double, d double, kind int"})).parsed == {"t": 150}
     with pytest.raises(SourceError, match=r"source.tables.t: package://sklearn/datasets/none.csv: no such file in .*sklearn; give"):
         read_tables(spark, source(t={"format": "package", "path": "package://sklearn/datasets/none.csv", "schema": "a int"}))
-    table = source(t={**digits, "schema": "a int"}).tables["t"]
-    assert [file.bytes for file in checksums(spark, table)] == [57523]
+    table = raw_table({**digits, "schema": "a int"})
+    assert [file.bytes for file in table.identity(spark)] == [57523]
 
 
 def test_files_inside_archives(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,17 +78,17 @@ def test_files_inside_archives(spark: SparkSession, tmp_path: Path) -> None:
 def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, "b.txt", "x")
     write(tmp_path, "a.txt", "hello")
-    table = source(t={"format": "text", "path": str(tmp_path)}).tables["t"]
-    first, second = checksums(spark, table)
+    table = {"format": "text", "path": str(tmp_path)}
+    first, second = raw_table(table).identity(spark)
     assert (first.path, first.bytes) == (f"{tmp_path}/a.txt", 5)
     assert first.checksum == "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
     assert second.path == f"{tmp_path}/b.txt"
-    by_stat = table.model_copy(update={"checksum": "stat"})
-    before = checksums(spark, by_stat)
-    assert before == checksums(spark, by_stat) == stats(table)
+    by_stat = raw_table(table | {"checksum": "stat"})
+    before = by_stat.state()
+    assert before == by_stat.identity(spark) == raw_table(table).state()
     write(tmp_path, "b.txt", "changed")
     with pytest.raises(SourceError, match=f"^source.tables.t: {tmp_path}/b.txt changed while being read"):
-        check_unchanged({"t": table}, {"t": before})
-    check_unchanged({"t": table}, {"t": stats(table)})
+        check_unchanged({"t": by_stat}, {"t": before})
+    check_unchanged({"t": by_stat}, {"t": raw_table(table).state()})
     with pytest.raises(SourceError, match="nowhere: no such file"):
-        checksums(spark, table.model_copy(update={"path": f"{tmp_path}/nowhere"}))
+        raw_table(table | {"path": f"{tmp_path}/nowhere"}).identity(spark)

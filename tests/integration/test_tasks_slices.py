@@ -12,6 +12,7 @@ import pytest
 import torch
 from pyspark.sql import SparkSession
 from slices import slice_of
+from tables import read_tables
 
 from pipelines import baseline
 from pipelines.checkpoint.checkpoints import Checkpoints
@@ -22,7 +23,6 @@ from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.etl.run import run
-from pipelines.etl.sources import read_tables
 from pipelines.learning import task_of
 from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
 from pipelines.parallel.strategies import strategy_of

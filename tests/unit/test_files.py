@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.etl.content import blocks, lines, locate
-from pipelines.etl.files import File, find, ranges, task_bytes, would_find
+from pipelines.sources.content import blocks, lines, locate
+from pipelines.sources.files import File, find, ranges, task_bytes, would_find
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
 

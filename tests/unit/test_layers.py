@@ -17,7 +17,7 @@ LAYERS = (
     ("errors", "installed", "weights"),
     ("compat", "config"),
     ("dataset",),
-    ("features", "loader", "rowwise", "tasks", "tracking", "collectives"),
+    ("features", "loader", "rowwise", "tasks", "tracking", "collectives", "sources"),
     ("learning",),
     ("etl", "serve", "parallel", "checkpoint"),
     ("train",),
@@ -47,7 +47,8 @@ THIRD_PARTIES = {
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "learning": set(),
-    "etl": {"bracex", "numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "wcmatch"},
+    "sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "wcmatch"},
+    "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark"},
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "collectives": {"torch"},
     "parallel": {"torch"},
@@ -94,6 +95,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("dataset", "pipelines.loader.Loader"),
         ("loader", "pipelines.features.encoding"),
         ("etl", "pipelines.loader.Loader"),
+        ("sources", "pipelines.etl.query"),
         ("train", "pipelines.etl.run"),
         ("train", "pipelines.tracking.Sender"),
         ("train", "pipelines.launch.worker"),
@@ -131,7 +133,7 @@ def test_the_loop_loads_no_ray() -> None:
 def test_a_packed_environment_has_what_executors_import() -> None:
     """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself."""
     (packed,) = re.findall(r'^packages=\((.*) "', (ROOT / "cluster/pack.sh").read_text(), re.MULTILINE)
-    modules = set().union(*(THIRD_PARTIES[room] for room in ("config", "dataset", "etl", "features"))) - {"pyspark", "py4j"}
+    modules = set().union(*(THIRD_PARTIES[room] for room in ("config", "dataset", "etl", "features", "sources"))) - {"pyspark", "py4j"}
     distributions = packages_distributions()
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in packed.split()}
 
@@ -141,7 +143,7 @@ def test_a_model_asks_for_what_its_code_imports() -> None:
 
     code = "import sys, pipelines.serve; print(*[module.__file__ for name, module in sys.modules.items() if name.startswith('pipelines.')])"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py")}
+    files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py"), *ROOT.glob("pipelines/features/*.py")}
     modules = {name.partition(".")[0] for file in files for name in imports_of(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in DISTRIBUTIONS}

@@ -3,18 +3,79 @@
 All numbers are big-endian; the first dimension counts rows. http://yann.lecun.com/exdb/mnist describes it.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
+from pipelines.config.source import Table
+from pipelines.dataset.sources import SourceFile
 from pipelines.errors import SourceError
-from pipelines.etl.content import content
+from pipelines.sources import files
+from pipelines.sources.base import Rows
+from pipelines.sources.content import content
+from pipelines.sources.file_table import FileTable
+from pipelines.sources.parsed import schema_of
 
 BATCH_BYTES = 4 * 2**20
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+ROW = "row"
+"""Name of a column that counts rows."""
+
+
+class Idx(FileTable[Table]):
+    """The files side by side, a column for each."""
+
+    @property
+    def paths(self) -> list[str]:
+        """In the config's order, which is the columns'."""
+        return [file.path for path in self.settings.paths for file in files.find(path)]
+
+    def empty(self, spark: SparkSession) -> DataFrame:
+        columns = schema_of(self.name, self.settings.ddl) if self.settings.ddl else IdxSource({"paths": json.dumps(self.paths)}).schema()
+        return spark.createDataFrame([], columns)
+
+    def rows(self, spark: SparkSession) -> Rows:
+        reader = spark.read.format("idx").option("paths", json.dumps(self.paths))
+        return Rows((reader.schema(self.settings.ddl) if self.settings.ddl else reader).load())
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        checksum_of = {file.path: file.checksum for file in found}
+        yield from (checksum_of[path] for path in self.paths)
+
+
+class IdxSource(DataSource):
+    """MNIST's files side by side: a column for each path, in the schema's order, and one that counts rows if it is named `row`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "idx"
+
+    def schema(self) -> str:
+        return "image binary, label int" if len(json.loads(self.options["paths"])) == 2 else "value binary"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        paths = json.loads(self.options["paths"])
+        columns = [name for name in schema.names if name != ROW]
+        if len(paths) != len(columns):
+            raise SourceError(f"an idx table has a column for each file: {len(paths)} files, and the columns {', '.join(columns)}")
+        return IdxReader(paths, schema)
+
+
+@dataclass
+class IdxReader(DataSourceReader):
+    paths: list[str]
+    columns: StructType
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_columns(self.paths, to_arrow_schema(self.columns), ROW)
 
 
 @dataclass(frozen=True)

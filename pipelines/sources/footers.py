@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
-from pipelines.etl.content import naming, open_file
-from pipelines.etl.distribute import distribute
+from pipelines.sources.content import naming, open_file
+from pipelines.sources.distribute import distribute
 
 FILES_PER_TASK = 64
 # What the best codecs reach on real columns is far below; dictionaries and run lengths do not count as compression here.

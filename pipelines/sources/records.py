@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.errors import SourceError
-from pipelines.etl import documents
-from pipelines.etl.soundness import NUL, QUOTES, SURROGATE, half_surrogates, quotes_in, stray_quotes, texts_of, well_quoted, where
+from pipelines.sources import documents
+from pipelines.sources.soundness import NUL, QUOTES, SURROGATE, half_surrogates, quotes_in, stray_quotes, texts_of, well_quoted, where
 
 RECORD_BYTES = 64 * 2**20
 DOCUMENT_BYTES = 2**30

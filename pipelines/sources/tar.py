@@ -3,17 +3,66 @@
 An archive may be compressed, as its ending says: `.tar.gz`. Folders and links are left out.
 """
 
+import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from pipelines.errors import SourceError
-from pipelines.etl.content import content
+from pipelines.config.source import Table
+from pipelines.errors import ConfigError, SourceError
+from pipelines.sources.base import Rows
+from pipelines.sources.content import content
+from pipelines.sources.file_table import FileTable
 
 BATCH_BYTES = 4 * 2**20
 MEMBER_BYTES = 2**30
 """A larger file inside an archive is refused: a header may promise any size."""
+
+
+class Tar(FileTable[Table]):
+    def empty(self, spark: SparkSession) -> DataFrame:
+        self._check_schema()
+        return spark.createDataFrame([], TarSource({}).schema())
+
+    def rows(self, spark: SparkSession) -> Rows:
+        self._check_schema()
+        return Rows(spark.read.format("tar").option("paths", json.dumps([file.path for file in self.found])).load())
+
+    def _check_schema(self) -> None:
+        if self.settings.ddl:
+            raise ConfigError(f"source.tables.{self.name}.schema: tar has the columns path and content; leave the schema out")
+
+
+class TarSource(DataSource):
+    """The files inside tar archives, a task for each archive: `path` within it, and `content`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tar"
+
+    def schema(self) -> str:
+        return "path string, content binary"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TarReader(json.loads(self.options["paths"]), schema)
+
+
+@dataclass
+class TarReader(DataSourceReader):
+    paths: list[str]
+    columns: StructType
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(path) for path in self.paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_members(partition.value, to_arrow_schema(self.columns))
 
 
 def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines import errors
-from pipelines.config.source import Source
+from pipelines.config.source import Source, TableSettings
 from pipelines.errors import DatasetError, MismatchError, SourceError
-from pipelines.etl import files
-from pipelines.etl.footers import damage
+from pipelines.sources import files
+from pipelines.sources.footers import damage
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -83,9 +83,13 @@ def _damaged(source: Source) -> str:
     """Table, file and fault of damaged Parquet, as Arrow words it: Spark's reader fails in ways of its own. Empty if there is none."""
     spark = SparkSession.getActiveSession()
     for name, table in source.tables.items():
-        if spark and table.format == "parquet" and (told := damage(spark, [file.path for file in files.find(table.path)])):
+        if spark and table.format == "parquet" and (told := damage(spark, _files_of(table))):
             return f"source.tables.{name}: {told}"
     return ""
+
+
+def _files_of(table: TableSettings) -> list[str]:
+    return [file.path for file in files.find(table.paths)]
 
 
 def _parquet_tables(source: Source) -> str:
@@ -109,7 +113,7 @@ def naming_table(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
+def table_errors(name: str, table: TableSettings) -> Iterator[None]:
     """Around finding and opening one table: whatever Spark says there is about its files."""
     try:
         with naming_table(name):
@@ -121,14 +125,14 @@ def table_errors(name: str, path: str | tuple[str, ...]) -> Iterator[None]:
                 f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _of_table(name, _ours(messages) or SourceError(_cannot_be_read(error, messages, path))) from error
+        raise _of_table(name, _ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
 
 
-def _cannot_be_read(error: Exception, messages: list[str], path: str | tuple[str, ...]) -> str:
+def _cannot_be_read(error: Exception, messages: list[str], table: TableSettings) -> str:
     spark = SparkSession.getActiveSession()
-    if spark and _PARQUET.search(str(error)) and (told := damage(spark, [file.path for file in files.find(path)])):
+    if spark and table.format == "parquet" and _PARQUET.search(str(error)) and (told := damage(spark, _files_of(table))):
         return told
-    return f"{path} cannot be read: {_told(messages)}; see to the file, or leave it out"
+    return f"{table.place} cannot be read: {_told(messages)}; see to the file, or leave it out"
 
 
 def _of_table(name: str, error: errors.LockstepError) -> errors.LockstepError:

@@ -11,7 +11,7 @@ from itertools import islice
 import pyarrow as pa
 
 from pipelines.errors import SourceError
-from pipelines.etl.soundness import SURROGATE, half_surrogate
+from pipelines.sources.soundness import SURROGATE, half_surrogate
 
 RECORDS_PER_BATCH = 4096
 # Numbers stay text here: their values are Spark's to make.

@@ -14,7 +14,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType
 from wcmatch import glob
 
 from pipelines.errors import SourceError
-from pipelines.etl.content import PACKAGE, inside_package, locate, naming, package_folder, splits
+from pipelines.sources.content import PACKAGE, inside_package, locate, naming, package_folder, splits
 
 MOST_GLOBS = 1_000
 # Least and most bytes of files that a task reads; between them a table is dealt out evenly to all cores.

@@ -1,0 +1,58 @@
+"""The config's class for a file that names encoders or sources of its own, `module:Class`: the same fields, with more members."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
+
+import tyro
+from pydantic import Field, create_model
+
+from pipelines.config.dataset import ColumnName, Dataset
+from pipelines.config.features import ALONE, BUILT_IN, EncoderSettings
+from pipelines.config.own import Settings, is_path, own_settings
+from pipelines.config.pipeline import Config
+from pipelines.config.section import Name
+from pipelines.config.source import Source, Table, TableSettings
+from pipelines.errors import ConfigError
+
+
+def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The fields of Config that are others for these values, as `create_model` takes them; none if nothing is of its own.
+
+    Raises ConfigError for a class that cannot be imported, or is not what its place asks for.
+    """
+    fields: dict[str, Any] = {}
+    if tables := _own(values, "source", ("tables",), "format", TableSettings, origin):
+        table = Annotated[reduce(or_, tables, Table), Field(discriminator="format")]  # type: ignore[valid-type]
+        source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
+        fields["source"] = (source, Config.model_fields["source"])
+    if encoders := _own(values, "dataset", ("features", "target"), "encoder", EncoderSettings, origin):
+        feature = Annotated[reduce(or_, encoders, BUILT_IN), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
+        columns = tyro.conf.Suppress[dict[ColumnName, feature]]  # type: ignore[valid-type]
+        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ("features", "target")}
+        fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
+    return fields
+
+
+def _own(
+    values: Mapping[str, Any], section: str, keys: tuple[str, ...], tag: str, base: type[Settings], origin: str
+) -> list[type[Settings]]:
+    """Settings classes named at `tag` of the section's entries. What is no mapping, validation will tell."""
+    found: dict[str, type[Settings]] = {}
+    for key in keys:
+        entries = inner.get(key) if isinstance(inner := values.get(section), dict) else None
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            path = entry.get(tag) if isinstance(entry, dict) else entry
+            if isinstance(path, str) and is_path(path) and path not in found:
+                try:
+                    found[path] = _tagged(own_settings(path, base, tag, ()), tag, path)
+                except ValueError as error:
+                    raise ConfigError(f"{origin}: {section}.{key}.{name}.{tag}: {error}") from error
+    return list(found.values())
+
+
+def _tagged(found: type[Settings], tag: str, path: str) -> type[Settings]:
+    """The class as a member of a union, which is told from the others by its path."""
+    field: Any = {tag: (Literal[path], path)}
+    return create_model(found.__name__, __base__=found, __doc__=found.__doc__, **field)

@@ -1,0 +1,36 @@
+"""The formats of raw tables: who reads each, and which options of its reader are obeyed."""
+
+from dataclasses import dataclass
+
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+TEXT_OPTIONS = ("encoding", "charset")
+_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
+_CSV = (
+    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
+    "maxColumns", "maxCharsPerColumn",
+)  # fmt: skip
+JSON_OPTIONS = (
+    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    implementation: str
+    """`module:Class` of the `pipelines.sources.base.RawTable` that reads it."""
+    options: tuple[str, ...] = ()
+    needs_schema: bool = False
+
+
+FORMATS = {
+    "csv": Format("pipelines.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "json": Format("pipelines.sources.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "parquet": Format("pipelines.sources.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
+    "text": Format("pipelines.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
+    "binaryFile": Format("pipelines.sources.binary_file:BinaryFile", _FOUND),
+    "idx": Format("pipelines.sources.idx:Idx"),
+    "package": Format("pipelines.sources.package:Package", _CSV + _DATES + TEXT_OPTIONS),
+    "tar": Format("pipelines.sources.tar:Tar"),
+}

@@ -1,0 +1,51 @@
+"""What a config names by import path, `module:Class`, beside what is built in."""
+
+import difflib
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+_OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
+Settings = TypeVar("Settings", bound=BaseModel)
+Found = TypeVar("Found")
+
+
+def imported(path: str, base: type[Found]) -> type[Found]:
+    """The class that `module:Class` names. Raises ValueError if it cannot be imported, or is not derived from `base`."""
+    found = _imported(path)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{path!r} must name a class derived from {base.__module__}.{base.__name__}")
+    return found
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is written as `module:Class`."""
+    module, _, inner = name.partition(":")
+    return bool(inner) and all(part.isidentifier() for part in module.split("."))
+
+
+def own_settings(path: str, base: type[Settings], key: str, known: Collection[str]) -> type[Settings]:
+    """The settings class that an import path names; the `key` it stands at, and the `known` names beside it, word the errors.
+
+    Raises ValueError if it is no import path, or not that of a class derived from `base`.
+    """
+    if not is_path(path):
+        close = difflib.get_close_matches(path, known, n=1)
+        rule = f"{close[0]} is near" if close else f"it must be one of {', '.join(known)}, or module:Class of your own settings"
+        raise ValueError(f"no {key} {path!r}; {rule}")
+    found = _imported(path)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{path!r} is not {_OWNERS[key]} settings; it must name a class derived from pipelines.config.{base.__name__}")
+    if not hasattr(found, "implementation"):
+        raise ValueError(f'{path!r} does not say what it configures; give it `implementation: ClassVar[str] = "module:Class"`')
+    return found
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{path!r} cannot be imported: {' '.join(str(error).split())}") from error

@@ -1,0 +1,42 @@
+"""Whole files: a row for each, with `path` and `content`, as Spark's binaryFile has them."""
+
+from collections.abc import Collection, Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config.source import Table
+from pipelines.dataset.sources import SourceFile
+from pipelines.sources import pack
+from pipelines.sources.base import Rows
+from pipelines.sources.spark_files import SparkFiles
+
+_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
+
+
+class BinaryFile(SparkFiles):
+    def __init__(self, name: str, settings: Table) -> None:
+        super().__init__(name, settings)
+        self._packed_rows: DataFrame | None = None
+
+    def empty(self, spark: SparkSession) -> DataFrame:
+        if any("=" in file.path for file in self.found):
+            return self.reader(spark).load(list(self.settings.paths))
+        return spark.createDataFrame([], _COLUMNS)
+
+    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        return self.state() if self.settings.checksum == "stat" else pack.packed_files(self._pack(spark))
+
+    def rows(self, spark: SparkSession) -> Rows:
+        rows = self._pack(spark).drop(pack.CHECKSUM)
+        return Rows(rows, rows.count())
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """A row has its file's path."""
+        yield from (f"{checksum} {name}" for checksum, name in self.names(found))
+
+    def _pack(self, spark: SparkSession) -> DataFrame:
+        if self._packed_rows is None:
+            rows = self.reader(spark).load(list(self.settings.paths))
+            self.check_listed(rows)
+            self._packed_rows = pack.whole_files(rows)
+        return self._packed_rows

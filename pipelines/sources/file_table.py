@@ -1,0 +1,52 @@
+"""Tables of files: found by their paths, and identified by their bytes."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from pipelines.config.source import FileTableSettings
+from pipelines.dataset.sources import SourceFile
+from pipelines.sources import files
+from pipelines.sources.base import RawTable
+from pipelines.sources.checksums import checksums, stats
+from pipelines.sources.files import File
+
+Settings = TypeVar("Settings", bound=FileTableSettings)
+
+
+class FileTable(RawTable[Settings]):
+    """Checksums stand for the bytes, wherever they lie; a subclass whose rows hold paths adds them to what names a version."""
+
+    @cached_property
+    def found(self) -> list[File]:
+        """The table's files, looked for once. Raises SourceError if a path leads to none."""
+        return files.find(self.settings.path)
+
+    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        return self.state() if self.settings.checksum == "stat" else checksums(spark, self.found)
+
+    def state(self) -> tuple[SourceFile, ...]:
+        return stats(files.find(self.settings.path))
+
+    def would_hold(self, place: str) -> bool:
+        return any(files.would_find(path, place) for path in self.settings.paths)
+
+    def names(self, found: tuple[SourceFile, ...]) -> Iterator[tuple[str, str]]:
+        """(checksum, path) of each file, in their order, the paths relative to the folder that all of them lie in."""
+        root = posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
+        yield from sorted((file.checksum, posixpath.relpath(_normal(file.path), root)) for file in found)
+
+
+def hive_folders(name: str) -> str:
+    """The folders of a relative path that make columns, `column=value`."""
+    return "/".join(part for part in posixpath.dirname(name).split("/") if "=" in part)
+
+
+def _normal(path: str) -> str:
+    """A path or URI in the form that all ways to list files agree on."""
+    path = re.sub("^file:(//)?", "", path)
+    return posixpath.abspath(f"/{path}" if "://" in path else path)

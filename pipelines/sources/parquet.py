@@ -1,0 +1,38 @@
+"""Parquet: no records to lose, so it is read where it lies, after a look at its footers."""
+
+from collections.abc import Collection, Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.dataset.sources import SourceFile
+from pipelines.errors import SourceError
+from pipelines.sources.base import Rows
+from pipelines.sources.file_table import hive_folders
+from pipelines.sources.footers import check_rows
+from pipelines.sources.parsed import schema_of
+from pipelines.sources.spark_files import SparkFiles
+
+
+class Parquet(SparkFiles):
+    def empty(self, spark: SparkSession) -> DataFrame:
+        reader = self.reader(spark)
+        declared = reader.schema(schema_of(self.name, self.settings.ddl)) if self.settings.ddl else reader
+        return declared.load(list(self.settings.paths))
+
+    def rows(self, spark: SparkSession) -> Rows:
+        """There is nothing to parse, so nothing is kept."""
+        paths = list(self.settings.paths)
+        # Any schema will do for a list of files, and spares Spark the inferring.
+        self.check_listed(self.reader(spark).schema("_ int").load(paths))
+        rows = self.reader(spark).load(paths)
+        if self.settings.ddl:
+            schema = schema_of(self.name, self.settings.ddl)
+            if missing := [column for column in schema.names if column.lower() not in {known.lower() for known in rows.columns}]:
+                raise SourceError(f"{self.settings.path} has no column {', '.join(missing)}; it has {', '.join(rows.columns)}")
+            rows = self.reader(spark).schema(schema).load(paths)
+        return Rows(rows, check_rows(spark, rows, one_schema=self.options.get("mergeschema", "").lower() != "true"))
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """A row has what Hive's folders say of it, and its file's path where a statement asks for that."""
+        asked = any("_metadata" in sql.lower() for sql in statements)
+        yield from (f"{checksum} {name if asked else hive_folders(name)}".rstrip() for checksum, name in self.names(found))

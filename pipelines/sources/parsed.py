@@ -1,0 +1,51 @@
+"""Columns of a parsed table of text: its own and those of ORIGIN, which say what is wrong with a record (NULL if nothing), and
+then the record itself, the number of the range it was in, and its line there.
+"""
+
+from typing import cast
+
+from pyspark.errors import ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.errors import ConfigError
+
+PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
+VALUES, CORRUPT, END = "_values", "_corrupt", "_end"
+TAKEN = {*ORIGIN, VALUES, CORRUPT, END}
+"""Names that no column of the table may have."""
+
+# Options that are obeyed before Spark sees a record, and those that every parser gets.
+OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
+PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+Options = dict[str, str]
+
+
+def schema_of(name: str, ddl: str) -> StructType:
+    """A table's columns. Raises ConfigError if the schema is not DDL, or has a name that is needed here."""
+    try:
+        schema = cast(StructType, StructType.fromDDL(ddl))
+    except ParseException as error:
+        raise ConfigError(f"source.tables.{name}.schema: {str(error).strip().splitlines()[0]} (got {ddl})") from error
+    if taken := {field.lower() for field in schema.names} & TAKEN:
+        raise ConfigError(f"source.tables.{name}.schema: the column name {', '.join(sorted(taken))} is taken; choose another")
+    return schema
+
+
+def apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: Column) -> DataFrame:
+    """The fields of `values`, and where a record came from, with the reason, if it is not `sound`."""
+    missing = [
+        F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
+    ]
+    problem = F.coalesce(F.col(PROBLEM), F.when(~sound, reason), *missing)
+    return parsed.select(*[values[name].alias(name) for name in schema.names], *origin(problem))
+
+
+def origin(problem: Column) -> list[Column]:
+    """The columns of ORIGIN, empty for good rows so that they take no room."""
+    return [problem.alias(PROBLEM), *[F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]]
+
+
+def sound(records: DataFrame) -> Column:
+    return F.when(records[PROBLEM].isNull(), records[RECORD])

@@ -1,0 +1,77 @@
+"""All tables of a config, read once: their good rows registered as views, their bad records apart."""
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import SourceError
+from pipelines.sources.base import Rows
+from pipelines.sources.faults import table_errors
+from pipelines.sources.formats import RawTables
+from pipelines.sources.parsed import LINE, ORIGIN, PROBLEM, RANGE, RECORD
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The source's tables, registered as temporary views under their names; what was parsed for them stays persisted."""
+
+    parsed: dict[str, int]
+    """Records by table, malformed ones included."""
+    handed_on: dict[str, int]
+    """Those that are rows of its view."""
+    malformed: DataFrame | None = None
+    """They themselves: reason, record, source; None if there are none."""
+
+    @property
+    def rows_parsed(self) -> int:
+        return sum(self.parsed.values())
+
+
+def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
+    """Read every table once, and register its good rows as a view.
+
+    Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
+    schema that is not DDL.
+    """
+    parsed: dict[str, int] = {}
+    handed_on: dict[str, int] = {}
+    malformed: list[DataFrame] = []
+    for name, table in tables.items():
+        with table_errors(name, table.settings):
+            found = table.rows(spark)
+            if found.count is None:
+                found.rows.persist()
+            problems = _problems(found)
+            parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
+            if not parsed[name]:
+                raise SourceError(f"{table.settings.place} holds no rows; give a path that does")
+        good = found.rows
+        if found.ranges:
+            good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN)
+        if handed_on[name] < parsed[name]:
+            malformed.append(_malformed(spark, name, found))
+        good.createOrReplaceTempView(f"`{name}`")
+    return Tables(parsed, handed_on, reduce(DataFrame.unionByName, malformed) if malformed else None)
+
+
+def _problems(found: Rows) -> dict[str | None, int]:
+    """Rows by what is wrong with them, the good ones under None. This is what materialises a table."""
+    if not found.ranges:
+        return {None: found.rows.count() if found.count is None else found.count}
+    return {row[PROBLEM]: row["count"] for row in found.rows.groupBy(PROBLEM).count().collect()}
+
+
+def _malformed(spark: SparkSession, name: str, found: Rows) -> DataFrame:
+    """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in the middle of a file."""
+    places = [(number, piece.file.path, piece.start) for number, piece in enumerate(found.ranges)]
+    origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
+    source = F.concat(
+        F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit(""))
+    )
+    return (
+        found.rows.where(F.col(PROBLEM).isNotNull())
+        .join(F.broadcast(origins), RANGE)
+        .select(F.concat(F.lit(f"{name}: "), F.col(PROBLEM)).alias("reason"), F.col(RECORD).alias("record"), source.alias("source"))
+    )

@@ -1,0 +1,113 @@
+"""Tables of text: cut into records, each judged and then parsed alone.
+
+Text is parsed whole and kept: a query that reads two of five columns must not make a row of a record that has three.
+(With column pruning Spark hands out five rows of a csv file of which four are malformed.)
+"""
+
+import codecs
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.config.options import spark_options
+from pipelines.config.source import Table
+from pipelines.dataset.sources import SourceFile
+from pipelines.sources import files, pack
+from pipelines.sources.base import Rows
+from pipelines.sources.content import blocks_of, lines
+from pipelines.sources.distribute import distribute, in_few_batches
+from pipelines.sources.file_table import FileTable
+from pipelines.sources.files import Range
+from pipelines.sources.parsed import LINE, PROBLEM, RANGE, RECORD, Options, schema_of
+from pipelines.sources.records import Dialect, cut
+
+_RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
+
+
+class TextTable(FileTable[Table]):
+    default_ddl: ClassVar[str] = ""
+    """Columns of a table whose config names none."""
+
+    def __init__(self, name: str, settings: Table) -> None:
+        super().__init__(name, settings)
+        self._packed_rows: DataFrame | None = None
+
+    @property
+    def options(self) -> Options:
+        return spark_options(self.settings.options)
+
+    @cached_property
+    def schema(self) -> StructType:
+        return schema_of(self.name, self.settings.ddl or self.default_ddl)
+
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """How the files fall into records."""
+
+    @abstractmethod
+    def parse(self, records: DataFrame) -> DataFrame:
+        """The table's columns and those of ORIGIN, from RECORD, PROBLEM, LINE and RANGE."""
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether the files are many and small, so that they are read once, for checksums and records."""
+        return self.settings.checksum == "sha256" and pack.small(self.found)
+
+    def empty(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame([], self.schema)
+
+    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        return pack.packed_files(self._pack(spark)) if self.packed else super().identity(spark)
+
+    def rows(self, spark: SparkSession) -> Rows:
+        records, ranges = self.records(spark)
+        return Rows(self.parse(records), None, ranges)
+
+    def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
+        """Records with PROBLEM, LINE and RANGE, each task a share of the bytes, and the ranges that RANGE numbers."""
+        dialect = self.dialect()
+        if self.packed:
+            ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
+            return self._pack(spark).mapInArrow(partial(_cut_packed, dialect), _RECORDS), ranges
+        work = files.ranges(self.found, files.task_bytes(self.found, spark.sparkContext.defaultParallelism), split=dialect.splits)
+        ranges = tuple(piece for pieces in work for piece in pieces)
+        numbers = iter(range(len(ranges)))
+        numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
+        return distribute(spark, numbered, partial(_cut, dialect), _RECORDS), ranges
+
+    def _pack(self, spark: SparkSession) -> DataFrame:
+        if self._packed_rows is None:
+            self._packed_rows = pack.text_files(spark, self.found)
+        return self._packed_rows
+
+
+def is_on(options: Options, name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
+
+
+def encoding_of(options: Options) -> str:
+    return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
+
+
+def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+    for number, piece in pieces:
+        yield from _numbered(cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0), number)
+
+
+def _cut_packed(dialect: Dialect, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return in_few_batches(
+        batch
+        for rows in packed
+        for number, path, content in zip(*(rows.column(name).to_pylist() for name in (pack.NUMBER, "path", "content")), strict=True)
+        for batch in _numbered(cut(blocks_of(path, content), dialect, path), number)
+    )
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([*batch.columns, pa.array([number] * len(batch), pa.int32())], names=[RECORD, PROBLEM, LINE, RANGE])
