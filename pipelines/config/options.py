@@ -1,11 +1,11 @@
 """Options of raw tables: only those of the format that are obeyed here. Spark itself ignores a misspelt one in silence."""
 
 import codecs
-import difflib
 from collections.abc import Mapping
 
 from pipelines.config import secrets
 from pipelines.config.formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
+from pipelines.config.near import near
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import shown
 
@@ -26,13 +26,12 @@ def spark_options(given: Mapping[str, Value]) -> dict[str, str]:
 
 def check_options(table_format: str, given: Mapping[str, Value]) -> None:
     """Raise ValueError for an option that the format does not have, or a value that nobody would understand."""
-    known = {option.lower(): option for option in FORMATS[table_format].options}
+    known = FORMATS[table_format].options
     for option, value in given.items():
         if is_secret(option):
             raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
-        if option.lower() not in known:
-            near = difflib.get_close_matches(option.lower(), known, n=1)
-            remedy = f"{known[near[0]]} is near" if near else f"there are {', '.join(known.values()) or 'none'}"
+        if option.lower() not in map(str.lower, known):
+            remedy = near(option, known, f"there are {', '.join(known) or 'none'}")
             raise ValueError(f"{table_format} has no option {option}; {remedy}")
         if rule := _rule_broken(option.lower(), str(value)):
             raise ValueError(f"{option} is {shown(value)}; {rule}")

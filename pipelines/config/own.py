@@ -1,11 +1,12 @@
 """What a config names by import path, `module:Class`, beside what is built in."""
 
-import difflib
 from collections.abc import Collection
 from importlib import import_module
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
+
+from pipelines.config.near import near
 
 _OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -32,9 +33,8 @@ def own_settings(path: str, base: type[Settings], key: str, known: Collection[st
     Raises ValueError if it is no import path, or not that of a class derived from `base`.
     """
     if not is_path(path):
-        close = difflib.get_close_matches(path, known, n=1)
-        rule = f"{close[0]} is near" if close else f"it must be one of {', '.join(known)}, or module:Class of your own settings"
-        raise ValueError(f"no {key} {path!r}; {rule}")
+        rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
+        raise ValueError(f"no {key} {path!r}; {near(path, known, rule)}")
     found = _imported(path)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{path!r} is not {_OWNERS[key]} settings; it must name a class derived from pipelines.config.{base.__name__}")

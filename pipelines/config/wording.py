@@ -1,12 +1,12 @@
 """pydantic's faults in plain words: a line for each place, `file: dotted.key: rule; remedy (got value)`."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from pipelines.config.near import near
 from pipelines.config.secrets import holds_login, is_secret
 from pipelines.config.section import shown
 
@@ -54,18 +54,10 @@ def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: s
     return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def _meant(name: str, known: Iterable[str]) -> str:
     """Which of the known names was meant, or all of them if they are few."""
     names = list(known)
-    if close := _close(name, names):
-        return f"{close} is near"
-    return f"there are {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists those there are"
-
-
-def _close(name: str, known: Iterable[str]) -> str:
-    """The known name that is most alike, empty if none is; upper and lower case are alike."""
-    lower = {one.lower(): one for one in known}
-    return next((lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=1)), "")
+    return near(name, names, f"there are {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists those there are")
 
 
 def dotted(keys: Iterable[str]) -> str:
@@ -81,8 +73,8 @@ def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], ori
     told = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
     rule = ", or ".join([told[0], *[rule.removeprefix("must be ") for rule in told[1:]]])
     allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _quoted(fault["ctx"]["expected"])]
-    if meant := _close(str(faults[0]["input"]), allowed):
-        rule += f"; {meant} is near"
+    if hint := near(str(faults[0]["input"]), allowed):
+        rule += f"; {hint}"
     got = faults[0]["input"]
     hidden = isinstance(got, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or holds_login(str(got))
     return f"{where}: {rule}" + ("" if hidden else f" (got {shown(got)})")
@@ -93,13 +85,13 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
     match fault["type"]:
         case "extra_forbidden":
             known = _fields(model, place[:-1])
-            return f"no such setting; {near(place[-1], known)}" if known else "no such setting"
+            return f"no such setting; {_meant(place[-1], known)}" if known else "no such setting"
         case "literal_error":
             allowed = _quoted(context["expected"])
             return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
         case "union_tag_invalid":
             tag = context["tag"]
-            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {near(tag, _quoted(context['expected_tags']))}"
+            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {_meant(tag, _quoted(context['expected_tags']))}"
         case "too_short" if not context["actual_length"]:
             return "must not be empty"
         case kind if kind in _WORDS:

@@ -1,6 +1,5 @@
 """The config's query: what it may be, what it gives, and its rows."""
 
-import difflib
 import re
 from collections.abc import Collection
 
@@ -8,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
+from pipelines.config.near import near
 from pipelines.errors import ConfigError
 from pipelines.etl.order import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes
@@ -73,8 +73,7 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
         if kind(node) == "UnresolvedRelation":
             name = ".".join(items(node.multipartIdentifier()))
             if name.lower() not in known:
-                near = difflib.get_close_matches(name.lower(), [table.lower() for table in tables], n=1)
-                hint = f"{near[0]} is near" if near else f"there are {', '.join(tables) or 'none'}"
+                hint = near(name, tables, f"there are {', '.join(tables) or 'none'}")
                 raise ConfigError(f"{key}: source.tables has no {name}; {hint}. Only tables named there are read, for their checksums")
 
 

@@ -1,11 +1,11 @@
 """From settings and the training split's statistics to fitted encoders."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.near import near
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input
@@ -58,9 +58,9 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
     for name, settings in dataset.encoders.items():
         for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
             if column not in schema.names:
-                near = difflib.get_close_matches(column, schema.names, n=1)
-                hint = f"; {near[0]} is near" if near else ""
-                yield f"{_key(dataset, name)}: the query gives no column {column}{hint}; it gives {', '.join(schema.names)}"
+                given = f"it gives {', '.join(schema.names)}"
+                hint = near(column, schema.names)
+                yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint}; {given}' if hint else given}"
                 continue
             kind = schema.field(column).type
             if reason := implementation(settings).refusal(settings, kind):

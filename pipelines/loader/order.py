@@ -20,16 +20,13 @@ from typing import Literal
 import numpy as np
 
 from pipelines.errors import ConfigError
+from pipelines.loader.draws import OFFSET, SLICES, WINDOW, permutation, words
 
 ORDER_VERSION = 1
 """Changes whenever the same arguments would give another order; checkpoints carry it."""
 
 SLICES_PER_SHARD = 16
 """With fewer row groups than this, row groups are cut: an arc of very few slices would be a poor sample."""
-
-_SLICES, _OFFSET, _WINDOW, _KEYS = range(4)
-_KEY_STRIDE = 0xD1342543DE82EF95
-"""Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +76,6 @@ class Order:
         return steps
 
 
-def row_keys(seed: int, epoch: int) -> tuple[int, int]:
-    """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64.
-
-    It is what random numbers are made from, by mixing its bits, and none itself: neighbouring rows' keys are a stride apart.
-    """
-    stride, start = np.array([_KEY_STRIDE, _words(1, seed, _KEYS, epoch)[0]], np.uint64).view(np.int64)
-    return int(stride), int(start)
-
-
 def shards_of(rank: int, world_size: int, shards: int) -> range:
     """The contiguous shards that worker `rank` of `world_size` plays; workers' numbers of them differ by one at most.
 
@@ -119,11 +107,11 @@ class Epoch:
         """Number of each row group's first row, shape (row groups,)."""
         slices = _sliced(np.asarray(group_rows, np.int64), order.shards)
         if order.shuffle:
-            permutation = _permutation(len(slices.rows), order.seed, _SLICES, epoch)
-            slices = Pieces(slices.group[permutation], slices.start[permutation], slices.rows[permutation])
+            drawn = permutation(len(slices.rows), order.seed, SLICES, epoch)
+            slices = Pieces(slices.group[drawn], slices.start[drawn], slices.rows[drawn])
         self._slices = slices
         self._ends = np.cumsum(slices.rows)
-        self._offset = int(_words(1, order.seed, _OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
+        self._offset = int(words(1, order.seed, OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
 
     @cached_property
     def steps(self) -> int:
@@ -180,7 +168,7 @@ class Shard:
         rows, order = int(self.window_rows[window]), self._epoch.order
         if not order.shuffle:
             return np.arange(rows)
-        return _permutation(rows, order.seed, _WINDOW, self._epoch.number, self._number, window)
+        return permutation(rows, order.seed, WINDOW, self._epoch.number, self._number, window)
 
     def row_numbers(self, window: int) -> np.ndarray:
         """Numbers of the window's rows within the split, its pieces laid end to end, before the permutation."""
@@ -203,35 +191,3 @@ def _sliced(group_rows: np.ndarray, shards: int) -> Pieces:
 def _windows(pieces: Pieces, window: int) -> list[Pieces]:
     starts = range(0, len(pieces.rows), window)
     return [Pieces(*(values[at : at + window] for values in (pieces.group, pieces.start, pieces.rows))) for at in starts]
-
-
-def _words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
-    """Raw Philox4x64-10 words (Salmon et al. 2011) of a stream of their own.
-
-    The raw words and not NumPy's `Generator`: its streams may change between versions (NEP 19).
-    """
-    key = np.array([seed % 2**64, purpose], np.uint64)
-    counter = np.array([0, window, shard, epoch], np.uint64)
-    return np.random.Philox(key=key, counter=counter).random_raw(count)
-
-
-def _permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
-    """A permutation of range(count): the order that sorts random words.
-
-    Each word's low bits are replaced by its index, so that sorting the words themselves, three times as fast as
-    argsort, brings the indices along, and equal words cannot sort differently on another processor.
-    """
-    bits = np.uint64(max(count - 1, 1).bit_length())
-    words = _sorted(_words(count, seed, purpose, epoch, shard, window) >> bits << bits | np.arange(count, dtype=np.uint64))
-    return (words & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
-
-
-def _sorted(words: np.ndarray) -> np.ndarray:
-    """Distinct random words of 64 bits, in order.
-
-    First by their 16 high bits, which NumPy sorts by radix, and then, when few are far from their place, by merging runs:
-    100,000 take 11 ns each, and 39 in one sort, whose vector instructions are slow on some processors.
-    """
-    words = words[(words >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")]
-    words.sort(kind="stable")
-    return words

@@ -8,7 +8,6 @@ shares, padding and class weights come out right for any number of workers.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.config.near import near
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
@@ -101,11 +101,8 @@ class Task(ABC):
         if found == self.monitor[0]:
             return self.monitor
         if found not in higher:
-            near = get_close_matches(name, higher, n=1)
-            raise ConfigError(
-                f"train.monitor is {name}, and the validation metrics are {', '.join(higher)}; {near[0] if near else self.monitor[0]} is "
-                f"{'near' if near else 'the default'}"
-            )
+            remedy = near(name, higher, f"{self.monitor[0]} is the default")
+            raise ConfigError(f"train.monitor is {name}, and the validation metrics are {', '.join(higher)}; {remedy}")
         if higher[found] is None and found != self.minimised:
             raise ConfigError(f"train.monitor is {name}, a metric that does not say which way is better; set higher_is_better in its class")
         return found, "max" if higher[found] else "min"
