@@ -58,8 +58,9 @@ class Leaving:
             with suppress(Py4JError, OSError):
                 if self.spark is not None:
                     self.spark.sparkContext.cancelAllJobs()
-            self._sent_by_thread.set()
-            signal.pthread_kill(main, number)
+            if not self._sent_by_thread.is_set():  # else it waits for what must not be cut in two, such as removing files
+                self._sent_by_thread.set()
+                signal.pthread_kill(main, number)
 
 
 def without_broken_connections() -> None:

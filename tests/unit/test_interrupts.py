@@ -44,6 +44,34 @@ def test_a_job_leaves_with_the_signal_s_code_and_without_a_traceback(work: str, 
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (code, printed, "")
 
 
+AMID_A_CALL = """
+import os, signal, time
+from pipelines import interrupts
+from pipelines.errors import exit_on_error
+from pipelines.etl.leave import Leaving
+
+interrupts.REPEAT_SECONDS = 0.2
+TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.5); raise OSError('cancelled')"
+
+def main():
+    Leaving().install()
+    with interrupts.Deferred() as signals:
+        try:
+            with signals.admitted():
+                exec(compile(TO_SPARK, "py4j/call.py", "exec"))
+        finally:
+            time.sleep(1.5)
+            print("undone")
+
+exit_on_error(main)
+"""
+
+
+def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
+    ended = subprocess.run([sys.executable, "-c", AMID_A_CALL], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (143, "undone", "")
+
+
 def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
     came: list[int] = []
     with handled(lambda number, frame: came.append(number)):
