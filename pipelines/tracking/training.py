@@ -49,8 +49,9 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
     client = connect(uri)
     experiment = experiment_of(client, config)
     with reaching(uri):
+        earlier = _unfinished(client, experiment, _identity(config, version))
         correct_dead(client, experiment, config.dataset.path)
-        if earlier := _unfinished(client, experiment, _identity(config, version)):
+        if earlier:
             return _continued(client, config, earlier, tags)
         return _begun(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
 

@@ -135,10 +135,12 @@ def test_p8_points_wait_for_a_server_that_is_away(uri: str, version: Version, mo
     assert history(uri, run.run_id, "train/loss") == [(1, 1.0)]
 
 
-def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version: Version) -> None:
-    first = begin(uri, version, "continue")
+@pytest.mark.parametrize("tags", [{}, {"model.digest": "f" * 64}], ids=["training", "its model filed"])
+def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version: Version, tags: dict[str, str]) -> None:
+    first = begin(uri, version, f"continue-{len(tags)}")
+    first.tag(tags)
     of_a_dead_process(first)
-    second = begin(uri, version, "continue", workers=4)
+    second = begin(uri, version, f"continue-{len(tags)}", workers=4)
     assert (second.run_id, second.folder, second.continued) == (first.run_id, first.folder, True)
     assert MlflowClient(uri).get_run(second.run_id).info.status == "RUNNING"
 
