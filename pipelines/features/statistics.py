@@ -6,7 +6,6 @@
 4. `merge` makes `Statistics` of the summary that is left and the counts that were summed up by value.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,13 @@ import pyarrow.compute as pc
 from pipelines.features import exact
 from pipelines.features.pieces import byte_words_in, characters_in
 from pipelines.features.raw import categories, check_category, is_text, numbers, words
+from pipelines.features.sample import Sample, combined, in_order
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
 """Those that come as counts: of values, of the words of a text or the elements of an array, or of other pieces of text. Of
 one column only one of them is gathered."""
 _PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
-# Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
-SAMPLE_ROWS = 100_000
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
 # Spark hands over 10,000 rows at a time; counting ten times as many at once takes half the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
@@ -68,8 +66,7 @@ class Accumulator:
         self._minimum, self._maximum = np.inf, -np.inf
         self._uncounted: list[pa.Array] = []
         self._counts: list[pa.Table] = []
-        self._order, self._sample = np.empty(0, np.uint64), np.empty(0, np.float64)
-        self._order_limit = np.uint64(2**64 - 1)
+        self._sample = Sample()
 
     def add(self, values: pa.Array, order: np.ndarray) -> None:
         """Take a batch of rows. `order`, uint64 of shape (rows,), is a hash of each row's content.
@@ -101,8 +98,7 @@ class Accumulator:
         return drained
 
     def summary(self) -> dict[str, Any]:
-        """All but the counts, fit for JSON; the sample, 16 bytes a row, as base64."""
-        self._keep_smallest()
+        """All but the counts, fit for JSON."""
         return {
             "rows": self._rows,
             "nulls": self._nulls,
@@ -112,8 +108,7 @@ class Accumulator:
             "squares": hex(self._squares),
             "minimum": float(self._minimum),
             "maximum": float(self._maximum),
-            "order": _packed(self._order, "<u8"),
-            "sample": _packed(self._sample, "<f8"),
+            **self._sample.summary(),
         }
 
     def _add_numbers(self, found: np.ndarray, order: np.ndarray) -> None:
@@ -130,11 +125,7 @@ class Accumulator:
             self._sum, self._squares = self._sum + total, self._squares + squares
             self._minimum, self._maximum = min(self._minimum, found.min()), max(self._maximum, found.max())
         if SAMPLE in self._needs:
-            small = order <= self._order_limit
-            self._order = np.concatenate([self._order, order[small].astype(np.uint64)])
-            self._sample = np.concatenate([self._sample, found[small]])
-            if len(self._order) > 2 * SAMPLE_ROWS:
-                self._keep_smallest()
+            self._sample.add(found, order)
 
     def _count(self) -> None:
         """Count the rows that wait for it."""
@@ -151,27 +142,17 @@ class Accumulator:
         if len(self._counts) > 1 and sum(map(len, self._counts)) > _PENDING_COUNTS:
             self._counts = [_summed(self._counts)]
 
-    def _keep_smallest(self) -> None:
-        self._order, self._sample = _smallest(self._order, self._sample)
-        if len(self._order) == SAMPLE_ROWS:
-            self._order_limit = self._order.max()
-
 
 def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """One column's summary over all of those partitions, as if they had been one."""
     parts = list(summaries)
-    order, sample = _smallest(
-        np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts]),
-        np.concatenate([np.frombuffer(b64decode(part["sample"]), "<f8") for part in parts]),
-    )
     return {
         **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite")},
         "needs": sorted({need for part in parts for need in part["needs"]}),
         **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
         "minimum": min(part["minimum"] for part in parts),
         "maximum": max(part["maximum"] for part in parts),
-        "order": _packed(order, "<u8"),
-        "sample": _packed(sample, "<f8"),
+        **combined(parts),
     }
 
 
@@ -195,23 +176,9 @@ def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics
         summary["nulls"],
         summary["infinite"],
         counts=None if counts is None else _summed([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
-        sample=np.sort(np.frombuffer(b64decode(summary["sample"]), "<f8")) if SAMPLE in summary["needs"] else None,
+        sample=in_order(summary) if SAMPLE in summary["needs"] else None,
         **moments,
     )
-
-
-def _packed(values: np.ndarray, dtype: str) -> str:
-    return b64encode(values.astype(dtype).tobytes()).decode()
-
-
-def _smallest(order: np.ndarray, sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The SAMPLE_ROWS rows of smallest order, ties by value: which rows they are does not depend on partitions."""
-    if len(order) <= SAMPLE_ROWS:
-        return order, sample
-    limit = np.partition(order, SAMPLE_ROWS - 1)[SAMPLE_ROWS - 1]
-    below = order < limit
-    ties = np.sort(sample[order == limit])[: SAMPLE_ROWS - int(below.sum())]
-    return np.concatenate([order[below], np.full(len(ties), limit)]), np.concatenate([sample[below], ties])
 
 
 def _summed(tables: list[pa.Table]) -> pa.Table:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
-from pipelines.features import exact, statistics
+from pipelines.features import exact, sample, statistics
 from pipelines.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -89,7 +89,7 @@ def test_p6_any_order_and_partitioning_give_the_same_statistics(data: st.DataObj
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
     rows = pa.array(values, pa.float64())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "SAMPLE_ROWS", 5)
+        patch.setattr(sample, "SAMPLE_ROWS", 5)
         patch.setattr(statistics, "_PENDING_COUNTS", 3)
         whole = partitioned(rows, order, [])
         cut = partitioned(rows.take(pa.array(shuffled, pa.int64())), order[shuffled], cuts)
@@ -97,7 +97,7 @@ def test_p6_any_order_and_partitioning_give_the_same_statistics(data: st.DataObj
 
 
 def test_sample_is_the_rows_of_smallest_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "SAMPLE_ROWS", 3)
+    monkeypatch.setattr(sample, "SAMPLE_ROWS", 3)
     order = np.array([9, 2, 2**64 - 1, 4, 0, 7], np.uint64)
     found = partitioned(pa.array([9.0, 2.0, 1.0, None, 0.5, 7.0]), order, [2])
     assert found.sample is not None
