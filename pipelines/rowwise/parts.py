@@ -52,7 +52,7 @@ def _computed(expression: exp.Expr) -> Iterator[exp.Expr]:
 def _operands(part: exp.Expr) -> Iterator[exp.Expr]:
     """What it is computed from, apart from constants; of a Case nothing."""
     for child in (child.unnest() for child in part.iter_expressions()):
-        if not isinstance(child, (*_CONSTANT, exp.DataType, exp.If, exp.Tuple)) and not isinstance(part, exp.Case):
+        if not isinstance(child, (*_CONSTANT, exp.DataType, exp.Tuple)) and not isinstance(part, exp.Case):
             yield child
 
 

@@ -116,6 +116,7 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
         ("SELECT m / 3 > 0.4167 AS out, l AS y FROM t", "of DuckDB's"),
         ("SELECT i + CAST(1 AS SMALLINT) * CAST(1 AS SMALLINT) > 3 AS out, l AS y FROM t", None),
         ("SELECT IF(x BETWEEN 1 AND 100, CAST(x AS STRING), s) AS out, l AS y FROM t", "casts"),
+        ("SELECT CAST(IF(x BETWEEN 1 AND 100, x, 1D) AS STRING) AS out, l AS y FROM t", "casts"),
         ("SELECT IF(length(s) = 1, try_cast(s AS INT), 0) AS out, l AS y FROM t", "casts"),
         ("SELECT i + 1 AS out, l AS y FROM t WHERE s = 'nobody'", "keeps none"),
         ("SELECT i + 1 AS out, upper(s) = 'A' AS y FROM t", None),
