@@ -5,10 +5,12 @@
 3. `dataset`   an immutable version: Parquet parts, a row-group index, a manifest with a digest of the rows.
 4. `loader`    turns a version into batches, in an order that depends on nothing but its arguments.
 5. `tasks`     say what is learned: model, loss, metrics; `learning` joins one to the version that it learns from.
-6. `train`     runs a loop on every Ray Train worker, and meets their gradients.
-7. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows.
+6. `train`     is the loop of every worker: `parallel` computes its steps, over the sums of `collectives`; `checkpoint` saves it.
+7. `launch`    gives the loop to the workers of a Ray cluster, and sees it through kills, restarts and interrupts.
+8. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows; `rowwise` applies the query to them.
 
-`baseline` fits Spark's linear models to the same rows, `installed` compares machines' versions, `errors` are what all raise.
+`api` and `commands` are the ways in. `baseline` fits Spark's linear models to the same rows, `installed` compares machines'
+versions, `compat` holds what is taken from the insides of other libraries, `errors` are what all raise.
 
 A module imports only from layers below its own; `tests/unit/test_layers.py` holds the list.
 """

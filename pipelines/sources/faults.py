@@ -30,6 +30,8 @@ _QUERY = (
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _PARQUET = re.compile(r"org\.apache\.parquet|datasources\.parquet")
 """In the stack of a failure that has no condition of Spark's."""
+_COLON = "Relative path in absolute URI"
+"""What Hadoop takes a colon in a file's name for."""
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
@@ -69,7 +71,7 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
         if (condition.startswith(_FILES) or _PARQUET.search(str(error))) and (told := _damaged(source)):
             raise SourceError(told) from error
         if condition.startswith(_FILES):
-            raise SourceError(f"{_named(messages, source)}{_told(messages)}; mend the file, or leave it out") from error
+            raise SourceError(f"{_named(messages, source)}{_told(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (asked and condition):
             raise SourceError(f"{asked or _asked(messages[0], source)}: {_told(messages)}{_place(messages[0])}") from error
         if _PARQUET.search(str(error)):
@@ -77,6 +79,12 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
                 f"{_parquet_tables(source)}: Spark cannot read what Arrow can: {_told(messages)}; write the files again"
             ) from error
         raise
+
+
+def _remedy(messages: list[str]) -> str:
+    if any(_COLON in message for message in messages):
+        return "Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"
+    return "mend the file, or leave it out"
 
 
 def _damaged(source: Source) -> str:
@@ -109,7 +117,9 @@ def naming_table(name: str) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        raise _of_table(name, error) from error
+        if (told := _of_table(name, error)) is error:
+            raise
+        raise told from error
 
 
 @contextmanager
