@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile
+from pipelines.errors import SourceError
 from pipelines.sources import pack
 from pipelines.sources.base import Rows
 from pipelines.sources.spark_files import SparkFiles
@@ -17,6 +18,8 @@ class BinaryFile(SparkFiles):
     def __init__(self, name: str, settings: Table) -> None:
         super().__init__(name, settings)
         self._packed_rows: DataFrame | None = None
+        self._listed = 0
+        """Files that Spark packs; a row for each."""
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.found):
@@ -27,8 +30,13 @@ class BinaryFile(SparkFiles):
         return self.state() if self.settings.checksum == "stat" else pack.packed_files(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
+        """Raises SourceError if files are empty, which Spark passes over."""
         rows = self._pack(spark).drop(pack.CHECKSUM)
-        return Rows(rows, rows.count())
+        count = rows.count()
+        if missing := self._listed - count:
+            first = next((file.path for file in self.found if not file.bytes), "")
+            raise SourceError(f"{self.settings.place}: {missing} of {self._listed} files are empty, first {first}; remove them")
+        return Rows(rows, count)
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """A row has its file's path."""
@@ -37,6 +45,6 @@ class BinaryFile(SparkFiles):
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
             rows = self.reader(spark).load(list(self.settings.paths))
-            self.check_listed(rows)
+            self._listed = self.listed(rows)
             self._packed_rows = pack.whole_files(rows)
         return self._packed_rows

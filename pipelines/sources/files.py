@@ -5,12 +5,14 @@ an installed Python package. A glob has `*`, `?`, `[a-z]`, `[!a-z]`, `{a*,b}`, a
 readers do not know; a backslash takes the next character as itself. Names that start with `_` or `.` are hidden, as in Spark.
 """
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import bracex
-from pyarrow.fs import FileInfo, FileSelector, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from wcmatch import glob
 
 from pipelines.errors import SourceError
@@ -104,6 +106,8 @@ def _find(path: str) -> list[File]:
             raise SourceError(f"{path}: no such file; give a path that exists")
         root = inner if at.type == FileType.Directory else root_of(inner)
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
+    if isinstance(filesystem, LocalFileSystem):
+        _check_links(entry.path for entry in below if entry.type == FileType.Directory)
     wanted = _matcher("**" if at.type == FileType.Directory else inner)
     found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
     if not found:
@@ -111,6 +115,13 @@ def _find(path: str) -> list[File]:
             f"{path}: {'no file in this folder' if at.type == FileType.Directory else 'no such file'}; give a path that exists"
         )
     return [_file(path, inner, entry) for entry in found]
+
+
+def _check_links(folders: Iterable[str]) -> None:
+    """Raises SourceError if a link leads to a folder that it lies in: files would be found in it again and again."""
+    for folder in folders:
+        if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents):
+            raise SourceError(f"{folder}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 
 def _in_package(path: str) -> list[File]:

@@ -23,7 +23,7 @@ class Parquet(SparkFiles):
         """There is nothing to parse, so nothing is kept."""
         paths = list(self.settings.paths)
         # Any schema will do for a list of files, and spares Spark the inferring.
-        self.check_listed(self.reader(spark).schema("_ int").load(paths))
+        self.listed(self.reader(spark).schema("_ int").load(paths))
         rows = self.reader(spark).load(paths)
         if self.settings.ddl:
             schema = schema_of(self.name, self.settings.ddl)

@@ -20,10 +20,11 @@ class SparkFiles(FileTable[Table]):
     def reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.format(self.settings.format).options(**self.options)
 
-    def check_listed(self, rows: DataFrame) -> None:
-        """Raises SourceError if Spark passes over files of the table that no option leaves out."""
+    def listed(self, rows: DataFrame) -> int:
+        """How many files Spark reads. Raises SourceError if it passes over files of the table that no option leaves out."""
         there, listed = len(self.found), count_input_files(rows)
         if listed != there and not _LEAVING_OUT & self.options.keys():
             raise SourceError(
                 f"{self.settings.path} holds {there} files, of which Spark reads {listed}; set options: {{recursiveFileLookup: true}}"
             )
+        return listed

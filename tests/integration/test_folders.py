@@ -211,3 +211,14 @@ def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_
     (tmp_path / "cat/a.jpg").write_bytes(b"a")
     with pytest.raises(SourceError, match=r"source.tables.t: .* holds 1 files, of which Spark reads 0; set options: \{recursiveFileLookup"):
         read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)}))
+    (tmp_path / "b.jpg").write_bytes(b"b")
+    (tmp_path / "nothing.jpg").touch()
+    whole = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}
+    with pytest.raises(SourceError, match=r"source.tables.t: .*: 1 of 3 files are empty, first .*/nothing.jpg; remove them"):
+        read_tables(spark, source(t=whole))
+    (tmp_path / "nothing.jpg").unlink()
+    assert read_tables(spark, source(t=whole)).parsed == {"t": 2}
+    spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
+    (tmp_path / "12:30.jpg").write_bytes(b"c")
+    with pytest.raises(SourceError, match=r"Hadoop reads no file with a colon in its name; rename it"):
+        read_tables(spark, source(t=whole))

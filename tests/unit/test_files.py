@@ -126,6 +126,19 @@ def test_a_name_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
         find(str(tmp_path))
 
 
+def test_a_link_that_leads_back_is_named(tmp_path: Path) -> None:
+    for folder, link, target in (("a", "again", "."), ("b", "there", "../c"), ("c", "back", "../b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / link).symlink_to(target)
+        (tmp_path / folder / "one.csv").write_text("1")
+    with pytest.raises(SourceError, match="a/again: leads back to a folder that it lies in; remove the link"):
+        find(str(tmp_path / "a"))
+    with pytest.raises(SourceError, match="b/there/back: leads back"):
+        find(f"{tmp_path}/b/**/*.csv")
+    (tmp_path / "c/back").unlink()
+    assert [file.path for file in find(str(tmp_path / "b"))] == [f"{tmp_path}/b/one.csv", f"{tmp_path}/b/there/one.csv"]
+
+
 def test_an_unknown_file_system_is_named() -> None:
     with pytest.raises(SourceError, match=r"^what://is/this: .*give a local path or a URI that pyarrow knows"):
         find("what://is/this")
