@@ -142,7 +142,7 @@ def _cannot_be_read(error: Exception, messages: list[str], table: TableSettings)
     spark = SparkSession.getActiveSession()
     if spark and table.format == "parquet" and _PARQUET.search(str(error)) and (told := damage(spark, _files_of(table))):
         return told
-    return f"{table.place} cannot be read: {_told(messages)}; see to the file, or leave it out"
+    return f"{table.place} cannot be read: {_told(messages)}; {_remedy(messages)}"
 
 
 def _of_table(name: str, error: errors.LockstepError) -> errors.LockstepError:
