@@ -57,6 +57,7 @@ def test_etl_is_measured_beside_a_job_written_by_hand(tmp_path: Path, kind: str)
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["pictures", "texts"])
 def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(tmp_path: Path, kind: str) -> None:
     (rows,) = results(tmp_path, "etl_small_files", "--kind", kind, "--folder", str(tmp_path / "work"), name=f"etl-small-{kind}")[
