@@ -1,13 +1,12 @@
 """docs/config.md, made from the settings themselves: `python -m pipelines.config.reference > docs/config.md`."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from pipelines.config import features
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.config.features import EncoderSettings
+from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.task import KINDS, TaskSettings
@@ -46,10 +45,9 @@ def _sections() -> list[str]:
 
 
 def _encoders() -> list[str]:
-    kinds = [kind for kind in vars(features).values() if isinstance(kind, type) and issubclass(kind, EncoderSettings)]
-    named = [kind for kind in kinds if "default" in _properties(kind)["encoder"]]
     own = described("### Any encoder, one of your own too", EncoderSettings)
-    return [own, *(described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in named)]
+    built_in = get_args(BUILT_IN)
+    return [own, *(described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in)]
 
 
 def _tasks() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
-from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
@@ -39,13 +39,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     again = _placed(theirs, config, progress)
     version = _version(again, run, progress)
     before = RunDirectory(folder_of(again, run_id, run.tags))
-    digest_log, filed = read_digest_log(before), run.tags.get("model.digest") or _digest_of(before)
-    if not (digest_log.losses or filed):
-        raise TrainingError(
-            f"run {run_id} left neither losses in {before.path} nor its model's digest in MLflow; nothing shows whether it is the same"
-        )
-    if steps is not None and not any(step <= steps for step in digest_log.losses):
-        raise TrainingError(f"{before.path} has nothing of the first {steps} steps of run {run_id}; verify the whole run, without --steps")
+    digest_log, filed = _left_behind(run, before, steps)
     parent = again.train.storage.rstrip("/")
     name = f"{again.name}-verify-{uuid4().hex[:8]}"
     directory = RunDirectory(f"{parent}/{name}")
@@ -95,6 +89,22 @@ def _differences(found: Found) -> list[str]:
         before = max((saved for saved in found.saved if saved < step), default=0)
         told.append(f"after step {step} {len(names)} tensors differ, first {names[0]}; after step {before} none did")
     return told
+
+
+def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
+    """The run's digest log and its model's digest. Raises TrainingError if they cannot show whether it, or its first `steps`
+    steps, are the same."""
+    digest_log, filed = read_digest_log(directory), run.tags.get("model.digest") or _digest_of(directory)
+    if not (digest_log.losses or filed):
+        raise TrainingError(
+            f"run {run.run_id} left neither losses in {directory.path} nor its model's digest in MLflow; "
+            "nothing shows whether it is the same"
+        )
+    if steps is not None and not any(step <= steps for step in digest_log.losses):
+        raise TrainingError(
+            f"{directory.path} has nothing of the first {steps} steps of run {run.run_id}; verify the whole run, without --steps"
+        )
+    return digest_log, filed
 
 
 def _digest_of(directory: RunDirectory) -> str:

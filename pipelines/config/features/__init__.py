@@ -1,0 +1,76 @@
+"""Encoders' settings: how columns of the query become tensor columns. `pipelines.features` does the work.
+
+`numbers`, `categories`, `arrays` and `tokens` hold those that are built in, each derived from `base`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from pipelines.config.features.arrays import Image, LogMel, Scale
+from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.categories import Binary, Hash, Label, Sequence, Vocabulary
+from pipelines.config.features.numbers import Fourier, Identity, Log1p, MinMax, NormalQuantile, Numeric, Quantile, Standardize
+from pipelines.config.features.tokens import Bpe, Bytes, Characters, Tokens
+from pipelines.config.own import is_path, own_settings
+
+__all__ = [
+    "ALONE",
+    "BUILT_IN",
+    "Binary",
+    "Bpe",
+    "Bytes",
+    "Characters",
+    "EncoderSettings",
+    "Feature",
+    "Fourier",
+    "Hash",
+    "Identity",
+    "Image",
+    "Label",
+    "Log1p",
+    "LogMel",
+    "MinMax",
+    "NormalQuantile",
+    "Numeric",
+    "Quantile",
+    "Scale",
+    "Sequence",
+    "Standardize",
+    "Tokens",
+    "Vocabulary",
+    "settings_of",
+]
+
+BUILT_IN = (
+    Standardize
+    | MinMax
+    | Log1p
+    | Quantile
+    | NormalQuantile
+    | Fourier
+    | Identity
+    | Scale
+    | Vocabulary
+    | Sequence
+    | Hash
+    | Binary
+    | Label
+    | Image
+    | LogMel
+    | Bytes
+    | Characters
+    | Bpe
+)
+"""The built-in ones; `own` adds those that a config names by import path."""
+ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)
+"""An encoder's name stands for its settings."""
+Feature = Annotated[BUILT_IN, Field(discriminator="encoder"), ALONE]
+_FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
+
+
+def settings_of(values: Mapping[str, Any]) -> EncoderSettings:
+    """The settings that a manifest holds, of an encoder of one's own too. Raises ValueError if that cannot be imported."""
+    name = values["encoder"]
+    return own_settings(name, EncoderSettings, "encoder", ()).model_validate(values) if is_path(name) else _FEATURE.validate_python(values)
