@@ -130,7 +130,7 @@ class Train(Section):
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; the smaller number comes first")
         if self.max_workers > self.shards:
-            raise ValueError(f"workers is {self.max_workers}, more than the {self.shards} shards; a worker plays at least one")
+            raise ValueError(f"workers is {self.max_workers}, more than the {self.shards} shards; a worker owns at least one")
         microbatch = self.global_batch // self.shards
         if self.accumulate > microbatch:
             raise ValueError(f"accumulate is {self.accumulate}, more than the {microbatch} rows a shard gives to a step")

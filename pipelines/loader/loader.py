@@ -37,14 +37,14 @@ LIBRARIES_BYTES = 32 * 2**20
 
 
 class Loader:
-    """Batches of the shards that one worker plays.
+    """Batches of the shards that one worker owns.
 
     Usable by itself, under Ray or under torchrun:
 
-        loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), plays=shards_of(0, 2, 8))
+        loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), owned_shards=shards_of(0, 2, 8))
         for batch in loader: ...   # one epoch; the next `for` is the next epoch
 
-    A batch holds the rows of every shard played, shard after shard: `microbatch` rows each, fewer in the last step with
+    A batch holds the rows of every shard owned, shard after shard: `microbatch` rows each, fewer in the last step with
     remainder "keep". Its tensors share memory with each other; copy before writing into them.
     With `row_numbers` it has each row's number within the split, with `row_keys` its ROW_KEYS.
 
@@ -56,7 +56,7 @@ class Loader:
         version: Version,
         split: str,
         order: Order,
-        plays: range | None = None,
+        owned_shards: range | None = None,
         *,
         row_numbers: bool = False,
         row_keys: bool = False,
@@ -66,7 +66,7 @@ class Loader:
         threads: int = 1,
     ) -> None:
         self.order = order
-        self.plays = range(order.shards) if plays is None else plays
+        self.owned_shards = range(order.shards) if owned_shards is None else owned_shards
         self._reader = Reader(version, split)
         self._prefetch_bytes, self._threads = prefetch_bytes, threads
         self._chunk_bytes = max(1, min(CHUNK_BYTES, prefetch_bytes // 16))
@@ -93,7 +93,7 @@ class Loader:
         """
         largest = int(self._reader.group_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
-        held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.plays) * window
+        held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
         at_work = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
         return held + self._prefetch_bytes + at_work + LIBRARIES_BYTES
 
@@ -132,7 +132,7 @@ class Loader:
         at = position["epoch"], position["step"]
         if self._ahead is None or self._ahead[0] != at:
             self.close()
-            self._ahead = at, self._producer(self.plays, *at)
+            self._ahead = at, self._producer(self.owned_shards, *at)
 
     def close(self) -> None:
         """End what `read_ahead` began."""
@@ -145,22 +145,22 @@ class Loader:
         yield from self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step), self._epoch)
 
     def by_shard(self, batch: Batch) -> list[Batch]:
-        """A batch's rows taken apart again: one microbatch for each shard played, some empty in a smaller last step."""
+        """A batch's rows taken apart again: one microbatch for each shard owned, some empty in a smaller last step."""
         order, rows = self.order, len(next(iter(batch.values())))
-        if rows == len(self.plays) * order.microbatch:
-            counts = [order.microbatch] * len(self.plays)
+        if rows == len(self.owned_shards) * order.microbatch:
+            counts = [order.microbatch] * len(self.owned_shards)
         else:
             rest = order.remainder_rows(self.rows)
-            counts = [(shard + 1) * rest // order.shards - shard * rest // order.shards for shard in self.plays]
+            counts = [(shard + 1) * rest // order.shards - shard * rest // order.shards for shard in self.owned_shards]
         parts = {name: values.split(counts) for name, values in batch.items()}
-        return [{name: split[number] for name, split in parts.items()} for number in range(len(self.plays))]
+        return [{name: split[number] for name, split in parts.items()} for number in range(len(self.owned_shards))]
 
     @property
     def _batch_bytes(self) -> int:
-        return len(self.plays) * self.order.microbatch * self._reader.row_bytes
+        return len(self.owned_shards) * self.order.microbatch * self._reader.row_bytes
 
-    def _producer(self, plays: range, epoch: int, step: int) -> Producer[Chunk]:
-        return Producer(self._chunks(plays, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
+    def _producer(self, owned_shards: range, epoch: int, step: int) -> Producer[Chunk]:
+        return Producer(self._chunks(owned_shards, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
 
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         with closing(producer):
@@ -179,9 +179,9 @@ class Loader:
         self.wait_seconds += time.perf_counter() - started
         return chunk
 
-    def _chunks(self, plays: range, number: int, step: int) -> Generator[Chunk, None, None]:
+    def _chunks(self, owned_shards: range, number: int, step: int) -> Generator[Chunk, None, None]:
         epoch = Epoch(self.order, self._reader.group_rows, number)
-        shards = {shard: epoch.shard(shard) for shard in plays}
+        shards = {shard: epoch.shard(shard) for shard in owned_shards}
         windows = Windows(
             self._reader,
             self._memory,

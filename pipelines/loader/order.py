@@ -77,12 +77,12 @@ class Order:
 
 
 def shards_of(rank: int, world_size: int, shards: int) -> range:
-    """The contiguous shards that worker `rank` of `world_size` plays; workers' numbers of them differ by one at most.
+    """The contiguous shards that worker `rank` of `world_size` owns; workers' numbers of them differ by one at most.
 
     Raises ConfigError if there are more workers than shards.
     """
     if not 0 <= rank < world_size <= shards:
-        raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker plays at least one; lower train.workers")
+        raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker owns at least one; lower train.workers")
     return range(rank * shards // world_size, (rank + 1) * shards // world_size)
 
 

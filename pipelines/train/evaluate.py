@@ -44,7 +44,7 @@ class Evaluation:
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
-        shards = [self._task.metrics() for _ in self._loader.plays]
+        shards = [self._task.metrics() for _ in self._loader.owned_shards]
         for batch in self._loader:
             if any(gathered(broken_off())):
                 return None
