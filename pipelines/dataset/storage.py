@@ -33,7 +33,7 @@ def locate(uri: str) -> tuple[FileSystem, str]:
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
+def store_errors(path: str) -> Iterator[None]:
     """A failing store's OSError as a DatasetError that names the path."""
     try:
         yield
@@ -53,7 +53,7 @@ def ask(filesystem: FileSystem, path: str) -> FileInfo:
 
 def read(filesystem: FileSystem, path: str) -> bytes | None:
     """A small file's bytes, or None where there is no such file."""
-    with naming(path):
+    with store_errors(path):
         try:
             with filesystem.open_input_file(path) as file:
                 return file.read()
@@ -67,7 +67,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
     A hard link decides between racing writers on a local disk. Elsewhere the last of them wins, which is harmless as
     long as equal inputs make equal content.
     """
-    with naming(path):
+    with store_errors(path):
         if not isinstance(filesystem, LocalFileSystem):
             if filesystem.get_file_info(path).type != FileType.NotFound:
                 return False
@@ -92,7 +92,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
 
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
     """What lies in a folder, by path; nothing where there is no such folder."""
-    with naming(folder):
+    with store_errors(folder):
         found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
     return sorted(found, key=lambda entry: entry.path)
 
@@ -103,5 +103,5 @@ def remove_folder(filesystem: FileSystem, folder: str) -> None:
 
 
 def make_folder(filesystem: FileSystem, folder: str) -> None:
-    with naming(folder):
+    with store_errors(folder):
         filesystem.create_dir(folder, recursive=True)

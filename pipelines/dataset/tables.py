@@ -15,7 +15,7 @@ def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     content = sink.getvalue()
-    with storage.naming(path), filesystem.open_output_stream(path) as stream:
+    with storage.store_errors(path), filesystem.open_output_stream(path) as stream:
         stream.write(content)
     return checksum(content)
 

@@ -8,7 +8,7 @@
 4.  `query`      runs over the tables' views. What a served model will make of raw rows is `served`, if `proof` finds it
                  to be what the query makes, of rows of the source and of `hostile` ones.
 5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.
-6.  `order`      gives every row its identity, split, part and place, by hashes of its key and content.
+6.  `placement`  gives every row its identity, split, part and place, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows.
 8.  `write`      brings each part's rows together, encodes, sorts (`sort`) and writes them, or sets them aside in the
                  `quarantine`; `attempt` is what that leaves.

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.compat.spark import query_execution
 from pipelines.config import Config
-from pipelines.etl import order
+from pipelines.etl import placement
 from pipelines.etl.determinism import refuse_chance, warnings_of
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_condition, check_names, check_query
@@ -43,7 +43,7 @@ def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
         # The query stands below the condition in its plan.
         warnings += [f"source.expect.{name}: {warning}" for warning in sorted(set(_of_expectation(spark, config, name, rows)) - of_query)]
     with source_errors(source, "dataset.split"):
-        order.dealt(order.identified(rows, config.dataset.key), config.dataset.split)
+        placement.dealt(placement.identified(rows, config.dataset.key), config.dataset.split)
     return tuple(warnings)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
-from pipelines.etl.order import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
+from pipelines.etl.placement import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.etl.quality import REASON
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_number

@@ -14,7 +14,7 @@ from pipelines.config import Config
 from pipelines.config.features import Bpe
 from pipelines.dataset.manifest import FORMAT
 from pipelines.dataset.sources import Sources
-from pipelines.etl import order
+from pipelines.etl import placement
 from pipelines.features import ENCODERS_VERSION
 from pipelines.sources.formats import RawTables
 
@@ -27,7 +27,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "config": config.data_identity,
         "format": FORMAT,
         "encoders": ENCODERS_VERSION,
-        "order": order.VERSION,
+        "order": placement.VERSION,
         "spark": spark.version,
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
     }

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config import Config
 from pipelines.dataset.manifest import SPLITS, Manifest
 from pipelines.dataset.sources import Sources
-from pipelines.etl import order
+from pipelines.etl import placement
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.describe import balanced, describe
 from pipelines.etl.fit import fit, gather
@@ -65,16 +65,16 @@ def make(
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
-    order.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
+    placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest.model_copy(update={"served_query": served}), written
 
 
 def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
     """The rows with their identity and split, or the reason why they are refused; persisted if not `steady`."""
-    rows = expectations(order.identified(rows, config.dataset.key), config.source.expect)
+    rows = expectations(placement.identified(rows, config.dataset.key), config.source.expect)
     if not steady and config.source.expect:
         rows.persist()
-    return order.dealt(order.without_repeats(rows, config.dataset.key), config.dataset.split)
+    return placement.dealt(placement.without_repeats(rows, config.dataset.key), config.dataset.split)
 
 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:

@@ -13,7 +13,7 @@ from pipelines.config import Config
 from pipelines.dataset.manifest import ServedQuery
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.hostile import hostile_rows
-from pipelines.etl.order import named
+from pipelines.etl.placement import named
 from pipelines.rowwise.evaluate import Evaluator, quoted
 from pipelines.rowwise.parts import check_casts, parts_of
 from pipelines.rowwise.translate import Expression, UntranslatableError, literals_in, sql_of

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.dataset import storage
 from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
-from pipelines.etl.order import INTERNAL
+from pipelines.etl.placement import INTERNAL
 from pipelines.etl.quality import REASON
 
 QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
@@ -97,7 +97,7 @@ class Quarantine:
     def write(self, batch: pa.RecordBatch) -> None:
         """Keep rows of the schema QUARANTINE. Raises DatasetError if they cannot be written."""
         folder = f"quarantine-{self._attempt.name}"
-        with storage.naming(f"{self._attempt.root}/{folder}"):
+        with storage.store_errors(f"{self._attempt.root}/{folder}"):
             if self._writer is None:
                 self._file = self._attempt.new_file(folder, "part")
                 self._writer = pq.ParquetWriter(f"{self._attempt.root}/{self._file}", QUARANTINE, filesystem=self._attempt.filesystem)
@@ -109,5 +109,5 @@ class Quarantine:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._writer is not None:
-            with storage.naming(f"{self._attempt.root}/quarantine-{self._attempt.name}"):
+            with storage.store_errors(f"{self._attempt.root}/quarantine-{self._attempt.name}"):
                 self._writer.close()

@@ -9,7 +9,7 @@ from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
 from pipelines.config.near import near
 from pipelines.errors import ConfigError
-from pipelines.etl.order import INTERNAL
+from pipelines.etl.placement import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes
 
 # What a statement that only reads is made of, as Spark's parser has it.

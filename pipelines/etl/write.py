@@ -22,7 +22,7 @@ from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
 from pipelines.dataset.parts import write_part
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
-from pipelines.etl.order import CONTENT, PART, PLACE, SPLIT, named, placed
+from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, named, placed
 from pipelines.etl.quality import REASON, accepted
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.sort import order_of, shuffled, sort_rows
@@ -127,7 +127,7 @@ def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndar
     part = number - job.parts[split].start
     attempt = job.attempt
     file = attempt.new_file(f"data-{attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
-    with storage.naming(f"{attempt.root}/{file}"):
+    with storage.store_errors(f"{attempt.root}/{file}"):
         report.row_groups += write_part(
             attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
         )

@@ -1,7 +1,7 @@
 """Encoders: one transform, two engines. Spark and the served model call the very same functions, on Arrow arrays.
 
 1. `raw`         the query's columns as numbers and as text: the one place where they are converted.
-2. `statistics`  what a column of the training split looked like: `exact`, whatever the order of its rows.
+2. `statistics`  what a column of the training split looked like: sums are `exact_sums`, whatever the order of its rows.
                  Of numbers it keeps a `sample`; of text, its `pieces` may be counted.
 3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays`, `audio`
                  are the encoders, and those whose rows multiply `tokens` and `bpe`.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.features import exact
+from pipelines.features import exact_sums
 from pipelines.features.pieces import byte_words_in, characters_in
 from pipelines.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.features.sample import Sample, combined, in_order
@@ -121,7 +121,7 @@ class Accumulator:
         if not len(found):
             return
         if MOMENTS in self._needs:
-            total, squares = exact.sums(found)
+            total, squares = exact_sums.sums(found)
             self._sum, self._squares = self._sum + total, self._squares + squares
             self._minimum, self._maximum = min(self._minimum, found.min()), max(self._maximum, found.max())
         if SAMPLE in self._needs:
@@ -166,8 +166,8 @@ def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics
     if numeric:
         total, squares = int(summary["sum"], 16), int(summary["squares"], 16)
         moments = {
-            "mean": total / (numeric << exact.UNIT_BITS),
-            "deviation": exact.root(numeric * squares - total * total, numeric**2 << 2 * exact.UNIT_BITS),
+            "mean": total / (numeric << exact_sums.UNIT_BITS),
+            "deviation": exact_sums.root(numeric * squares - total * total, numeric**2 << 2 * exact_sums.UNIT_BITS),
             "minimum": summary["minimum"],
             "maximum": summary["maximum"],
         }

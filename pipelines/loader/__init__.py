@@ -1,6 +1,6 @@
 """A dataset version as batches: order as a pure function, reading apart from it.
 
-1. `order`     which rows make up which step, by what `draws` draws. NumPy only; no I/O, no state.
+1. `order`     which rows make up which step, by the `permutations` that a seed draws. NumPy only; no I/O, no state.
 2. `reader`    reads a row group and checks it; never returns a wrong one.
 3. `blocks`    columns of one kind lie together, in memory that is used again.
 4. `windows`   decodes what the order will need next, ahead of time, in threads; or keeps the whole split.

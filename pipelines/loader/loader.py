@@ -17,8 +17,8 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.loader.blocks import ROW_NUMBERS
 from pipelines.loader.chunks import Chunk, chunks
-from pipelines.loader.draws import row_keys
 from pipelines.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.loader.permutations import row_keys
 from pipelines.loader.producer import Producer
 from pipelines.loader.reader import Reader
 from pipelines.loader.transfer import Transfer

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.loader.draws import OFFSET, SLICES, WINDOW, permutation, words
+from pipelines.loader.permutations import OFFSET, SLICES, WINDOW, permutation, words
 
 ORDER_VERSION = 1
 """Changes whenever the same arguments would give another order; checkpoints carry it."""

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.dataset.sources import SourceFile
 from pipelines.sources import files
-from pipelines.sources.content import BLOCK_BYTES, naming, open_file
+from pipelines.sources.content import BLOCK_BYTES, file_errors, open_file
 from pipelines.sources.distribute import distribute
 from pipelines.sources.files import File
 
@@ -32,7 +32,7 @@ def stats(found: list[File]) -> tuple[SourceFile, ...]:
 def _hashed(found: list[File]) -> Iterator[pa.RecordBatch]:
     for file in found:
         digest, size = sha256(), 0
-        with naming(file.path), open_file(file.path) as stream:
+        with file_errors(file.path), open_file(file.path) as stream:
             while block := stream.read(BLOCK_BYTES):
                 digest.update(block)
                 size += len(block)

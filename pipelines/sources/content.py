@@ -19,7 +19,7 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
+def file_errors(path: str) -> Iterator[None]:
     """What a file system, or a reader of the file's format, raises as a SourceError that names the path, in a line."""
     try:
         yield
@@ -65,7 +65,7 @@ def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
 @contextmanager
 def content(path: str) -> Iterator[pa.NativeFile]:
     """The file's content from its beginning, decompressed by its ending. Raises SourceError if it cannot be read."""
-    with naming(path), open_file(path) as raw:
+    with file_errors(path), open_file(path) as raw:
         yield _decompressed(path, raw)
 
 
@@ -78,7 +78,7 @@ def blocks(path: str) -> Iterator[bytes]:
 
 def blocks_of(path: str, data: bytes) -> Iterator[bytes]:
     """The content of a file whose bytes were read before, as `blocks` gives it."""
-    with naming(path):
+    with file_errors(path):
         stream = _decompressed(path, pa.BufferReader(data))
         while block := stream.read(BLOCK_BYTES):
             yield block
@@ -89,7 +89,7 @@ def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
     if not splits(path):
         yield from blocks(path)
         return
-    with naming(path), open_file(path) as stream:
+    with file_errors(path), open_file(path) as stream:
         position, end = _line_start(stream, start), _line_start(stream, stop)
         stream.seek(position)
         while block := stream.read(min(BLOCK_BYTES, end - position)):

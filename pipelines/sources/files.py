@@ -16,7 +16,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from wcmatch import glob
 
 from pipelines.errors import SourceError
-from pipelines.sources.content import PACKAGE, inside_package, locate, naming, package_folder, splits
+from pipelines.sources.content import PACKAGE, file_errors, inside_package, locate, package_folder, splits
 
 MOST_GLOBS = 1_000
 # Least and most bytes of files that a task reads; between them a table is dealt out evenly to all cores.
@@ -98,7 +98,7 @@ def _find(path: str) -> list[File]:
     if path.startswith(PACKAGE):
         return _in_package(path)
     filesystem, inner = locate(path)
-    with naming(path):
+    with file_errors(path):
         at = filesystem.get_file_info(inner)
         if at.type == FileType.File:
             return [_file(path, inner, at)]
@@ -106,21 +106,24 @@ def _find(path: str) -> list[File]:
             raise SourceError(f"{path}: no such file; give a path that exists")
         root = inner if at.type == FileType.Directory else root_of(inner)
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
-    if isinstance(filesystem, LocalFileSystem):
-        _check_links(entry.path for entry in below if entry.type == FileType.Directory)
     wanted = _matcher("**" if at.type == FileType.Directory else inner)
     found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
     if not found:
         raise SourceError(
             f"{path}: {'no file in this folder' if at.type == FileType.Directory else 'no such file'}; give a path that exists"
         )
+    if isinstance(filesystem, LocalFileSystem):
+        _check_links((entry.path for entry in below if entry.type == FileType.Directory), found)
     return [_file(path, inner, entry) for entry in found]
 
 
-def _check_links(folders: Iterable[str]) -> None:
-    """Raises SourceError if a link leads to a folder that it lies in: files would be found in it again and again."""
-    for folder in folders:
-        if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents):
+def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
+    """Raises SourceError if files are found through a link to a folder that it lies in: they would be found again and again."""
+    back = [
+        folder for folder in folders if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents)
+    ]
+    for folder in back:
+        if any(entry.path.startswith(f"{folder}/") for entry in found):
             raise SourceError(f"{folder}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 

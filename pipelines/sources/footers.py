@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
-from pipelines.sources.content import naming, open_file
+from pipelines.sources.content import file_errors, open_file
 from pipelines.sources.distribute import distribute
 
 FILES_PER_TASK = 64
@@ -59,7 +59,7 @@ def _decoded(paths: list[str]) -> Iterator[pa.RecordBatch]:
     problems = []
     for path in paths:
         try:
-            with naming(path), open_file(path) as stream:
+            with file_errors(path), open_file(path) as stream:
                 for _ in pq.ParquetFile(stream, page_checksum_verification=True).iter_batches():
                     pass
         except SourceError as error:
@@ -83,7 +83,7 @@ def _look(paths: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _look_into(path: str) -> dict[str, Any]:
-    with naming(path), open_file(path) as stream:
+    with file_errors(path), open_file(path) as stream:
         file = pq.ParquetFile(stream, page_checksum_verification=True)
         footer = file.metadata
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]

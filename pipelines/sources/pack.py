@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.dataset.sources import SourceFile
 from pipelines.sources import files
-from pipelines.sources.content import naming, open_file
+from pipelines.sources.content import file_errors, open_file
 from pipelines.sources.distribute import distribute
 from pipelines.sources.files import OPEN_BYTES, TASK_BYTES, File
 
@@ -58,7 +58,7 @@ def packed_files(pack: DataFrame) -> tuple[SourceFile, ...]:
 
 def _packed(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
     for number, path in numbered:
-        with naming(path), open_file(path) as stream:
+        with file_errors(path), open_file(path) as stream:
             content = stream.read()
         values = (number, path, content, f"sha256:{sha256(content).hexdigest()}")
         yield pa.record_batch([pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA)

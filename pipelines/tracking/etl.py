@@ -12,7 +12,7 @@ from mlflow.tracking.context.registry import resolve_tags
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
-from pipelines.tracking.commit import GIT_COMMIT, git_commit
+from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.run import KIND, Run, under_way
 

@@ -19,8 +19,8 @@ from pipelines.dataset import storage
 from pipelines.dataset.versions import Version
 from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching
-from pipelines.tracking.commit import GIT_COMMIT, git_commit
 from pipelines.tracking.etl import SPARK_APPLICATION
+from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.run import Run
 

@@ -9,7 +9,7 @@ from pipelines.config import parse
 from pipelines.config.dataset import Dataset
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
-from pipelines.etl import order
+from pipelines.etl import placement
 from pipelines.etl.fit import Fitted, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.etl.session import BATCH_BYTES, weigh_batches
@@ -40,7 +40,7 @@ def table(spark: SparkSession) -> DataFrame:
         "IF(id % 2 = 0, X'0001', NULL) AS bytes",
         "id % 3 AS y",
     )
-    return order.dealt(order.identified(rows, ()), dataset().split)
+    return placement.dealt(placement.identified(rows, ()), dataset().split)
 
 
 def fit(rows: DataFrame, settings: Dataset) -> Fitted:
@@ -75,8 +75,8 @@ def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
     gathered = gather(rows, dataset())
     fitted = fit_gathered(gathered, dataset())
-    train = rows.where(f"{order.SPLIT} = 0")
-    assert gathered.rows == {number: rows.where(f"{order.SPLIT} = {number}").count() for number in range(3)}
+    train = rows.where(f"{placement.SPLIT} = 0")
+    assert gathered.rows == {number: rows.where(f"{placement.SPLIT} = {number}").count() for number in range(3)}
     assert fitted.profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
     assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3

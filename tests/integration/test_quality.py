@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import QualityError
-from pipelines.etl.order import identified
+from pipelines.etl.placement import identified
 from pipelines.etl.quality import REASON, check_quarantined, expectations
 
 ROWS = [(1, "a"), (2, None), (3, "b"), (None, "c"), (-1, None)]

@@ -11,7 +11,7 @@ from pipelines.config.task import KINDS
 from pipelines.config.train import Train
 from pipelines.dataset.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.loader.draws import row_keys
+from pipelines.loader.permutations import row_keys
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import model_without_memory, strategy_of
 from pipelines.tasks.base import Batch, Data, Task

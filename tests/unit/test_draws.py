@@ -10,7 +10,7 @@ from versions import write_version
 from pipelines.dataset.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
-from pipelines.loader.draws import row_keys
+from pipelines.loader.permutations import row_keys
 from pipelines.tasks.draws import content_keys, whole
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -135,6 +135,7 @@ def test_a_link_that_leads_back_is_named(tmp_path: Path) -> None:
         find(str(tmp_path / "a"))
     with pytest.raises(SourceError, match="b/there/back: leads back"):
         find(f"{tmp_path}/b/**/*.csv")
+    assert [file.path for file in find(f"{tmp_path}/?/*.csv")] == [f"{tmp_path}/{folder}/one.csv" for folder in "abc"]
     (tmp_path / "c/back").unlink()
     assert [file.path for file in find(str(tmp_path / "b"))] == [f"{tmp_path}/b/one.csv", f"{tmp_path}/b/there/one.csv"]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
-from pipelines.features import exact, sample, statistics
+from pipelines.features import exact_sums, sample, statistics
 from pipelines.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -76,9 +76,9 @@ def test_sums_of_extremes(values: list[float]) -> None:
 def test_sums_of_many_rows_of_every_magnitude() -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=100_000) * 2.0 ** random.integers(-300, 300, 100_000)
-    total, squares = exact.sums(values)
-    assert total == sum(map(exact.in_units, values.tolist()))
-    assert squares == sum(exact.in_units(value) ** 2 for value in values.tolist())
+    total, squares = exact_sums.sums(values)
+    assert total == sum(map(exact_sums.in_units, values.tolist()))
+    assert squares == sum(exact_sums.in_units(value) ** 2 for value in values.tolist())
 
 
 @given(st.data())

@@ -13,7 +13,7 @@ from pipelines.config.task import NextItem as NextItemSettings
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.loader.draws import row_keys
+from pipelines.loader.permutations import row_keys
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation

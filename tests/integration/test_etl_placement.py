@@ -6,13 +6,13 @@ from pyspark.sql import functions as F
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl import order
-from pipelines.etl.order import CONTENT, PART, PLACE, ROW, SPLIT
+from pipelines.etl import placement
+from pipelines.etl.placement import CONTENT, PART, PLACE, ROW, SPLIT
 from pipelines.etl.quality import REASON, accepted, refused
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
-    return [row[0] for row in order.identified(rows, key).select(ROW).collect()]
+    return [row[0] for row in placement.identified(rows, key).select(ROW).collect()]
 
 
 def reasons(rows: DataFrame) -> dict[str, int]:
@@ -22,7 +22,7 @@ def reasons(rows: DataFrame) -> dict[str, int]:
 
 def splits(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> dict[object, int]:
     """The number of its split by the value of each row's first column."""
-    return {row[0]: row[SPLIT] for row in order.dealt(order.identified(rows, key), split).collect()}
+    return {row[0]: row[SPLIT] for row in placement.dealt(placement.identified(rows, key), split).collect()}
 
 
 # ROW, CONTENT, SPLIT, PART, PLACE
@@ -38,11 +38,11 @@ KNOWN = [
 
 
 def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
-    """Known answers: if they change, raise order.VERSION, for versions made before are then made otherwise."""
+    """Known answers: if they change, raise placement.VERSION, for versions made before are then made otherwise."""
     values = "(1, 0.5D, 'a'), (2, -1.5D, NULL), (3, NULL, 'ü'), (4, 0D, 'd'), (5, 9D, 'e'), (6, 1D, 'f'), (7, 2D, 'g')"
-    rows = order.identified(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
-    dealt = order.dealt(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
-    found = order.placed(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
+    rows = placement.identified(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
+    dealt = placement.dealt(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
+    found = placement.placed(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
     assert [tuple(row) for row in found.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
 
 
@@ -86,7 +86,7 @@ def test_a_group_stays_together(spark: SparkSession) -> None:
 
 def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSession) -> None:
     rows = spark.range(4_000).selectExpr("id", "element_at(array('train', 'test', 'Train', NULL), CAST(id % 4 + 1 AS INT)) AS s")
-    dealt = order.dealt(order.identified(rows, ()), ByColumn(by="s", validation=0.25))
+    dealt = placement.dealt(placement.identified(rows, ()), ByColumn(by="s", validation=0.25))
     counts = {(row.s, row[SPLIT]): row["count"] for row in accepted(dealt).groupBy("s", SPLIT).count().collect()}
     assert set(counts) == {("train", 0), ("train", 1), ("test", 2)}
     assert counts["test", 2] == 1_000 and 180 < counts["train", 1] < 320 and counts["train", 0] + counts["train", 1] == 1_000
@@ -96,7 +96,7 @@ def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSess
 def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> None:
     days = ["DATE'2016-12-31'", "DATE'2017-01-01'", "DATE'2017-05-31'", "DATE'2017-06-01'", "NULL"]
     rows = spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}, {day})' for number, day in enumerate(days, 1))} AS t(i, d)")
-    dealt = order.dealt(order.identified(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
+    dealt = placement.dealt(placement.identified(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
     assert {row.i: row[SPLIT] for row in accepted(dealt).collect()} == {1: 0, 2: 1, 3: 1, 4: 2}
     assert reasons(dealt) == {"split: d is NULL": 1}
 
@@ -105,32 +105,32 @@ def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> No
 def test_limits_that_are_no_times_in_order(spark: SparkSession, validation: str, test: str) -> None:
     rows = spark.sql("SELECT DATE'2017-01-01' AS d")
     with pytest.raises(ConfigError, match=f"column d is date; validation \\({validation}\\) and test"):
-        order.dealt(order.identified(rows, ()), ByTime(time="d", validation=validation, test=test))
+        placement.dealt(placement.identified(rows, ()), ByTime(time="d", validation=validation, test=test))
 
 
 def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession) -> None:
     rows = spark.range(300).selectExpr("id % 100 AS k", "nullif(id % 100, 5) AS j", "id AS v")
     found = []
     for arrangement in (rows.orderBy("v"), rows.orderBy(F.desc("v")).repartition(3)):
-        judged = order.without_repeats(order.identified(arrangement, ("k", "j")), ("k", "j"))
+        judged = placement.without_repeats(placement.identified(arrangement, ("k", "j")), ("k", "j"))
         assert reasons(judged) == {"repeated key: k, j": 200}
         found.append(sorted(row.v for row in accepted(judged).collect()))
     assert found[0] == found[1] and sorted(value % 100 for value in found[0]) == list(range(100))
 
 
 def test_a_row_that_was_refused_before_keeps_its_reason_and_repeats_no_key(spark: SparkSession) -> None:
-    rows = order.identified(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
-    judged = order.without_repeats(refused(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
+    rows = placement.identified(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
+    judged = placement.without_repeats(refused(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
     assert reasons(judged) == {"small": 2, "repeated key: k": 1}
 
 
 def test_keys_that_do_not_repeat_cost_no_row(spark: SparkSession) -> None:
-    rows = order.identified(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
-    assert order.without_repeats(rows, ("k",)) is rows
+    rows = placement.identified(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
+    assert placement.without_repeats(rows, ("k",)) is rows
     assert hashes(rows, ("k",)) == hashes(rows.withColumn("x", F.lit(2)), ("k",))
 
 
 def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
     with pytest.raises(SourceError, match=r"no row is left for validation \(train 9, validation 0, test 3\); give more rows, or change"):
-        order.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
-    order.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
+        placement.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
+    placement.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-JOB = "from pipelines.tracking.commit import git_commit; print(git_commit())"
+JOB = "from pipelines.tracking.git import git_commit; print(git_commit())"
 
 
 @pytest.fixture
