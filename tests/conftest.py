@@ -1,5 +1,6 @@
 """For all tests."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,9 @@ from hypothesis import settings
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+# A shell that starts the tests in the background has them ignore SIGINT, and all that they start with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
