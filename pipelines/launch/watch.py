@@ -1,10 +1,12 @@
 """Watches the workers from the driver: prints how far they are, passes interrupts on, words their failures."""
 
+import logging
 from collections.abc import Callable
 from threading import Thread
 from types import FrameType
 from typing import Any
 
+from ray.exceptions import RayError, RayTaskError
 from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
@@ -14,6 +16,8 @@ from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
 from pipelines.launch.progress import Progress
+
+log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 120.0
 """For the workers to save and leave once they were asked to."""
@@ -30,7 +34,7 @@ def watch(trainer: TorchTrainer, directory: RunDirectory, progress: Progress, in
     def fit() -> None:  # not in the main thread, where Ray would take SIGINT for itself and leave no time to save
         try:
             answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # typed as Train v1 has it
-        except TrainingFailedError as error:
+        except BaseException as error:  # the caller's to raise, whichever it is
             answer["error"] = error
 
     taken = Taken()
@@ -48,11 +52,19 @@ def watch(trainer: TorchTrainer, directory: RunDirectory, progress: Progress, in
             thread.join(LOOK_SECONDS[directory.is_local])
             if machines:
                 machines.look()
-            progress.show(directory.glance(PROGRESS))
+            _show(directory, progress)
         if taken.number is not None:
             _leave(thread, directory, progress, interrupted, answer)
             raise SystemExit(128 + taken.number)
     return _answered(answer)
+
+
+def _show(directory: RunDirectory, progress: Progress) -> None:
+    """Print how far the workers are. A store that fails is looked at again: the workers say when it fails for too long."""
+    try:
+        progress.show(directory.glance(PROGRESS))
+    except TrainingError as error:
+        log.warning("%s", error)
 
 
 def _leave(thread: Thread, directory: RunDirectory, progress: Progress, interrupted: Callable[[], None], answer: dict[str, Any]) -> None:
@@ -77,9 +89,10 @@ def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
 
 
 def _answered(answer: dict[str, Any]) -> dict[str, Any]:
-    if "error" in answer:
-        raise _worded(answer["error"]) from answer["error"]
-    value: dict[str, Any] = answer.get("value", {})
+    if (error := answer.get("error")) is not None:
+        worded = _worded(error)
+        raise worded from (None if worded is error else error)
+    value: dict[str, Any] = answer["value"]
     if failure := value.get("failure"):
         raise _error(failure)
     return value
@@ -91,17 +104,22 @@ def _error(failure: dict[str, str]) -> LockstepError:
     return kind(failure["message"])
 
 
-def _worded(error: TrainingFailedError) -> BaseException:
-    """A worker's own LockstepError, or what Ray says in our words; a defect of the task's code stays as it is."""
+def _worded(error: BaseException) -> BaseException:
+    """A worker's own LockstepError, or what Ray says in our words; a defect, Ray's or the task's, stays as it is."""
+    if isinstance(error, RayError) and not isinstance(error, RayTaskError):
+        first_line = str(error).partition("\n")[0]
+        return TrainingError(f"Ray lost the training's controller: {first_line}; the same command goes on from the last checkpoint")
     if isinstance(error, ControllerError):
         return TrainingError(f"Ray could not start the workers: {error.controller_failure}; lower train.workers or add machines")
-    causes = [getattr(cause, "_base_exc", cause) for cause in error.worker_failures.values()] if isinstance(error, WorkerGroupError) else []
-    for cause in causes:
-        if isinstance(cause, LockstepError):
-            return cause
-    if any(hasattr(cause, "_base_exc") for cause in getattr(error, "worker_failures", {}).values()):
+    if not isinstance(error, TrainingFailedError):
         return error
-    died = "; ".join(f"worker {rank}: {str(cause).splitlines()[0]}" for rank, cause in getattr(error, "worker_failures", {}).items())
+    failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}
+    for cause in failures.values():
+        if isinstance(worker_error := getattr(cause, "_base_exc", cause), LockstepError):
+            return worker_error
+    if any(hasattr(cause, "_base_exc") for cause in failures.values()):
+        return error
+    died = "; ".join(f"worker {rank}: {str(cause).splitlines()[0]}" for rank, cause in failures.items())
     return TrainingError(
         f"workers died more often than train.max_failures allows ({died}); the same command goes on from the last checkpoint"
     )

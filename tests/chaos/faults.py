@@ -4,11 +4,13 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from chaos.processes import Server
 from chaos.training import TIMEOUT_SECONDS, Fault, Outcome, Scene
 from chaos.trajectory import Attempt
+from pipelines.checkpoint.run_directory import PROGRESS
 
 
 def _names(scene: Scene) -> set[str]:
@@ -104,19 +106,30 @@ def server_and_worker_killed(scene: Scene, server: Server, chance: random.Random
 
 
 def store_failing(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """The checkpoints' folder is a file for some seconds."""
+    """The checkpoints' folder is a file for some seconds, and the file that says how far it is a folder."""
     folder: Path = scene.until("a checkpoint", scene.checkpoints)[-1].parent
     seen, newest = _names(scene), scene.checkpoints()[-1].name
     away = folder.with_name("away")
     moment = time.time()
     os.rename(folder, away)
     folder.write_text("in the way")
+    progress = _folder_in_place_of(folder.with_name(PROGRESS))
     time.sleep(chance.uniform(2.0, 6.0))
+    progress.rmdir()
     folder.unlink()
     os.rename(away, folder)
     scene.until("a later checkpoint", lambda: scene.checkpoints()[-1].name > newest)
     again = [attempt for attempt in scene.attempts() if attempt.name not in seen]
     return _since(again[0], moment) if again and again[0].first < float("inf") else Outcome("", True, note="went on without a start")
+
+
+def _folder_in_place_of(file: Path) -> Path:
+    """Rank 0 writes the file again and again, and may be faster."""
+    while not file.is_dir():
+        file.unlink(missing_ok=True)
+        with suppress(FileExistsError):
+            file.mkdir()
+    return file
 
 
 def checkpoint_torn(scene: Scene, server: Server, chance: random.Random) -> Outcome:

@@ -1,19 +1,24 @@
 """What the driver of a training does beside it."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import pytest
+from ray.exceptions import RayActorError
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
+from pipelines.errors import TrainingError
 from pipelines.launch import watch
+from pipelines.launch.progress import Progress
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 
 
@@ -60,3 +65,38 @@ def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monk
     watch._machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
     assert released == [f"train-{one.train_run_context.run_id}" for one in (first, second)]
     assert released[0] != released[1]
+
+
+def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    one: Any = SimpleNamespace(fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False))
+    return watch.watch(one, RunDirectory(str(folder)), Progress(), lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (RayActorError(), TrainingError, "lost the training's controller: The actor .*; the same command goes on"),
+        (ValueError("of Ray itself"), ValueError, "of Ray itself"),
+        (SystemExit(3), SystemExit, "3"),
+    ],
+    ids=["controller died", "defect", "exit"],
+)
+def test_whatever_ends_the_training_ends_the_driver(error: BaseException, kind: type[BaseException], told: str, tmp_path: Path) -> None:
+    def fit() -> dict[str, Any]:
+        raise error
+
+    with pytest.raises(kind, match=told):
+        watched(fit, tmp_path)
+
+
+def test_a_store_that_fails_does_not_end_the_driver(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / PROGRESS).mkdir()
+
+    def fit() -> dict[str, Any]:
+        deadline = time.monotonic() + 30
+        while PROGRESS not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return {"steps": 7}
+
+    assert watched(fit, tmp_path) == {"steps": 7}
+    assert PROGRESS in caplog.text
