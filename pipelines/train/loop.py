@@ -59,10 +59,14 @@ class Loop:
         """
         self._resume()
         with closing(self._loader):
-            while not self._is_over():
-                self._hooks.epoch(self._state.epochs + 1)
-                if not (self._train_epoch() and self._validate()):
-                    return self._trained(False, self._state.best_metrics)
+            try:
+                while not self._is_over():
+                    self._hooks.epoch(self._state.epochs + 1)
+                    if not (self._train_epoch() and self._validate()):
+                        return self._trained(False, self._state.best_metrics)
+            except NonFiniteError:  # on every worker: the save under way is of an earlier step, and counts
+                self._saver.commit()
+                raise
         return self._test()
 
     def _train_epoch(self) -> bool:
@@ -71,16 +75,12 @@ class Loop:
         if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
             return True  # it was stopped after the epoch's last step
         self._stopwatch.start(self._loader.wait_seconds)
-        try:
-            for batch in self._strategy.batches(self._loader):
-                if not self._step(batch):
-                    return False
-                if state.step == self._total:
-                    break
-            return self._follow_up(self._pending.read())
-        except NonFiniteError:
-            self._saver.commit()
-            raise
+        for batch in self._strategy.batches(self._loader):
+            if not self._step(batch):
+                return False
+            if state.step == self._total:
+                break
+        return self._follow_up(self._pending.read())
 
     def _step(self, batch: Any) -> bool:
         """One optimizer step. False if the run was asked to stop, and has been saved."""
@@ -92,7 +92,7 @@ class Loop:
         return self._follow_up(self._pending.add(self._state.step, result))
 
     def _follow_up(self, steps: list[StepStatistics]) -> bool:
-        """Check and count steps that the device has done, and do what the workers said at them. False if that was to stop."""
+        """Check and count steps that the device has done, and do what the workers said at them. False if one said to stop."""
         if not steps:
             return True
         self._count(steps)

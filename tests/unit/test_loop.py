@@ -25,6 +25,7 @@ from pipelines.parallel.strategy import Strategy
 from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.saver import Saver
 from pipelines.train.state import Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -316,6 +317,30 @@ def test_a_loss_that_is_not_a_number_names_its_step_and_keeps_the_last_checkpoin
         fit_alone(config, tmp_path)
     _, record = whole(tmp_path)[0]
     assert record.step >= 1
+
+
+def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = training(home, checkpoint={"every_steps": EPOCH - 1})
+    monkeypatch.setattr(Saver, "is_written", False)  # as on a slow store
+
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, WorkerContext())
+    whole_step = strategy.step
+
+    def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        result = whole_step(batch, number, rate, flags, measured)
+        if number + 1 == EPOCH:
+            next(strategy.model.parameters()).data.fill_(torch.nan)
+        return result
+
+    monkeypatch.setattr(strategy, "step", step)
+    checkpoints = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), 2)
+    with pytest.raises(NonFiniteError, match=f"step {EPOCH}: .* is not finite after the step"):
+        Loop(config, version, task, strategy, checkpoints, Silent()).run()
+    assert [record.step for _, record in whole(tmp_path)] == [EPOCH - 1]
 
 
 def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
