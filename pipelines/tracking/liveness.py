@@ -75,10 +75,14 @@ def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
 
 def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
     """End what is RUNNING without a heartbeat, as a kill left it, or an MLflow that was away: as FINISHED if it had filed its
-    model, or made a version in the folder `dataset`, else as FAILED."""
+    model or made a dataset version, else as FAILED.
+
+    Versions are looked for in the folder that the run's own config names, and in `dataset`, where they may lie for this machine.
+    """
     running = client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000)
     dead = [run for run in running if not is_alive(run.data.tags)]
-    made = _makers(dataset) if dead else set()
+    folders = {dataset, *(run.data.params.get("dataset.path", dataset) for run in dead)} if dead else set()
+    made = set[str]().union(*map(_makers, folders))
     for run in dead:
         is_done = run.info.run_id in made or MODEL_DIGEST in run.data.tags
         status = RunStatus.to_string(RunStatus.FINISHED if is_done else RunStatus.FAILED)
@@ -88,7 +92,7 @@ def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
 
 def _makers(dataset: str) -> set[str]:
     """Runs that made the versions in a dataset's folder; none where it cannot be read."""
-    with suppress(DatasetError):
+    with suppress(DatasetError, OSError):
         return {manifest.run_id for _, manifest in versions(dataset)}
     return set()
 

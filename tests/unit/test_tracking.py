@@ -193,20 +193,23 @@ def test_p8_the_next_command_corrects_a_run_that_a_kill_left_running(uri: str, v
     assert MlflowClient(uri).get_run(killed.run_id).info.status == "FAILED"
 
 
-def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this config's folder", "in another folder"])
+def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version, elsewhere: bool) -> None:
     """The command died, or MLflow was away, between the commit or the model and the run's end."""
-    filed, other = begin(uri, version, "done"), begin(uri, version, "done", seed=1)
+    filed, other = begin(uri, version, f"done-{elsewhere}"), begin(uri, version, f"done-{elsewhere}", seed=1)
     filed.tag({"model.digest": "f" * 64})
     client, experiment = MlflowClient(uri), MlflowClient(uri).get_run(filed.run_id).info.experiment_id
     etl = client.create_run(experiment, tags={"lockstep.kind": "etl", HEARTBEAT: ""}).info.run_id
     folder = Path(version.root).parent
+    if elsewhere:
+        client.log_param(etl, "dataset.path", str(folder))
     for run in (filed, other):
         of_a_dead_process(run)
     manifest = Path(version.root, "manifest.json")
     content = manifest.read_bytes()
     manifest.write_bytes(version.manifest.model_copy(update={"run_id": etl}).to_json())
-    own = config(uri, "done", seed=2)
-    placed = own.model_copy(update={"dataset": own.dataset.model_copy(update={"path": str(folder)})})
+    own = config(uri, f"done-{elsewhere}", seed=2)
+    placed = own.model_copy(update={"dataset": own.dataset.model_copy(update={"path": str(folder / "none" if elsewhere else folder)})})
     tracking.open_training(placed, version, {})
     manifest.write_bytes(content)
     assert [client.get_run(run).info.status for run in (filed.run_id, other.run_id, etl)] == ["FINISHED", "FAILED", "FINISHED"]
