@@ -59,7 +59,7 @@ class DataParallel:
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:
             self._replicated = self._replicas()
-        seed(self._context.device, self._settings.seed, number, self._context.rank)
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica)
         if not self.model.training:
             self.model.train()
         counts = torch.tensor([float(rows_of(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
@@ -95,6 +95,7 @@ class DataParallel:
         return self._update.weights()
 
     def _replicas(self) -> DistributedDataParallel:
+        assert self.mesh.workers_per_replica == 1, "gradients are summed over all workers, each of which holds a whole model"
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does it, not every step

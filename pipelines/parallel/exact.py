@@ -98,6 +98,7 @@ class Exact:
     def _begun(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
         """What the first step needs more than others. Raises ConfigError if two passes over the same rows differ, or if one
         replaces a buffer."""
+        assert self.mesh.workers_per_replica == 1, "the tree adds up replicas, and takes each worker for one"
         microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
         if microbatch is not None:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
@@ -105,7 +106,7 @@ class Exact:
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         shards = self._settings.shards
         beside = 4 + FLAGS + self._buffers.numel
-        self._gradients = GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self._context.rank, shards)
+        self._gradients = GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
         return self._gradients
 
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:

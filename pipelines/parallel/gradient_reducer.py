@@ -67,18 +67,18 @@ class GradientReducer:
     worker. A backward pass raises TrainingError where a gradient comes twice in it.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], beside: int, owned: Sequence[range], rank: int, shards: int) -> None:
-        """`owned` are every worker's shards; `beside` is the length of the float64 vector."""
-        self._parameters, self._owned = parameters, owned[rank]
+    def __init__(self, parameters: Sequence[nn.Parameter], beside: int, owned: Sequence[range], replica: int, shards: int) -> None:
+        """`owned` are every replica's shards, and `replica` is this worker's; `beside` is the length of the float64 vector."""
+        self._parameters, self._owned = parameters, owned[replica]
         device = parameters[0].device
-        self._additions, self._background = additions(owned[rank], shards), Background(device)
+        self._additions, self._background = additions(owned[replica], shards), Background(device)
         self._groups = _groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)
         self._buckets = [
             *(Bucket([parameters[number] for number in group], len(owned)) for group in self._groups),
             Bucket([small], len(owned)),
         ]
-        self._all_reduce = TreeAllReduce(owned, shards, rank, device, max(bucket.nbytes for bucket in self._buckets))
+        self._all_reduce = TreeAllReduce(owned, shards, replica, device, max(bucket.nbytes for bucket in self._buckets))
         self._shard, self._reduced, self._is_last_pass = 0, 0, False
         self._used_here: set[int] = set()
         for bucket, group in enumerate(self._groups):

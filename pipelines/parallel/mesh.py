@@ -6,7 +6,7 @@
     4  5                                            2         shards 8 to 11
 
 `shards` are the logical data shards of the config, whose number never changes. The parts of a model that is spread over a
-replica's workers are said "parameter shards".
+replica's workers are called "parameter shards".
 """
 
 from dataclasses import dataclass
@@ -30,9 +30,14 @@ class Mesh:
     def replicas(self) -> int:
         return self.context.world_size // self.workers_per_replica
 
+    @property
+    def replica(self) -> int:
+        """The replica that this worker belongs to: its data-parallel coordinate."""
+        return self.context.rank // self.workers_per_replica
+
     def owned_shards(self, shards: int) -> range:
         """The shards whose rows this worker computes, of `shards`."""
-        return shards_of(self.context.rank // self.workers_per_replica, self.replicas, shards)
+        return shards_of(self.replica, self.replicas, shards)
 
     def shards_by_replica(self, shards: int) -> list[range]:
         """The shards that each replica owns."""

@@ -17,6 +17,7 @@ from pipelines.learning import task_of
 from pipelines.loader import shards_of
 from pipelines.parallel.ddp import DataParallel
 from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch
 from pipelines.train.evaluate import Evaluation
@@ -37,7 +38,18 @@ def test_a_worker_of_its_own_is_a_replica(world_size: int) -> None:
 def test_the_workers_of_a_replica_read_the_same_rows() -> None:
     meshes = [Mesh(WorkerContext(rank, 6), workers_per_replica=2) for rank in range(6)]
     assert [mesh.owned_shards(12) for mesh in meshes] == [range(4)] * 2 + [range(4, 8)] * 2 + [range(8, 12)] * 2
+    assert [mesh.replica for mesh in meshes] == [0, 0, 1, 1, 2, 2]
     assert (meshes[0].replicas, list(meshes[0].first_ranks)) == (3, [0, 2, 4])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+def test_a_strategy_that_takes_each_worker_for_a_replica_says_so(tmp_path: Path, strategy: str) -> None:
+    config = training(tmp_path, **SETTINGS, strategy=strategy)
+    task = task_of(config.task, version_of(config).manifest)
+    one = strategy_of(config.train, task, WorkerContext())
+    one.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
+    with pytest.raises(AssertionError, match="each"):
+        one._replicas() if isinstance(one, DataParallel) else one.step([], 0, 0.1, Flags())
 
 
 class Spread(DataParallel):
