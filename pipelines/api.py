@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import Config, home, load
 from pipelines.config.load import with_absolute_paths
-from pipelines.errors import TrackingError
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
@@ -74,20 +73,6 @@ def open_loader(config: Config, split: str = "train", order: Order | None = None
 
 def load_model(config: Config, uri: str = "") -> PyFuncModel:
     """A model in MLflow, `models:/…`; without a URI the one that was filed last in the config's experiment."""
-    import mlflow
+    from pipelines import serve, tracking
 
-    mlflow.set_tracking_uri(config.tracking.uri)
-    return mlflow.pyfunc.load_model(uri or _newest(config))
-
-
-def _newest(config: Config) -> str:
-    import mlflow
-    from mlflow.entities import LoggedModelStatus
-
-    experiment = mlflow.get_experiment_by_name(config.experiment)
-    newest_first = [{"field_name": "creation_timestamp", "ascending": False}]
-    found = mlflow.search_logged_models([experiment.experiment_id], order_by=newest_first, output_format="list") if experiment else []
-    ready = [model.model_uri for model in found if model.status == LoggedModelStatus.READY]
-    if not ready:
-        raise TrackingError(f"experiment {config.experiment} at {config.tracking.uri} has no model; train one first")
-    return ready[0]
+    return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))

@@ -20,7 +20,7 @@ from pipelines.errors import TrainingError
 
 log = logging.getLogger(__name__)
 
-HEARTBEATS = "pulses"
+HEARTBEATS = "heartbeats"
 COLLECTIVE_SHARE = 0.8
 """Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
@@ -75,7 +75,7 @@ class Heartbeat:
             "beat": self._beats,
             "step": self.step,
             "place": f"{own.name} ({own.filename}:{own.lineno})" if own else "",
-            "meets": waits,
+            "waits": waits,
             "failed": failed,
         }
         try:
@@ -93,7 +93,7 @@ class Heartbeat:
         if silent:
             return _named(silent, "does not answer any more: stopped, or cut off", now)
         behind = [rank for rank in others if _of(now, rank)["step"] < self.step]
-        busy = [rank for rank in others if not _of(now, rank)["meets"]]
+        busy = [rank for rank in others if not _of(now, rank)["waits"]]
         if behind or busy:
             return _named(behind or busy, "is at work elsewhere", now)
         return "an answer, as all workers do: the network between them is stuck"
@@ -116,7 +116,7 @@ def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bo
 
 
 def _of(beats: dict[int, Any], rank: int) -> dict[str, Any]:
-    return beats[rank] or {"step": 0, "place": "", "meets": False, "failed": False}
+    return beats[rank] or {"step": 0, "place": "", "waits": False, "failed": False}
 
 
 def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:

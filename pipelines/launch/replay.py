@@ -13,7 +13,7 @@ from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports
-from pipelines.launch.worker import Assignment, attempted, placed, prepared
+from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
 from pipelines.loader import Loader
 from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategy import Strategy
@@ -92,7 +92,7 @@ class ReplayCheck:
 
 
 class ReplayReports(Reports):
-    """Whom a verification's loop tells: the driver, through the verification's own folder, and no MLflow."""
+    """Callbacks of a verification's loop: they tell the driver, through the verification's own folder, and no MLflow."""
 
     def __init__(
         self, directory: RunDirectory, heartbeat: Heartbeat, check: ReplayCheck, context: WorkerContext, progress: dict[str, Any]
@@ -132,7 +132,7 @@ def replay(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
-    config, context = placed(assignment)
+    config, context = config_and_context(assignment)
     with Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
         task, strategy, checkpoints = prepared(config, assignment, directory, context)
         check = ReplayCheck(strategy, digest_log, steps)

@@ -1,4 +1,4 @@
-"""Whom a Ray Train worker's loop reports to: Ray, MLflow, and the driver through the run's directory."""
+"""Callbacks of a Ray Train worker's loop: they report to Ray, to MLflow, and to the driver through the run's directory."""
 
 import logging
 import os

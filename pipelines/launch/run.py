@@ -125,5 +125,5 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
     weights = from_bytes(content)
     digest = model_digest(weights)
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
-    run.tag({"model.digest": digest})
+    run.tag({tracking.MODEL_DIGEST: digest})
     return Result(run.run_id, model, digest, trained["metrics"], trained["rows"], trained["seconds"])

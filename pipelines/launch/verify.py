@@ -20,6 +20,7 @@ from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
 from pipelines.tracking.client import flattened
+from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.recorded import Recorded, recorded
 from pipelines.tracking.training import folder_of
 from pipelines.weights import from_bytes, model_digest
@@ -94,7 +95,7 @@ def _differences(found: Found) -> list[str]:
 def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
     """The run's digest log and its model's digest. Raises TrainingError if they cannot show whether it, or its first `steps`
     steps, are the same."""
-    digest_log, filed = read_digest_log(directory), run.tags.get("model.digest") or _digest_of(directory)
+    digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _digest_of(directory)
     if not (digest_log.losses or filed):
         raise TrainingError(
             f"run {run.run_id} left neither losses in {directory.path} nor its model's digest in MLflow; "

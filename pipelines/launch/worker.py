@@ -87,14 +87,14 @@ def described(error: LockstepError) -> dict[str, str]:
 
 
 def _train(assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
-    config, context = placed(assignment)
+    config, context = config_and_context(assignment)
     tracking.check_host(config.tracking.uri, assignment.driver_host)
     local_rank = ray.train.get_context().get_local_rank()
     with _node_metrics(config, assignment.run_id, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
         return _fit(config, assignment, directory, context, heartbeat)
 
 
-def placed(assignment: Assignment) -> tuple[Config, WorkerContext]:
+def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
     """The config, and where this worker stands."""
     config = configs.parse(assignment.config, assignment.config["name"])
     context = ray.train.get_context()

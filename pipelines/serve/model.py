@@ -10,14 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model
+from mlflow.pyfunc import PyFuncModel
 from torch import Tensor
 
 from pipelines.config import Config, EncoderSettings, TaskSettings
 from pipelines.config.features import settings_of
 from pipelines.config.task import settings_class
 from pipelines.dataset.manifest import Manifest, parse_manifest
-from pipelines.errors import CorruptError
+from pipelines.errors import CorruptError, TrackingError
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
 from pipelines.weights import from_bytes, model_digest, to_bytes
@@ -39,6 +41,18 @@ def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
     if (found := model_digest(served)) != digest:
         raise CorruptError(f"{weights} holds model {found[:12]}…, filed was {digest[:12]}…; file it anew with jobs/train.py")
     return Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served)
+
+
+def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
+    """A filed model by its URI, `models:/…`. Raises TrackingError if MLflow does not give it."""
+    mlflow.set_tracking_uri(tracking_uri)
+    try:
+        return mlflow.pyfunc.load_model(uri)
+    except (MlflowException, OSError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise TrackingError(
+            f"{tracking_uri} does not give model {uri}: {first_line}; start the server, or give the URI of a model that it has"
+        ) from error
 
 
 def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:

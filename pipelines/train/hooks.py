@@ -1,4 +1,4 @@
-"""Whom the loop tells what it does, and asks whether to go on. Ray and MLflow are behind it, or nothing is."""
+"""Callbacks of the loop: it tells them what it does, and asks them whether to go on. `launch` connects them with Ray and MLflow."""
 
 from typing import Any, Protocol
 

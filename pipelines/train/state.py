@@ -1,4 +1,4 @@
-"""Where a run is, and what came of it."""
+"""How far a run is, its result, and which epoch is the best."""
 
 from dataclasses import dataclass, field
 from math import isnan
@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run."""
+    """A run's result."""
 
     finished: bool
     """False if it was asked to stop: the same command goes on from its last step."""

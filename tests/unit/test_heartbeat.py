@@ -119,7 +119,7 @@ def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
         time.sleep(1.5 * heartbeat._seconds)  # into a beat
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     time.sleep(0.4)
-    assert folder.get_json("pulses/0.json")["failed"]
+    assert folder.get_json("heartbeats/0.json")["failed"]
 
 
 def test_a_worker_alone_has_no_heartbeat(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from loopback import free_port
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
 from mlflow.server import app
 from versions import write_version
 from werkzeug.serving import make_server
 
-from pipelines import tracking
+from pipelines import api, tracking
 from pipelines.config import Config, parse
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
@@ -247,6 +248,22 @@ def test_an_address_that_cannot_be_reached_is_named(version: Version, tmp_path: 
     (tmp_path / "file").write_text("")
     with pytest.raises(TrackingError, match=r"tracking.uri is sqlite:///.*/file/mlflow.db, which cannot be used"):
         begin(f"sqlite:///{tmp_path}/file/mlflow.db", version, "x")
+
+
+def test_the_newest_model_of_an_experiment(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begin(uri, version, "models")
+    with pytest.raises(TrackingError, match=r"experiment models at .* has no model; train one first"):
+        tracking.newest_model(config(uri, "models"))
+    client = MlflowClient(uri)
+    experiment = client.get_run(run.run_id).info.experiment_id
+    older, newer, unfinished = (client.create_logged_model(experiment, name="model") for _ in range(3))
+    for model in (older, newer):
+        client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    assert tracking.newest_model(config(uri, "models")) == newer.model_uri != unfinished.model_uri
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for away in ("", "models:/m-0123"):
+        with pytest.raises(TrackingError, match=r"http://127.0.0.1:9.*start the server"):
+            api.load_model(config("http://127.0.0.1:9", "models"), away)
 
 
 def test_a_file_on_another_machine_is_refused(uri: str) -> None:
