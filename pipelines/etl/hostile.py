@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ _TEXTS = (
 )  # fmt: skip
 _FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
 _AROUND = ("{}", " {}", "{} x", "x{}y")
+_DIGITS = 76
+"""Python rounds decimals to 28, and Spark's have up to 38, on either side of the point."""
 _DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
 
 
@@ -32,7 +35,9 @@ def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]
 
     Raises UntranslatableError for a type that is not compared.
     """
-    chance, values = np.random.default_rng(0), {name: _values(sample.schema.field(name).type, sorted(literals)) for name in names}
+    chance = np.random.default_rng(0)
+    with localcontext(prec=_DIGITS):
+        values = {name: _values(sample.schema.field(name).type, sorted(literals)) for name in names}
     single = [(name, value) for name, found in values.items() for value in found]
     count = len(single) + _MIXED_ROWS
     base = sample.take(pa.array(np.arange(count) % len(sample)))
@@ -64,6 +69,12 @@ def _values(kind: pa.DataType, literals: list[str]) -> list[Any]:
     if types.is_string(kind):
         return [None, *_TEXTS, *(text.format(literal) for literal in literals for text in _AROUND), *(text.upper() for text in literals)]
     if types.is_date32(kind):
-        days = [text for text in literals if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text)]
-        return [None, *_DATES, *(date.fromisoformat(day) + timedelta(step) for day in days for step in (-1, 0, 1))]
+        return [None, *_DATES, *(day + timedelta(step) for day in _days(literals) for step in (-1, 0, 1))]
     raise UntranslatableError(f"of {kind} only what is handed on as it is is known to be the same without Spark")
+
+
+def _days(literals: list[str]) -> Iterator[date]:
+    for text in literals:
+        if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text):
+            with suppress(ValueError):  # a text that is no day, such as 2026-02-29
+                yield date.fromisoformat(text)

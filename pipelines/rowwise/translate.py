@@ -4,8 +4,9 @@ The query is parsed as Databricks' SQL, which is Spark's with ANSI mode on, as E
 engines is let through; ETL then compares their values.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 
 import sqlglot
 from sqlglot import exp
@@ -40,7 +41,7 @@ class Rowwise:
     columns: dict[str, exp.Expr]
     """Of raw columns, by name in lower case, in the query's order."""
     conditions: dict[str, exp.Expr]
-    """What its WHEREs ask, of raw columns, by their words."""
+    """What its WHEREs ask, of raw columns, by their words; with a number where an earlier one has the same."""
 
     def condition(self, text: str) -> exp.Expr:
         """A condition on the query's columns, of raw columns."""
@@ -150,8 +151,13 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
     conditions = dict(source.conditions)
     if where := select.args.get("where"):
         for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-            conditions[f"WHERE {condition.sql(dialect=DIALECT)}"] = _inlined(condition, source.columns, alias)
+            conditions[_free(f"WHERE {condition.sql(dialect=DIALECT)}", conditions)] = _inlined(condition, source.columns, alias)
     return Rowwise(source.table, columns, conditions)
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, or the name with a number: an inner and an outer WHERE in the same words may ask of different columns."""
+    return next(one for one in chain([name], (f"{name} ({number})" for number in count(2))) if one not in taken)
 
 
 def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
