@@ -8,26 +8,40 @@ from operator import or_
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.compat.spark import context_is_stopped
 from pipelines.config import Config
 from pipelines.dataset.manifest import ServedQuery
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.proof import Translated, prove
+from pipelines.interrupts import received
+from pipelines.rowwise.evaluate import duckdb_errors
 from pipelines.rowwise.translate import Expression, Rowwise, UntranslatableError, columns_in, rowwise, sql_of
+from pipelines.sources.faults import fails_any_stage
 
 log = logging.getLogger(__name__)
 
+_NOT_SERVED = "the model will take the query's columns, for the query cannot be served"
+
 
 def served_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
-    """How raw rows become the query's, and which of them ETL refuses; None if the model is to take the query's columns."""
+    """How raw rows become the query's, and which of them ETL refuses; None if the model is to take the query's columns.
+
+    What may go well the next time, such as a process that died, is raised as in any stage: a version is made once.
+    """
     try:
         found = _translated(spark, config, rows)
         if found is not None:
-            prove(spark, config, found)
+            with duckdb_errors():
+                prove(spark, config, found)
             log.info("the model will take rows of %s before the query", found.query.table)
-    except Exception as error:  # of whichever library: a version is made all the same
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        log.info("the model will take the query's columns, for the query cannot be served: %s", reason)
+    except UntranslatableError as error:
+        log.info("%s: %s", _NOT_SERVED, error)
+        return None
+    except Exception as error:  # a defect of whichever library: a version is made all the same
+        if received() is not None or context_is_stopped() or fails_any_stage(error):
+            raise
+        log.warning("%s: %s: %s", _NOT_SERVED, type(error).__name__, next(iter(str(error).splitlines()), ""))
         return None
     return found.query if found else None
 

@@ -4,17 +4,16 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import dropwhile
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines import errors
 from pipelines.config.source import Source, TableSettings
-from pipelines.errors import DatasetError, MismatchError, SourceError
+from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 from pipelines.sources import files
 from pipelines.sources.footers import damage
+from pipelines.sources.spark_messages import SHOWN, condition_of, error_of_ours, in_a_line, messages_of, position_in
 
 # Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -28,22 +27,11 @@ _QUERY = (
     "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
 )  # fmt: skip
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
+_CANCELLED = "SPARK_JOB_CANCELLED"
 _PARQUET = re.compile(r"org\.apache\.parquet|datasources\.parquet")
 """In the stack of a failure that has no condition of Spark's."""
 _COLON = "Relative path in absolute URI"
 """What Hadoop takes a colon in a file's name for."""
-_NOISE = re.compile(
-    r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
-    re.DOTALL,
-)
-_SHOWN = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
-_JAVA = re.compile(
-    r"^Job aborted due to stage failure.*?executor [\w.]+\): |\b(?:[a-z]\w*\.)+\w*(?:Exception|Error): |\n\s*(?:at |Driver stack).*",
-    re.DOTALL,
-)
-"""Where in Spark's own code it happened."""
-_CONDITION = re.compile(r"\s*\[([A-Z0-9_.]+)\]")
-_OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
@@ -54,31 +42,45 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        messages = _messages(error)
-        if ours := _ours(messages):
-            raise ours from error
-        if any("No space left on device" in message for message in messages):
-            raise DatasetError(
-                f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
-                "a cluster that of its workers"
-            ) from error
-        if any(death in message for message in messages for death in _DEATHS):
-            raise DatasetError(
-                "a process of Spark died each time it came to the same rows: killed, or out of memory; "
-                "give executors more memory, or fewer cores each, and run again"
-            ) from error
-        condition = _condition(messages)
+        messages = messages_of(error)
+        if known := error_of_ours(messages) or _of_machines(messages):
+            raise known from error
+        condition = condition_of(messages)
         if (condition.startswith(_FILES) or _PARQUET.search(str(error))) and (told := _damaged(source)):
             raise SourceError(told) from error
         if condition.startswith(_FILES):
-            raise SourceError(f"{_named(messages, source)}{_told(messages)}; {_remedy(messages)}") from error
+            raise SourceError(f"{_named(messages, source)}{in_a_line(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (asked and condition):
-            raise SourceError(f"{asked or _asked(messages[0], source)}: {_told(messages)}{_place(messages[0])}") from error
+            raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}") from error
         if _PARQUET.search(str(error)):
             raise SourceError(
-                f"{_parquet_tables(source)}: Spark cannot read what Arrow can: {_told(messages)}; write the files again"
+                f"{_parquet_tables(source)}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again"
             ) from error
         raise
+
+
+def fails_any_stage(error: Exception) -> bool:
+    """Whether machines, processes or raw files are to blame for it, and not what Spark was asked."""
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
+    messages = messages_of(error)
+    told = error_of_ours(messages) or _of_machines(messages)
+    return bool(told or condition_of(messages).startswith((*_FILES, _CANCELLED)) or _PARQUET.search(str(error)))
+
+
+def _of_machines(messages: list[str]) -> DatasetError | None:
+    """A full disk, or processes that die."""
+    if any("No space left on device" in message for message in messages):
+        return DatasetError(
+            f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
+            "a cluster that of its workers"
+        )
+    if any(death in message for message in messages for death in _DEATHS):
+        return DatasetError(
+            "a process of Spark died each time it came to the same rows: killed, or out of memory; "
+            "give executors more memory, or fewer cores each, and run again"
+        )
+    return None
 
 
 def _remedy(messages: list[str]) -> str:
@@ -129,68 +131,33 @@ def table_errors(name: str, table: TableSettings) -> Iterator[None]:
         with naming_table(name):
             yield
     except (PySparkException, Py4JJavaError) as error:
-        messages = _messages(error)
+        messages = messages_of(error)
         if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
             raise MismatchError(
                 f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _of_table(name, _ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
+        raise _of_table(name, error_of_ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
 
 
 def _cannot_be_read(error: Exception, messages: list[str], table: TableSettings) -> str:
     spark = SparkSession.getActiveSession()
     if spark and table.format == "parquet" and _PARQUET.search(str(error)) and (told := damage(spark, _files_of(table))):
         return told
-    return f"{table.place} cannot be read: {_told(messages)}; {_remedy(messages)}"
+    return f"{table.place} cannot be read: {in_a_line(messages)}; {_remedy(messages)}"
 
 
-def _of_table(name: str, error: errors.LockstepError) -> errors.LockstepError:
+def _of_table(name: str, error: LockstepError) -> LockstepError:
     key = f"source.tables.{name}"
     return error if str(error).startswith(key) else type(error)(f"{key}: {error}")
 
 
-def _messages(error: PySparkException | Py4JJavaError) -> list[str]:
-    """What the error says, then its causes, for Java's exceptions that Spark has not worded for Python."""
-    if isinstance(error, PySparkException):
-        return [str(error)]
-    found, cause = [], error.java_exception
-    while cause is not None:
-        found.append(cause.getMessage() or cause.getClass().getSimpleName())
-        cause = cause.getCause()
-    # What lies around the first that has a condition only says that a task failed.
-    return list(dropwhile(lambda message: not _CONDITION.match(message), found)) or found
-
-
-def _ours(messages: list[str]) -> errors.LockstepError | None:
-    """The error that a Python worker raised: its traceback's last line."""
-    raised = next((found for message in messages if (found := _OURS.search(message))), None)
-    return getattr(errors, raised[1])(raised[2].strip()) if raised else None
-
-
-def _condition(messages: list[str]) -> str:
-    found = _CONDITION.match(messages[0])
-    return found[1] if found else ""
-
-
-def _told(messages: list[str]) -> str:
-    """The first message and the last cause, in a line."""
-    told = [" ".join(_NOISE.sub("", _JAVA.sub("", message)).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
-    return ": ".join(part.rstrip(".:")[:500] for part in told if part)
-
-
 def _asked(message: str, source: Source) -> str:
     """The key of the SQL whose line Spark shows."""
-    found = _SHOWN.search(message)
+    found = SHOWN.search(message)
     keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
     holding = [key for key, sql in keys.items() if found and found[3] in sql]
     return " or ".join(holding) or ("source.query or source.expect" if source.expect else "source.query")
-
-
-def _place(message: str) -> str:
-    """Where in the query, as Spark marks it."""
-    found = _SHOWN.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
-    return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""
 
 
 def _named(messages: list[str], source: Source) -> str:

@@ -1,14 +1,22 @@
-"""Queries that work row by row, as expressions of raw columns, and the odd rows on which engines are compared. No Spark."""
+"""Queries that work row by row: as expressions of raw columns, the rows on which engines are compared, and what fails. No Spark."""
 
+import errno
+import logging
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
+from pipelines.errors import SourceError
+from pipelines.etl import served
 from pipelines.etl.hostile import hostile_rows
 from pipelines.rowwise.evaluate import Evaluator
-from pipelines.rowwise.translate import rowwise, sql_of
+from pipelines.rowwise.translate import UntranslatableError, rowwise, sql_of
 
 
 def test_conditions_in_the_same_words_are_all_asked() -> None:
@@ -34,3 +42,50 @@ def test_hostile_decimals_have_all_digits_of_their_type(precision: int, scale: i
 def test_a_text_that_is_no_day_leaves_the_other_days() -> None:
     rows = hostile_rows(pa.table({"d": pa.array([date(2000, 1, 1)], pa.date32())}), ["d"], {"2026-02-29", "2026-03-01"})
     assert date(2026, 2, 28) in rows["d"].to_pylist()
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    def fail(*_: Any) -> None:
+        raise request.param
+
+    monkeypatch.setattr(served, "_translated", lambda *_: object())
+    monkeypatch.setattr(served, "prove", fail)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        PySparkException("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)"),
+        PySparkException("java.io.IOException: No space left on device"),
+        PySparkException("[SPARK_JOB_CANCELLED] Job 7 cancelled"),
+        PySparkException("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file t.parquet"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        SourceError("t: changed"),
+    ],
+    indirect=True,
+    ids=lambda error: f"{type(error).__name__}: {error}"[:60],
+)
+@pytest.mark.usefixtures("failing")
+def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.FixtureRequest) -> None:
+    with pytest.raises(type(request.node.callspec.params["failing"])):
+        served.served_query(*[None] * 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("failing", "level", "told"),
+    [
+        (duckdb.BinderException("Binder Error: no such function\nLINE 1"), logging.INFO, "served: Binder Error: no such function"),
+        (UntranslatableError("UPPER is another value"), logging.INFO, "served: UPPER is another value"),
+        (PySparkException("[ARITHMETIC_OVERFLOW] integer overflow"), logging.WARNING, "PySparkException: [ARITHMETIC_OVERFLOW]"),
+        (TypeError("no such thing"), logging.WARNING, "served: TypeError: no such thing"),
+    ],
+    indirect=["failing"],
+)
+@pytest.mark.usefixtures("failing")
+def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog: pytest.LogCaptureFixture, level: int, told: str) -> None:
+    with caplog.at_level("INFO", "pipelines"):
+        assert served.served_query(*[None] * 3) is None  # type: ignore[arg-type]
+    assert [(record.levelno, told in record.message) for record in caplog.records] == [(level, True)]
