@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.rowwise.translate import UntranslatableError
+from pipelines.rowwise.untranslatable import UntranslatableError
 
 _MIXED_ROWS = 2_000
 """With hostile values in several columns; before them come those with one."""

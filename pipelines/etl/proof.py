@@ -16,7 +16,8 @@ from pipelines.etl.hostile import hostile_rows
 from pipelines.etl.placement import named
 from pipelines.rowwise.evaluate import Evaluator, quoted
 from pipelines.rowwise.parts import check_casts, parts_of
-from pipelines.rowwise.translate import Expression, UntranslatableError, literals_in, sql_of
+from pipelines.rowwise.translate import Expression, literals_in, sql_of
+from pipelines.rowwise.untranslatable import UntranslatableError
 
 SAMPLE_ROWS = 2_000
 """Of the source, and as many again and more of hostile ones."""

@@ -15,8 +15,8 @@ from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.proof import Translated, prove
 from pipelines.interrupts import received
-from pipelines.rowwise.evaluate import duckdb_errors
-from pipelines.rowwise.translate import Expression, Rowwise, UntranslatableError, columns_in, rowwise, sql_of
+from pipelines.rowwise.translate import Expression, Rowwise, columns_in, rowwise, sql_of
+from pipelines.rowwise.untranslatable import UntranslatableError, duckdb_errors
 from pipelines.sources.faults import fails_any_stage
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,12 @@
 """SQL expressions over the rows of an Arrow table, by DuckDB, which reaches neither files nor the network."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.dataset.manifest import ServedQuery
-from pipelines.rowwise.translate import UntranslatableError
 
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -24,15 +22,6 @@ _FAILED = ""
 def closed_database() -> duckdb.DuckDBPyConnection:
     """In memory, and what it is asked cannot open it."""
     return duckdb.connect(":memory:", config=_CLOSED)
-
-
-@contextmanager
-def duckdb_errors() -> Iterator[None]:
-    """Around the comparison of a translation: what DuckDB refuses is no translation. Raises UntranslatableError for it."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise UntranslatableError(next(iter(str(error).splitlines()), type(error).__name__)) from error
 
 
 class Evaluator:

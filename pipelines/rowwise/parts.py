@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.types as types
 from sqlglot import exp
 
-from pipelines.rowwise.translate import DIALECT, UntranslatableError, sql_of
+from pipelines.rowwise.translate import DIALECT, sql_of
+from pipelines.rowwise.untranslatable import UntranslatableError
 
 _CONSTANT = (exp.Literal, exp.Null, exp.Boolean)
 _CASTS = {

@@ -12,6 +12,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from pipelines.rowwise.untranslatable import UntranslatableError
+
 DIALECT = "databricks"
 Expression = exp.Expr
 _KNOWN = (
@@ -27,10 +29,6 @@ _TYPES = {
 }  # fmt: skip
 """None with a clock: a time zone would be that of whoever serves."""
 _SELECT = {"with_", "expressions", "from_", "where"}
-
-
-class UntranslatableError(Exception):
-    """Says what of a query cannot be computed row by row without Spark."""
 
 
 @dataclass(frozen=True)
