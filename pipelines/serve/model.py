@@ -1,6 +1,7 @@
 """A run's model in MLflow: what is filed, and how it is read again."""
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
@@ -23,6 +24,8 @@ from pipelines.errors import CorruptError, TrackingError
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
 from pipelines.weights import from_bytes, model_digest, to_bytes
+
+log = logging.getLogger(__name__)
 
 FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weights.safetensors"}
 # What this package imports to predict, by the names of their distributions.
@@ -60,6 +63,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
 
     `weights` are the state dict of the task's model. MLflow's address is that of `config.tracking`.
     """
+    manifest = without_other_duckdb(manifest)
     mlflow.set_tracking_uri(config.tracking.uri)
     client = mlflow.MlflowClient()
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
@@ -87,6 +91,20 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
             input_example=example_of(manifest),
         )
     return logged.model_uri
+
+
+def without_other_duckdb(manifest: Manifest) -> Manifest:
+    """Without the served query where ETL compared another DuckDB with Spark than the one installed here, which the model asks for."""
+    compared, here = manifest.versions.get("duckdb"), version("duckdb")
+    if manifest.served_query is None or compared == here:
+        return manifest
+    log.warning(
+        "the model takes the query's columns: ETL compared DuckDB %s with Spark, and DuckDB %s is installed here; "
+        "train with the version that ETL had, and the model takes raw rows",
+        compared,
+        here,
+    )
+    return manifest.model_copy(update={"served_query": None})
 
 
 def described(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import errno
 import logging
 from datetime import date
 from decimal import Decimal
+from importlib.metadata import version
 from typing import Any
 
 import duckdb
@@ -12,11 +13,14 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from pipelines.dataset.manifest import Manifest, ServedQuery
 from pipelines.errors import SourceError
 from pipelines.etl import served
 from pipelines.etl.hostile import hostile_rows
 from pipelines.rowwise.evaluate import Evaluator
-from pipelines.rowwise.translate import UntranslatableError, rowwise, sql_of
+from pipelines.rowwise.translate import rowwise, sql_of
+from pipelines.rowwise.untranslatable import UntranslatableError
+from pipelines.serve.model import without_other_duckdb
 
 
 def test_conditions_in_the_same_words_are_all_asked() -> None:
@@ -89,3 +93,13 @@ def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog:
     with caplog.at_level("INFO", "pipelines"):
         assert served.served_query(*[None] * 3) is None  # type: ignore[arg-type]
     assert [(record.levelno, told in record.message) for record in caplog.records] == [(level, True)]
+
+
+def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: pytest.LogCaptureFixture) -> None:
+    served, here = ServedQuery(table="t", inputs="", columns={"x": '"x" + 1'}, conditions={}), version("duckdb")
+    manifest = Manifest(name="t", version="", digest="", attempt="", encoders={}, splits={}, served_query=served, versions={"duckdb": here})
+    assert without_other_duckdb(manifest).served_query == served
+    assert not caplog.records
+    assert without_other_duckdb(manifest.model_copy(update={"versions": {"duckdb": "0.1"}})).served_query is None
+    (warning,) = caplog.records
+    assert "DuckDB 0.1" in warning.message and f"DuckDB {here} is installed here" in warning.message
