@@ -1,5 +1,6 @@
 """What is needed of PySpark's own names: the Java objects behind its Python ones."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -56,6 +57,17 @@ def sql_parser(spark: SparkSession) -> Any:
 def query_execution(rows: DataFrame) -> Any:
     """The plans of a query at each stage of its planning: `analyzed()`, `withCachedData()` and so on."""
     return attribute(rows, "_jdf").queryExecution()
+
+
+def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
+    """The first of these paths that is of a file which Spark reads, empty if none is. Java looks for each."""
+    java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
+    listed = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
+    for path in paths:
+        asked = java.org.apache.hadoop.fs.Path(path)
+        if listed.contains(asked.getFileSystem(configuration).makeQualified(asked).toUri().toString()):
+            return path
+    return ""
 
 
 def count_input_files(rows: DataFrame) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.compat.spark import first_input_file
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile
 from pipelines.errors import SourceError
@@ -23,7 +24,7 @@ class BinaryFile(SparkFiles):
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.found):
-            return self.reader(spark).load(list(self.settings.paths))
+            return self._read(spark)
         return spark.createDataFrame([], _COLUMNS)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
@@ -34,7 +35,7 @@ class BinaryFile(SparkFiles):
         rows = self._pack(spark).drop(pack.CHECKSUM)
         count = rows.count()
         if missing := self._listed - count:
-            first = next((file.path for file in self.found if not file.bytes), "")
+            first = first_input_file(self._read(spark), (file.path for file in self.found if not file.bytes))
             raise SourceError(f"{self.settings.place}: {missing} of {self._listed} files are empty, first {first}; remove them")
         return Rows(rows, count)
 
@@ -42,9 +43,12 @@ class BinaryFile(SparkFiles):
         """A row has its file's path."""
         yield from (f"{checksum} {name}" for checksum, name in self.names(found))
 
+    def _read(self, spark: SparkSession) -> DataFrame:
+        return self.reader(spark).load(list(self.settings.paths))
+
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
-            rows = self.reader(spark).load(list(self.settings.paths))
+            rows = self._read(spark)
             self._listed = self.listed(rows)
             self._packed_rows = pack.whole_files(rows)
         return self._packed_rows

@@ -216,7 +216,13 @@ def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_
     whole = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}
     with pytest.raises(SourceError, match=r"source.tables.t: .*: 1 of 3 files are empty, first .*/nothing.jpg; remove them"):
         read_tables(spark, source(t=whole))
-    (tmp_path / "nothing.jpg").unlink()
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "nothing.jpg").rename(tmp_path / "nothing at 5%.jpg")
+    pictures = {"recursiveFileLookup": True, "pathGlobFilter": "*.jpg"}
+    with pytest.raises(SourceError, match=r"1 of 3 files are empty, first .*/nothing at 5%.jpg; remove them"):
+        read_tables(spark, source(t=whole | {"options": pictures}))
+    (tmp_path / "empty.txt").unlink()
+    (tmp_path / "nothing at 5%.jpg").unlink()
     assert read_tables(spark, source(t=whole)).parsed == {"t": 2}
     spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
     (tmp_path / "12:30.jpg").write_bytes(b"c")
