@@ -17,9 +17,6 @@ from pipelines.etl.driver import of_java
 from pipelines.etl.leave import Leaving, without_broken_connections
 from pipelines.etl.private import private_settings
 from pipelines.sources.files import OPEN_BYTES
-from pipelines.sources.idx import IdxSource
-from pipelines.sources.package import PackageSource
-from pipelines.sources.tar import TarSource
 
 # What rows come out depends on these, so they are set whatever the cluster's defaults are.
 CONTENT = {
@@ -91,8 +88,6 @@ def session(name: str) -> SparkSession:
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)
-    for source in (IdxSource, PackageSource, TarSource):
-        spark.dataSource.register(source)
     return spark
 
 

@@ -43,6 +43,7 @@ class Idx(FileTable[Table]):
         return spark.createDataFrame([], columns)
 
     def rows(self, spark: SparkSession) -> Rows:
+        spark.dataSource.register(IdxSource)
         reader = spark.read.format("idx").option("paths", json.dumps(self.paths))
         return Rows((reader.schema(self.settings.ddl) if self.settings.ddl else reader).load())
 

@@ -26,6 +26,7 @@ class Package(Csv):
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """A range for each file."""
+        spark.dataSource.register(PackageSource)
         reader = spark.read.format("package").option("dialect", json.dumps(asdict(self.dialect())))
         loaded = [
             reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(self.found)

@@ -32,6 +32,7 @@ class Tar(FileTable[Table]):
 
     def rows(self, spark: SparkSession) -> Rows:
         self._check_schema()
+        spark.dataSource.register(TarSource)
         return Rows(spark.read.format("tar").option("paths", json.dumps([file.path for file in self.found])).load())
 
     def _check_schema(self) -> None:
