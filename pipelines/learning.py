@@ -1,8 +1,7 @@
 """Joins what a task learns to the dataset it learns from; training and the served model build the same task here."""
 
-from importlib import import_module
-
 from pipelines.config import TaskSettings
+from pipelines.config.own import imported
 from pipelines.dataset.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.features import restored
@@ -12,11 +11,10 @@ from pipelines.tasks.base import Data, Task
 
 def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
     """The task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
-    module, _, name = settings.implementation.partition(":")
     try:
-        implementation = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"task.kind is {settings.kind!r}, whose {settings.implementation} cannot be imported: {error}") from error
+        implementation = imported(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
     return implementation(settings, data_of(manifest))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -13,11 +13,19 @@ Settings = TypeVar("Settings", bound=BaseModel)
 Found = TypeVar("Found")
 
 
-def imported(path: str, base: type[Found]) -> type[Found]:
-    """The class that `module:Class` names. Raises ValueError if it cannot be imported, or is not derived from `base`."""
-    found = _imported(path)
+def imported(path: str, base: type[Found], what: str = "a part") -> type[Found]:
+    """The class that `module:Class` names. Raises ValueError if it cannot be imported, or is not derived from `base`.
+
+    `what` the class should be words the error.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # a module of one's own may raise anything
+        raise ValueError(f"{path!r} cannot be imported: {_told(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{path!r} must name a class derived from {base.__module__}.{base.__name__}")
+        place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
+        raise ValueError(f"{path!r} is not {what}; it must name a class derived from {place}")
     return found
 
 
@@ -35,17 +43,17 @@ def own_settings(path: str, base: type[Settings], key: str, known: Collection[st
     if not is_path(path):
         rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
         raise ValueError(f"no {key} {path!r}; {near(path, known, rule)}")
-    found = _imported(path)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{path!r} is not {_OWNERS[key]} settings; it must name a class derived from pipelines.config.{base.__name__}")
+    found = imported(path, base, f"{_OWNERS[key]} settings")
     if not hasattr(found, "implementation"):
         raise ValueError(f'{path!r} does not say what it configures; give it `implementation: ClassVar[str] = "module:Class"`')
     return found
 
 
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{path!r} cannot be imported: {' '.join(str(error).split())}") from error
+def _told(error: Exception) -> str:
+    """What an import raised, with the remedy, in a line."""
+    said = " ".join(str(error).split())
+    if isinstance(error, ImportError):
+        return f"{said}; install it, or start in the folder that has it"
+    if isinstance(error, AttributeError):
+        return f"{said}; correct the name, or the module"
+    return f"{type(error).__name__}: {said}; correct the module"

@@ -22,7 +22,7 @@ _CANNOT = " cannot encode "
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
     """The encoder that settings configure. Raises ConfigError if it cannot be imported."""
     try:
-        return imported(settings.implemented_by, Encoder)  # type: ignore[type-abstract]
+        return imported(settings.implemented_by, Encoder, "an encoder")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"encoder {settings.encoder}: {error}") from error
 

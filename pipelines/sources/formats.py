@@ -20,7 +20,7 @@ def raw_tables(source: Source) -> RawTables:
 def _raw_table(name: str, settings: TableSettings) -> RawTable[Any]:
     known = FORMATS.get(settings.format)
     try:
-        found = imported(known.implementation if known else settings.implementation, RawTable)  # type: ignore[type-abstract]
+        found = imported(known.implementation if known else settings.implementation, RawTable, "a raw table")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"source.tables.{name}.format: {error}") from error
     return found(name, settings)

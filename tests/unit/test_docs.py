@@ -183,7 +183,13 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         (
             "dataset.features.level.encoder",
             "nowhere.settings:Clip",
-            "'nowhere.settings:Clip' cannot be imported: No module named 'nowhere'",
+            "'nowhere.settings:Clip' cannot be imported: No module named 'nowhere'; install it, or start in the folder that has it",
+        ),
+        ("source.tables.waves.format", "waves.broken:Gone", "'waves.broken:Gone' cannot be imported: SyntaxError: "),
+        (
+            "task.kind",
+            "waves.failing:Net",
+            "'waves.failing:Net' cannot be imported: ZeroDivisionError: division by zero; correct the module",
         ),
         ("dataset.features.level.encoder", "waves.settings:OneLayer", "is not an encoder's settings"),
         ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "does not say what it configures; give it `implementation"),
@@ -194,6 +200,8 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
 def test_what_is_wrong_with_parts_of_one_s_own_is_a_line_with_its_place(
     waves: Config, tmp_path: Path, key: str, value: object, told: str
 ) -> None:
+    (tmp_path / "waves/broken.py").write_text("class\n")
+    (tmp_path / "waves/failing.py").write_text("1 / 0\n")
     with pytest.raises(ConfigError) as error:
         load(tmp_path / "waves.yaml", {key: value})
     assert f"{key}: " in str(error.value) and told in str(error.value) and len(str(error.value).splitlines()) == 1

@@ -45,8 +45,22 @@ class Nowhere(TaskSettings):
 
 
 def test_a_task_that_cannot_be_imported_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"task.kind is 'mine:Nowhere', whose nowhere.tasks:Churn cannot be imported: No module named"):
+    told = (
+        r"task.kind is 'mine:Nowhere', whose 'nowhere.tasks:Churn' cannot be imported: No module named 'nowhere'; install it, or start in"
+    )
+    with pytest.raises(ConfigError, match=told):
         task_of(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
+
+
+class NoTask(TaskSettings):
+    implementation: ClassVar[str] = "pathlib:Path"
+
+
+def test_a_task_is_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"whose 'pathlib:Path' is not a task; it must name a class derived from pipelines.tasks.base.Task$"
+    ):
+        task_of(NoTask(kind="mine:NoTask"), manifest_of({"rich": "binary"}))
 
 
 def test_a_packed_column_has_tokens_and_no_target() -> None:
