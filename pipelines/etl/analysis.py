@@ -16,18 +16,18 @@ from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_condition, check_names, check_query
 from pipelines.features import check_columns
 from pipelines.sources.faults import source_errors, table_errors
-from pipelines.sources.formats import raw_tables
+from pipelines.sources.formats import RawTables
 
 
-def analyse(spark: SparkSession, config: Config) -> tuple[str, ...]:
-    """Warnings of what may come out otherwise the next time, each with its place in the config.
+def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:
+    """Warnings of what may come out otherwise the next time, each with its place in the config; `tables` are the config's.
 
     Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
     tables, or goes by chance, and if the config names columns that the query does not give, or that no
     encoder takes. Temporary views of the tables' names are left behind, without rows.
     """
     source = config.source
-    for name, table in raw_tables(source).items():
+    for name, table in tables.items():
         with table_errors(name, table.settings):
             table.empty(spark).createOrReplaceTempView(f"`{name}`")
     with source_errors(source, "source.query"):

@@ -1,4 +1,4 @@
-"""What becomes of a job when Spark's Java driver leaves: because it was asked to, or because it died."""
+"""How a job ends when Spark's Java driver has left, because it was asked to or because it died."""
 
 import os
 import re

@@ -21,7 +21,7 @@ from pipelines.etl.session import weigh_batches
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
 from pipelines.sources.faults import source_errors
 from pipelines.sources.formats import RawTables
-from pipelines.sources.tables import read_tables
+from pipelines.sources.tables import Tables, read_tables
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,7 @@ def make(
     """
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
-        found = read_tables(spark, tables)
-        malformed = write_malformed(found.malformed, attempt) if found.malformed else Report()
-        check_quarantined(found.rows_parsed, malformed.refused, limit, malformed.samples)
+        found, malformed = _read(spark, tables, attempt, limit)
         rows = run_query(spark, config, steady=not warnings)
         _log_query(rows, warnings, config)
         served = served_query(spark, config, rows)
@@ -67,6 +65,14 @@ def make(
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
     placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     return manifest.model_copy(update={"served_query": served}), written
+
+
+def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:
+    """The tables, and their malformed records set aside."""
+    found = read_tables(spark, tables)
+    malformed = write_malformed(found.malformed, attempt) if found.malformed else Report()
+    check_quarantined(found.rows_parsed, malformed.refused, limit, malformed.samples)
+    return found, malformed
 
 
 def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:

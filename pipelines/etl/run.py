@@ -61,7 +61,7 @@ def run(config: Config) -> Manifest:
         spark = stages.spark = session(config.name)
         check_executors(spark)
     with stages("analysis"):
-        warnings = analyse(spark, config)
+        warnings = analyse(spark, config, tables)
     with _freed(spark):
         return _made(spark, config, tables, before, warnings, stages)
 

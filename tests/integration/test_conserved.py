@@ -59,7 +59,8 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     config = parse(values, "small.yaml")
     filesystem, place = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
-    manifest, report = make(spark, config, {}, raw_tables(config.source), analyse(spark, config), attempt, Stages())
+    tables = raw_tables(config.source)
+    manifest, report = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
     return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine), Path(attempt.root)
 
 

@@ -13,6 +13,7 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.determinism import warnings_of
 from pipelines.etl.query import run_query
+from pipelines.sources.formats import raw_tables
 
 UNREAD = {"format": "csv", "path": "/nowhere.csv", "schema": "i int, x double, s string, day date, `select` array<int>"}
 
@@ -26,6 +27,10 @@ def config(query: str, expect: dict[str, str] | None = None, tables: dict[str, A
 @pytest.fixture(autouse=True)
 def tables(spark: SparkSession) -> None:
     spark.sql("SELECT * FROM VALUES (1, 0.5D, 'a'), (2, 1.5D, 'b') AS t(i, x, s)").createOrReplaceTempView("t")
+
+
+def analysed(spark: SparkSession, config: Config) -> tuple[str, ...]:
+    return analyse(spark, config, raw_tables(config.source))
 
 
 def run_rows(spark: SparkSession, query: str) -> DataFrame:
@@ -50,13 +55,13 @@ def run_rows(spark: SparkSession, query: str) -> DataFrame:
     ],
 )
 def test_p6_what_may_come_out_otherwise_is_warned_of_by_name(spark: SparkSession, query: str, words: str) -> None:
-    (warning,) = analyse(spark, config(query))
+    (warning,) = analysed(spark, config(query))
     assert warning.startswith(f"source.query: {words}")
 
 
 def test_p6_so_is_an_expectation_and_only_for_itself(spark: SparkSession) -> None:
     expect = {"plain": "i > 0", "past": "day < current_date()", "small": "x < (SELECT avg(x) FROM u)"}
-    warnings = analyse(spark, config("SELECT * FROM t LIMIT 7", expect))
+    warnings = analysed(spark, config("SELECT * FROM t LIMIT 7", expect))
     assert [warning.split(" ")[:2] for warning in warnings] == [
         ["source.query:", "LIMIT"],
         ["source.expect.past:", "current_date()"],
@@ -87,13 +92,13 @@ CHANCES = {
 def test_p2_chance_decides_nothing_about_a_row(spark: SparkSession, condition: str) -> None:
     words = rf"{re.escape(CHANCES[condition])} may give another result each time it is computed.*take a function of the row's values"
     with pytest.raises(ConfigError, match=f"^source.expect.by chance: {words}"):
-        analyse(spark, config("SELECT * FROM t", {"fine": "i > 0", "by chance": condition}))
+        analysed(spark, config("SELECT * FROM t", {"fine": "i > 0", "by chance": condition}))
     for query in (
         f"SELECT * FROM t WHERE {condition}",
         f"WITH drawn AS (SELECT *, {condition} AS luck FROM t) SELECT a.* FROM drawn a JOIN u b ON a.i = b.i AND luck",
     ):
         with pytest.raises(ConfigError, match=f"^source.query: {words}"):
-            analyse(spark, config(query))
+            analysed(spark, config(query))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_p2_chance_decides_nothing_about_a_row(spark: SparkSession, condition: s
 )
 def test_p2_nor_about_what_the_query_gives(spark: SparkSession, query: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^source.query: {re.escape(name)} may give another result"):
-        analyse(spark, config(query))
+        analysed(spark, config(query))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,7 @@ def test_a_query_that_only_selects_is_not_held_in_memory(spark: SparkSession, tm
 )
 def test_columns_that_cannot_be_meant(spark: SparkSession, query: str, dataset: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analyse(spark, config(query, **dataset))
+        analysed(spark, config(query, **dataset))
     assert str(raised.value).startswith(words)
 
 
@@ -187,7 +192,7 @@ def test_columns_that_cannot_be_meant(spark: SparkSession, query: str, dataset: 
 )
 def test_only_a_query_is_one_and_nothing_else_is_run(spark: SparkSession, tmp_path: Path, query: str, statement: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analyse(spark, config(query.format(tmp_path, "made_by_a_query")))
+        analysed(spark, config(query.format(tmp_path, "made_by_a_query")))
     assert (
         str(raised.value) == f"source.query: {statement} is not part of a query; only what reads the tables may stand here, such as SELECT"
     )
@@ -213,7 +218,7 @@ def test_only_a_query_is_one_and_nothing_else_is_run(spark: SparkSession, tmp_pa
     ],
 )
 def test_every_query_is_one(spark: SparkSession, query: str) -> None:
-    analyse(spark, config(query))
+    analysed(spark, config(query))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +232,7 @@ def test_every_query_is_one(spark: SparkSession, query: str) -> None:
 )
 def test_a_query_reads_the_tables_that_are_named_and_checksummed(spark: SparkSession, query: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analyse(spark, config(query))
+        analysed(spark, config(query))
     assert str(raised.value).startswith(f"source.query: {words}")
 
 
@@ -246,7 +251,7 @@ def test_a_query_reads_the_tables_that_are_named_and_checksummed(spark: SparkSes
 )
 def test_an_expectation_that_is_none_is_named(spark: SparkSession, expect: dict[str, str], error: type[Exception], words: str) -> None:
     with pytest.raises(error) as raised:
-        analyse(spark, config("SELECT * FROM t", expect))
+        analysed(spark, config("SELECT * FROM t", expect))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
@@ -261,19 +266,19 @@ def test_an_expectation_that_is_none_is_named(spark: SparkSession, expect: dict[
 )
 def test_what_is_wrong_with_a_query_is_said_before_anything_is_read(spark: SparkSession, query: str, words: str) -> None:
     with pytest.raises(SourceError) as raised:
-        analyse(spark, config(query))
+        analysed(spark, config(query))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
 def test_so_is_what_no_table_can_be(spark: SparkSession, tmp_path: Path) -> None:
     for schema in ("i int, x dooble", "i int x double", "i int,, x int"):
         with pytest.raises(ConfigError, match=r"^source.tables.t.schema: "):
-            analyse(spark, config("SELECT * FROM t", tables={"t": UNREAD | {"schema": schema}}))
+            analysed(spark, config("SELECT * FROM t", tables={"t": UNREAD | {"schema": schema}}))
     split = {"time": "day", "validation": "soon", "test": "2017-06-01"}
     with pytest.raises(ConfigError, match=r"^dataset.split: column day is date"):
-        analyse(spark, config("SELECT * FROM t", split=split))
+        analysed(spark, config("SELECT * FROM t", split=split))
     with pytest.raises(ConfigError, match=r"^dataset.features.i: standardize cannot encode column i, which is string"):
-        analyse(spark, config("SELECT s AS i, x FROM t"))
+        analysed(spark, config("SELECT s AS i, x FROM t"))
 
 
 def test_tables_of_every_format_have_their_columns_before_they_are_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -294,14 +299,14 @@ def test_tables_of_every_format_have_their_columns_before_they_are_read(spark: S
     }
     query = """SELECT p.i + p.part AS i, q.x, images.class, files.length, one.value, archives.content, lines.value AS line, records.a.b
         FROM p, q, images, files, one, archives, lines, records"""
-    assert analyse(spark, config(query, tables=tables)) == ()
+    assert analysed(spark, config(query, tables=tables)) == ()
 
 
 @pytest.mark.parametrize("conf", sorted(Path(__file__).parents[2].glob("conf/*.yaml")), ids=lambda path: path.stem)
 def test_the_queries_of_the_repository_are_queries_of_no_chance(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, conf: Path) -> None:
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw("adult").parent))
     try:
-        warnings = analyse(spark, load(conf))
+        warnings = analysed(spark, load(conf))
     except SourceError as error:
         pytest.skip(str(error))  # its data are not there
     assert warnings == ()
