@@ -1,7 +1,7 @@
 """Lockstep: raw tables to a tracked model, as a pure function of (dataset digest, config).
 
 1. `config`    reads one YAML file, the pipeline, and the command line's overrides.
-2. `etl`       Spark reads the sources, refuses bad rows, fits `features`, shuffles, and writes
+2. `etl`       Spark reads the raw tables of `sources`, refuses bad rows, fits `features`, shuffles, and writes
 3. `dataset`   an immutable version: Parquet parts, a row-group index, a manifest with a digest of the rows.
 4. `loader`    turns a version into batches, in an order that depends on nothing but its arguments.
 5. `tasks`     say what is learned: model, loss, metrics; `learning` joins one to the version that it learns from.
@@ -10,7 +10,8 @@
 8. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows; `rowwise` applies the query to them.
 
 `api` and `commands` are the ways in. `baseline` fits Spark's linear models to the same rows, `installed` compares machines'
-versions, `compat` holds what is taken from the insides of other libraries, `errors` are what all raise.
+versions, `compat` holds what is taken from the insides of other libraries, `weights` turns a model's into bytes, `interrupts` hears
+SIGINT and SIGTERM, `errors` are what all raise.
 
 A module imports only from layers below its own; `tests/unit/test_layers.py` holds the list.
 """

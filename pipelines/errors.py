@@ -6,7 +6,7 @@
     ├── QualityError         more rows were refused than the config allows        exit code 3
     ├── DatasetError         a dataset version cannot be used, or not be made     exit code 4
     │   ├── CorruptError     a file of a version is truncated, altered or gone    exit code 4
-    │   └── OutdatedError    a version was written in a format of before          exit code 4
+    │   └── OutdatedError    a version was written in an older format             exit code 4
     ├── TrainingError        training cannot start or go on                       exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
     ├── TrackingError        MLflow is away, lacks the run, or has it at work     exit code 6

@@ -1,4 +1,4 @@
-"""What was meant by a name that nobody knows."""
+"""The known name that is most like an unknown one."""
 
 import difflib
 from collections.abc import Iterable

@@ -8,6 +8,7 @@
 5. `next_item`   what follows in a sequence; `language` a `gpt` over windows of tokens; `forecasting` a DLinear over the
                  history of series. They have outputs and metrics of their own.
 6. `draws`       what a task draws for each row: augmentations, negatives.
+7. `means`       averages over rows that say which way is better; `moments` are counts, means and squares of parts and the whole.
 
 `pipelines.config.task` has their settings and says how one's own are named.
 """
