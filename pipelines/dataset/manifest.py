@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from pipelines.config.section import Section
 from pipelines.dataset.balance import Balance
 from pipelines.dataset.parts import RowGroup
-from pipelines.dataset.schema import TensorColumn, schema_from_text
+from pipelines.dataset.schema import SchemaText, TensorColumn, schema_from_text
 from pipelines.dataset.sealed import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
@@ -47,7 +47,7 @@ class ServedQuery(Section):
 
     table: str
     """The raw table whose rows it takes."""
-    inputs: str
+    inputs: SchemaText
     """The columns of it that are needed, as `schema.schema_to_text` has them."""
     columns: dict[str, str]
     """An expression for each column of the query that features read."""
@@ -82,8 +82,7 @@ class Manifest(Section):
     """`sha256:…` of the bytes of row_groups-<attempt>.parquet; known when that is written."""
     sources_checksum: str = ""
     """Likewise of sources-<attempt>.parquet; empty where there are no raw tables."""
-    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
-    """When, UTC, ISO 8601."""
+    created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     encoders: dict[str, FittedEncoder]
     splits: dict[str, SplitSummary]
 
@@ -92,7 +91,7 @@ class Manifest(Section):
     """The part of the config that decided the rows."""
     sources: dict[str, SourceSummary] = {}
     """What the raw tables were, by table."""
-    raw_schema: str = ""
+    raw_schema: SchemaText | Literal[""] = ""
     """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
     served_query: ServedQuery | None = None
     """How a served model makes the query's columns of raw rows; None where it takes the query's columns."""

@@ -7,10 +7,11 @@ and in C order, with dtype and shape in the field's metadata: it decodes five ti
 from base64 import b64decode, b64encode
 from functools import cache
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import AfterValidator
 
 from pipelines.config.section import Section
 from pipelines.errors import DatasetError
@@ -94,3 +95,15 @@ def schema_to_text(schema: pa.Schema) -> str:
 
 def schema_from_text(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
+
+
+def _is_schema(text: str) -> str:
+    try:
+        schema_from_text(text)
+    except (ValueError, OSError) as error:
+        raise ValueError("it holds no Arrow schema") from error
+    return text
+
+
+SchemaText = Annotated[str, AfterValidator(_is_schema)]
+"""A setting that holds an Arrow schema as text."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pyarrow.fs import FileSystem
@@ -111,8 +110,8 @@ def confirm(filesystem: FileSystem, root: str) -> None:
 def _made_or_confirmed(filesystem: FileSystem, root: str, manifest: Manifest) -> int:
     """Nanoseconds since 1970."""
     names = [entry.base_name for entry in storage.entries(filesystem, root)]
-    confirmed = [int(name.removeprefix(CONFIRMED)) for name in names if name.startswith(CONFIRMED)]
-    return max(int(datetime.fromisoformat(manifest.created).timestamp() * 1e9), *confirmed, 0)
+    times = [name.removeprefix(CONFIRMED) for name in names if name.startswith(CONFIRMED)]
+    return max(int(manifest.created.timestamp() * 1e9), *(int(time) for time in times if time.isdecimal()), 0)
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
