@@ -4,6 +4,7 @@ A call to Spark that is broken off leaves its answer behind, which the next call
 comes amid a call waits for the answer: a thread cancels what Spark does, and sends the signal again until the call is over.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -64,13 +65,22 @@ class Leaving:
 
 
 def without_broken_connections() -> None:
-    """Keep PySpark's own server, of accumulators, from printing a traceback when Java goes while it waits."""
+    """Keep PySpark and Py4J from printing a traceback when Java goes first, as it may on a signal to the whole process group.
+
+    What Py4J logs it also raises, so nothing is lost. It logs through its own loggers and through the root logger.
+    """
 
     def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
             _printed(server, request, client_address)
 
     BaseServer.handle_error = handle_error  # type: ignore[assignment, method-assign]
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
 
 
 def _kill_workers() -> None:

@@ -189,6 +189,21 @@ def test_what_is_not_a_manifest_is_an_error_that_names_the_file(version: Version
         open_version(version.root)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("created", "x"), ("created", "2026-11-23T10:00:00"), ("raw_schema", "x"), ("raw_schema", schema_to_text(pa.schema([]))[:-8])],
+)
+def test_a_time_or_a_schema_that_is_none_is_an_error_before_it_is_needed(version: Version, key: str, value: str) -> None:
+    edit_manifest(version, **{key: value})
+    with pytest.raises(CorruptError, match=rf"manifest\.json is not a manifest: {key}.*; the version is damaged"):
+        open_version(version.root)
+
+
+def test_a_confirmation_without_a_time_is_passed_over(version: Version) -> None:
+    (Path(version.root) / "confirmed-x").write_text("")
+    assert open_version(str(Path(version.root).parent)).root == version.root
+
+
 def test_an_altered_row_group_index_is_an_error(version: Version) -> None:
     path = row_groups_path(version.root, "a")
     table = pq.read_table(path)

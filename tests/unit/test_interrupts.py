@@ -72,6 +72,34 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (143, "undone", "")
 
 
+GONE_JAVA = """
+import logging, socket, struct, threading
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
+from pipelines.etl.leave import without_broken_connections
+
+def go():
+    connection = server.accept()[0]
+    connection.recv(100)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+logging.basicConfig()
+without_broken_connections()
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=go).start()
+try:
+    JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1])).jvm.java
+except Py4JError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_java_that_goes_amid_a_call_is_an_exception_and_no_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", GONE_JAVA], capture_output=True, text=True, check=False)
+    assert (ended.stdout.strip(), ended.stderr) == ("Py4JError", "")
+
+
 def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
     came: list[int] = []
     with handled(lambda number, frame: came.append(number)):
