@@ -14,6 +14,7 @@ from versions import write_version
 from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError
 from pipelines.loader import Batch, Loader, Order, shards_of
+from pipelines.loader.reader import Reader
 
 PARTS = (3_000, 2_500)
 
@@ -97,6 +98,21 @@ def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes
     first, state = steps(before, {"epoch": 0, "step": 0, "order_version": 1}, stop % len(uninterrupted))
     rest, _ = steps(after, state, len(uninterrupted) - len(first))
     assert first + rest == uninterrupted
+
+
+@pytest.mark.parametrize("step", [0, 4, 9])
+def test_p4_a_resume_reads_the_row_groups_of_its_window_and_no_others(version: Version, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    read, decode = [], Reader.read
+
+    def counted(reader: Reader, number: int) -> dict[str, np.ndarray]:
+        read.append(number)
+        return decode(reader, number)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    loader = Loader(version, "train", Order(global_batch=512, window=2), range(1), cache_bytes=0, prefetch_bytes=1)
+    loader.load_state_dict({"epoch": 0, "step": step, "order_version": 1})
+    next(iter(loader))
+    assert len(read) <= 3 * 2, "a step lies in two windows at most, and one is read ahead"
 
 
 def test_p3_threads_prefetch_and_cache_change_nothing(version: Version) -> None:

@@ -1,0 +1,85 @@
+"""Whether the tests notice: puts faults into a copy of the code, one at a time, and runs the tests that have to fail then.
+
+    python tests/mutations [--promises P5 P8] [--checkout FOLDER]
+
+Exit code 1 if one goes unnoticed. A fault whose text is no longer in the code, or whose tests cannot be run, is an error.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from faults import FAULTS, Fault
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+PASSED, FAILED = 0, 1
+"""Of pytest's exit codes; with another one no test has spoken."""
+
+
+@contextmanager
+def copied(checkout: Path) -> Iterator[Path]:
+    """The checkout's files in a temporary folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=checkout, capture_output=True, text=True, check=True
+    )
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        for name in filter(None, listed.stdout.split("\0")):
+            if (checkout / name).is_file():
+                Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(checkout / name, Path(folder, name))
+        subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+        yield Path(folder)
+
+
+@contextmanager
+def put_into(folder: Path, fault: Fault) -> Iterator[None]:
+    path = folder / fault.file
+    sound = path.read_text()
+    if sound.count(fault.text) != 1:
+        sys.exit(f"{fault.file} has {sound.count(fault.text)} times, and not once: {fault.text}; mend tests/mutations/faults.py")
+    path.write_text(sound.replace(fault.text, fault.instead))
+    yield
+    path.write_text(sound)
+
+
+def noticed_by(folder: Path, fault: Fault) -> str:
+    """The first test that fails, empty if none does."""
+    variables = {"LOCKSTEP_RAW": str(DATA), **os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    with put_into(folder, fault):
+        done = subprocess.run([*PYTEST, *shlex.split(fault.tests)], cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode not in (PASSED, FAILED):
+        sys.exit(f"{fault.tests}: pytest ended with {done.returncode}\n{done.stdout[-3_000:]}{done.stderr[-1_000:]}")
+    found = re.findall(r"^(?:FAILED|ERROR) (\S+?::\w+)", done.stdout, re.MULTILINE)
+    return found[0] if found else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--promises", nargs="+", default=sorted({fault.promise for fault in FAULTS}))
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose code and tests are tried, by default this one's")
+    arguments = parser.parse_args()
+    chosen, unnoticed = [fault for fault in FAULTS if fault.promise in arguments.promises], 0
+    with copied(arguments.checkout) as folder:
+        for fault in chosen:
+            started = time.monotonic()
+            test = noticed_by(folder, fault)
+            unnoticed += not test
+            told = f"noticed by {test}" if test else f"NOT NOTICED by {fault.tests}"
+            print(f"{fault.promise} {fault.file}: {fault.instead.strip()[:60]!r}: {told}, {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} faults are noticed")
+    sys.exit(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    main()

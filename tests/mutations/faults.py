@@ -1,0 +1,87 @@
+"""Thirty faults, each in one line, that break a promise, and the tests that have to notice."""
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    promise: str
+    file: str
+    text: str
+    """As it stands in the file, once."""
+    instead: str
+    tests: str
+    """Which tests pytest runs, of files or by name."""
+
+
+FAULTS = (
+    Fault("P1", "README.md", "digits.yaml --train.workers 2", "digits.yaml --train.worker 2", "tests/unit/test_docs.py"),
+    Fault(
+        "P1", "pipelines/commands.py", 'COMMANDS[name](f"lockstep', 'COMMANDS["train"](f"lockstep',
+        "tests/integration/test_documents.py -k tutorial",
+    ),
+    Fault("P2", "pipelines/loader/order.py", "rows - self.rows, 0)", "rows - self.rows - 1, 0)", "tests/unit/test_order.py"),
+    Fault(
+        "P2", "pipelines/loader/order.py",
+        "range(rank * shards // world_size, (rank + 1) * shards // world_size)",
+        "range(rank * (shards // world_size), (rank + 1) * (shards // world_size))",
+        "tests/unit/test_order.py",
+    ),
+    Fault("P2", "pipelines/loader/windows.py", "slice(start, start + count), end)", "slice(0, count), end)", "tests/unit/test_loader.py"),
+    Fault("P2", "pipelines/dataset/balance.py", "balance.made != in_parts", "balance.made < in_parts", "tests/unit/test_balance.py"),
+    Fault("P3", "pipelines/loader/permutations.py", "[0, window, shard, epoch]", "[0, window, 0, epoch]", "tests/unit/test_order.py"),
+    Fault("P3", "pipelines/loader/loader.py", "* stride + start}", "* stride}", "tests/unit/test_draws.py tests/unit/test_loader.py"),
+    Fault("P4", "pipelines/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
+    Fault("P4", "pipelines/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
+    Fault("P4", "pipelines/train/loop.py", "self._loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
+    Fault("P5", "pipelines/parallel/exact.py", "seed, number, shard)", "seed, number, self._context.rank)", "tests/unit/test_exact.py"),
+    Fault(
+        "P5", "pipelines/parallel/exact.py",
+        "microbatch in zip(self._owned, batch, strict=True):\n            self._buffers.restore(before)\n",
+        "microbatch in zip(self._owned, batch, strict=True):\n",
+        "tests/unit/test_exact.py",
+    ),
+    Fault(
+        "P5", "pipelines/collectives/all_reduce.py", "tree_sum(self._whole, known.get)", "sum(known.values())",
+        "tests/unit/test_all_reduce.py",
+    ),
+    Fault(
+        "P5", "pipelines/launch/replay.py", "own.get(name) != saved.get(name)]", "name not in saved]",
+        "tests/integration/test_exact_runs.py -k differ",
+    ),
+    Fault(
+        "P6", "pipelines/etl/placement.py", "(column.isNull(), _hashable(column, kind))", "(_hashable(column, kind),)",
+        "tests/integration/test_etl_placement.py",
+    ),
+    Fault(
+        "P6", "pipelines/etl/placement.py", 'F.xxhash64(F.lit("part"), F.col(ROW))', "F.monotonically_increasing_id()",
+        "tests/integration/test_etl_placement.py tests/integration/test_etl_fit.py",
+    ),
+    Fault("P6", "pipelines/etl/sort.py", "_settle(_repeats(place[order]) &", "_settle(False &", "tests/unit/test_sort.py"),
+    Fault("P6", "pipelines/features/exact_sums.py", "values = values - high", "values = 0 * high", "tests/unit/test_statistics.py"),
+    Fault("P6", "pipelines/dataset/versions.py", "or pair[1].identity == identity]", "or True]", "tests/unit/test_dataset.py"),
+    Fault(
+        "P6", "pipelines/tracking/training.py", '"dataset.digest": version.digest,', '"dataset.digest": version.manifest.version,',
+        "tests/unit/test_tracking.py",
+    ),
+    Fault(
+        "P7", "pipelines/features/numbers.py", "np.where(np.isnan(found), self.state[\"impute\"], found)", "np.nan_to_num(found)",
+        "tests/unit/test_numbers.py",
+    ),
+    Fault("P7", "pipelines/serve/predictor.py", "predicted.set_axis(accepted)", "predicted", "tests/integration/test_serve.py"),
+    Fault(
+        "P7", "pipelines/serve/entry.py", "if (found := digest_of(folder / name)) != digest:", "if False:",
+        "tests/integration/test_served_files.py",
+    ),
+    Fault("P8", "pipelines/dataset/sealed.py", "if text != _sealed(", "if not _sealed(", "tests/unit/test_sealed.py"),
+    Fault("P8", "pipelines/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
+    Fault("P8", "pipelines/train/finite.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
+    Fault("P8", "pipelines/tracking/sender.py", "if step > seen.get(name, -1)", "if step >= 0", "tests/unit/test_tracking.py"),
+    Fault(
+        "P8", "pipelines/etl/run.py", "remove_attempt(attempt.filesystem, attempt.root, attempt.name)", "pass",
+        "tests/integration/test_signals.py -k write",
+    ),
+    Fault(
+        "P8", "pipelines/launch/own_ray.py", "deaf_to_signals(), on_loopback():", "on_loopback():",
+        "tests/integration/test_signals.py -k save",
+    ),
+)  # fmt: skip
