@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
 ARGS ?=
-BENCHMARKS ?= etl loader shuffle_quality train exact
+BENCHMARKS ?= etl.against_by_hand loader.against_peers loader.shuffle_quality train.against_bare exact.against_ddp
 ONLY ?=
 
 installed := $(VENV)/installed
@@ -54,11 +54,11 @@ lint: $(installed) ## ruff and mypy
 	@ruff format --check .
 	@mypy
 
-bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl ARGS="--rows 1000000" for one
-	@set -e; for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS); done
+bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" for one
+	@set -e; for name in $(BENCHMARKS); do python -m benchmarks.$$name $(ARGS); done
 
 figures: java $(installed) ## every pipeline of the README's table on its real data, beside what was asked; ONLY=trec for one
-	@PYTHONPATH=. python benchmarks/figures.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
+	@PYTHONPATH=. python -m benchmarks.conf.figures $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; data, runs and mlflow.db stay
 	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log

@@ -42,9 +42,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
 
 @pytest.mark.timeout(600)
 def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tmp_path: Path) -> None:
-    """The short form of `benchmarks/exact.py --tables matrix`: digits and adult on 1, 2, 3, 4, 5 and 8 workers; one run killed
-    three times and resized."""
-    command = [sys.executable, ROOT / "benchmarks/exact.py", "--tables", "matrix", "--small", "--home", home, "--results", tmp_path]
+    """The short form of `benchmarks.exact.against_ddp --tables matrix`: digits and adult on 1, 2, 3, 4, 5 and 8 workers; one run
+    killed three times and resized."""
+    command = [sys.executable, "-m", "benchmarks.exact.against_ddp", "--tables", "matrix", "--small", "--home", home, "--results", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKSTEP_RAW": str(FOLDER)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,25 +2,17 @@
 
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benchmarks.conf import figures
 from pipelines.config import load
 
 ROOT = Path(__file__).parents[2]
 FOUND = {"test/accuracy": 0.91, "test/rmse": 0.9, "etl seconds": 20.0, "train seconds": 100.0, "waits": 0.001}
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import figures
-
-    return figures
-
-
-def test_every_pipeline_has_a_figure(figures: ModuleType) -> None:
+def test_every_pipeline_has_a_figure() -> None:
     for figure in figures.FIGURES:
         path = ROOT / f"conf/{figure.config}.yaml"
         if path.exists():
@@ -41,13 +33,13 @@ def test_every_pipeline_has_a_figure(figures: ModuleType) -> None:
     ],
 )
 def test_a_figure_is_reached_in_time_and_ahead_of_the_baseline(
-    figures: ModuleType, metric: str, asked: float, highest: bool, more: dict[str, float], reached: str
+    metric: str, asked: float, highest: bool, more: dict[str, float], reached: str
 ) -> None:
     figure = figures.Figure("trec", metric, asked, highest)
     assert figures.row_of(figure, {**FOUND, **more})["reached it"] == reached
 
 
-def test_a_row_takes_the_place_of_its_older_one(figures: ModuleType, tmp_path: Path) -> None:
+def test_a_row_takes_the_place_of_its_older_one(tmp_path: Path) -> None:
     path = tmp_path / "results" / "figures.json"
     trec, digits = figures.Figure("trec", "test/accuracy", 0.9), figures.Figure("digits", "test/accuracy", 0.9)
     for figure, accuracy in ((trec, 0.5), (digits, 0.97), (trec, 0.91)):

@@ -1,4 +1,4 @@
-"""What benchmarks/loader.py measures of Lockstep, and the two yardsticks of the same environment."""
+"""What benchmarks/loader/against_peers.py measures of Lockstep, and the two yardsticks of the same environment."""
 
 import resource
 import statistics
@@ -10,14 +10,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import loader_data
 import numpy as np
 import pyarrow.parquet as pq
 import torch
-from loader_measure import CORES, Result, first_batch, pace, rows_in, run
 from torch.utils.data import DataLoader, IterableDataset
 from versions import write_version
 
+from benchmarks.loader import rows as made
+from benchmarks.loader.measure import CORES, Result, first_batch, pace, rows_in, run
 from pipelines.dataset import storage
 from pipelines.dataset.commit import commit
 from pipelines.dataset.manifest import content_digest
@@ -33,7 +33,7 @@ SECONDS = 4.0
 
 def write(kind: str, folder: str, rows: int, row_group_bytes: int) -> Result:
     """Write the rows as a version, in PARTS parts as `jobs/etl.py` would: LZ4, checksums, digested row groups."""
-    parts = [loader_data.part(kind, np.random.default_rng(number), rows // loader_data.PARTS) for number in range(loader_data.PARTS)]
+    parts = [made.part(kind, np.random.default_rng(number), rows // made.PARTS) for number in range(made.PARTS)]
     version = write_version(folder, {"train": parts}, row_group_bytes=row_group_bytes)
     return {"row_groups": len(version.row_groups), "bytes": sum(group.bytes for group in version.row_groups)}
 
@@ -51,7 +51,7 @@ def epochs(folder: str, batch: int, cache: bool) -> Result:
 
 def bare(folder: str) -> Result:
     """The decoding rate of the same files: whole row groups, page checksums off, nothing shuffled, nothing batched."""
-    groups = loader_data.row_groups(folder)
+    groups = made.row_groups(folder)
     footers = {file: pq.read_metadata(file) for file, _ in groups}
 
     def decode(place: tuple[str, int]) -> int:
@@ -77,7 +77,7 @@ class ParquetRows(IterableDataset):
     """What one writes in ten minutes: batches in the order of the files, as zero-copy views of what Arrow decodes."""
 
     def __init__(self, folder: str, batch: int) -> None:
-        self.files, self.batch = loader_data.part_files(folder), batch
+        self.files, self.batch = made.part_files(folder), batch
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         for file in self.files:
@@ -149,4 +149,4 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
-    run(write, loader_data.write_lists, epochs, bare, iterable, iterable_resume, resume, memory, planning)
+    run(write, made.write_lists, epochs, bare, iterable, iterable_resume, resume, memory, planning)

@@ -1,6 +1,6 @@
 """What runs on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model, which prints its rows/s.
 
-python benchmarks/train_on_ray.py ours|ray CASE THREADS FOLDER [small]
+python -m benchmarks.train.on_ray ours|ray CASE THREADS FOLDER [small]
 """
 
 import sys
@@ -18,8 +18,8 @@ import torch
 from ray.train.torch import TorchTrainer
 from torch.nn import functional
 from torch.optim import Adam
-from train_cases import WORKERS, Case, case_of, config_of, write_version
 
+from benchmarks.train.cases import WORKERS, Case, case_of, config_of, write_version
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
 from pipelines.launch.run import train

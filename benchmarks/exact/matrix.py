@@ -19,8 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from report import Row
 
+from benchmarks.report import Row
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -33,7 +33,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.weights import model_digest, to_bytes, weights_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)
 RESIZED = (3, 2, 5, 4)
 """Workers before the first kill, after it, and so on."""

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: what the two environments of benchmarks/loader.py share.
+"""One measurement in a process of its own: what the two environments of benchmarks/loader/against_peers.py share.
 
 A script that ends in `run(…)` or `run_peers(…)` takes the name of a measurement and its arguments as JSON, and prints
 its result as one line of JSON, the last. It may use the cores that its parent left it, CORES of them.

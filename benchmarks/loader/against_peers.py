@@ -1,6 +1,6 @@
 """Our loader beside its peers: same rows, same machine, same cores, shuffled. Linux.
 
-    python benchmarks/loader.py [--small] [--no-peers] [--tables narrow tensors …] [--results FOLDER]
+    python -m benchmarks.loader.against_peers [--small] [--no-peers] [--tables narrow tensors …] [--results FOLDER]
 
 Every number is of a process of its own, its files in the page cache. Peers are installed into .venv-peers by the first
 run. MosaicML Streaming and LitData read the first tenth of the narrow rows, in a format of their own with 3 fields a row
@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loader_bench import ALL_CORES, PEERS, ROW_BY_ROW, Bench, ours
-from loader_data import KINDS
-from loader_run import install_peers, measure, peers_versions
-from report import RESULTS, Row, save, show, versions_of
+from benchmarks.loader.bench import ALL_CORES, PEERS, ROW_BY_ROW, Bench, ours
+from benchmarks.loader.processes import install_peers, measure, peers_versions
+from benchmarks.loader.rows import KINDS
+from benchmarks.report import RESULTS, Row, save, show, versions_of
 
 
 def narrow(bench: Bench) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Runs measurements of benchmarks/loader.py: each in a fresh process, on so many cores, within a time limit."""
+"""Runs measurements of benchmarks/loader/against_peers.py: each in a fresh process, on so many cores, within a time limit."""
 
 import json
 import os
@@ -14,10 +14,9 @@ from typing import Any
 
 import psutil
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
+ROOT = Path(__file__).parents[2]
 PEERS_VENV = ROOT / ".venv-peers"
-REQUIREMENTS = HERE / "peers" / "requirements.txt"
+REQUIREMENTS = Path(__file__).parent / "peers" / "requirements.txt"
 SAMPLE_SECONDS = 0.25
 
 
@@ -45,18 +44,18 @@ def peers_versions(*packages: str) -> dict[str, str]:
     return dict(zip((f"{package} (peers)" for package in packages), found.stdout.split(), strict=True))
 
 
-def measure(script: str, name: str, *, cores: int, limit_seconds: float = 100, **arguments: Any) -> dict[str, Any]:
+def measure(module: str, name: str, *, cores: int, limit_seconds: float = 100, **arguments: Any) -> dict[str, Any]:
     """The measurement's result, and `memory_bytes`: the most that its processes held privately at one time.
 
     A measurement that fails or takes longer gives {} and says why on stderr.
     """
-    peer = script.startswith("peers/")
+    peer = module.startswith("peers.")
     interpreter = PEERS_VENV / "bin" / "python" if peer else Path(sys.executable)
     started = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         with _affinity(cores):
             process = subprocess.Popen(
-                [interpreter, HERE / script, name, json.dumps(arguments)],
+                [interpreter, "-m", f"benchmarks.loader.{module}", name, json.dumps(arguments)],
                 env=_environment(cores, peer),
                 stdout=output,
                 stderr=errors,
@@ -75,7 +74,7 @@ def measure(script: str, name: str, *, cores: int, limit_seconds: float = 100, *
         errors.seek(0)
         lines, trouble = output.read().splitlines(), errors.read().splitlines()
     took = time.perf_counter() - started
-    label = " ".join(str(value) for value in (script, name, arguments.get("peer", ""), arguments.get("path", "")) if value)
+    label = " ".join(str(value) for value in (module, name, arguments.get("peer", ""), arguments.get("path", "")) if value)
     print(f"  {label}, {cores} core(s): {took:.0f} s, exit {process.returncode}", file=sys.stderr)
     if not lines or not lines[-1].startswith("{"):
         print(*trouble[-5:], sep="\n", file=sys.stderr)
@@ -95,7 +94,7 @@ def _affinity(cores: int) -> Iterator[None]:
 
 
 def _environment(cores: int, peer: bool) -> dict[str, str]:
-    path = [HERE, HERE / "peers"] if peer else [HERE, ROOT, ROOT / "tests"]
+    path = [ROOT] if peer else [ROOT, ROOT / "tests"]
     left_out = ("RAY_ADDRESS", "PYTHONPATH")
     return {name: value for name, value in os.environ.items() if name not in left_out} | {
         "PYTHONPATH": os.pathsep.join(map(str, path)),

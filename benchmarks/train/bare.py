@@ -1,6 +1,6 @@
 """What ours is measured against: a bare DDP script on tensors already in memory, as one would write it by hand.
 
-    torchrun --nproc-per-node 2 benchmarks/train_bare.py CASE THREADS [small]
+    torchrun --nproc-per-node 2 -m benchmarks.train.bare CASE THREADS [small]
 
 The task's own model, the same optimizer, batches that are slices of shuffled tensors. It goes on for longer than is
 measured, and prints points: the time, in seconds since 1970, and the steps done.
@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
-from train_cases import WORKERS, case_of, config_of, tensors_of
 
+from benchmarks.train.cases import WORKERS, case_of, config_of, tensors_of
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular

@@ -7,8 +7,9 @@ from typing import Any
 
 from litdata import StreamingDataLoader, StreamingDataset, index_parquet_dataset, optimize
 from litdata.streaming.item_loader import ParquetLoader
-from loader_data import part_files, row_groups, rows_of
-from loader_measure import Peer, run_peers
+
+from benchmarks.loader.measure import Peer, run_peers
+from benchmarks.loader.rows import part_files, row_groups, rows_of
 
 
 def batches(path: str, batch: int, start: int | None) -> Iterable[Any]:

@@ -1,6 +1,6 @@
 """Every figure of the README's table, by the README's own commands: raw data, ETL, training, and what MLflow has of it.
 
-    python benchmarks/figures.py [--only trec movielens] [--results FOLDER]
+    python -m benchmarks.conf.figures [--only trec movielens] [--results FOLDER]
 
 Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository; a pipeline whose data are not there is
 left out, and said so. Data sets, runs and mlflow.db go to LOCKSTEP_HOME, each run into the experiment of its pipeline's name.
@@ -22,12 +22,12 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from report import RESULTS, Row, machine, show
 
+from benchmarks.report import RESULTS, Row, machine, show
 from pipelines.config import Config, from_command_line
 from pipelines.config.load import home
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def is_there(figure: Figure) -> bool:
 
 def raw_paths(conf: Path) -> list[str]:
     """Of the pipeline's files on this machine."""
-    tables = from_command_line("benchmarks/figures.py", [str(conf)]).source.tables.values()
+    tables = from_command_line("benchmarks.conf.figures", [str(conf)]).source.tables.values()
     return [path for table in tables for path in table.paths if "://" not in path]
 
 
@@ -108,7 +108,7 @@ def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
     etl = seconds_of("spark-submit", "jobs/etl.py", *pipeline)
     began = time.time()
     train = seconds_of(sys.executable, "jobs/train.py", *pipeline)
-    config = from_command_line("benchmarks/figures.py", list(pipeline))
+    config = from_command_line("benchmarks.conf.figures", list(pipeline))
     run = newest(config, "tags.strategy LIKE '%'", began)
     found = {"etl seconds": etl, "train seconds": train, "waits": waits(config, run), **run.data.metrics}
     if figure.baseline:

@@ -1,6 +1,6 @@
 """Two workers on two hosts against two on one: rows/s of the same training on MNIST's network, in turns.
 
-    PYTHONPATH=.:tests:tests/cluster:cluster/local python benchmarks/two_hosts.py [--rounds 3] [--steps 1200]
+    PYTHONPATH=.:tests:tests/cluster:cluster/local python -m benchmarks.train.two_hosts [--rounds 3] [--steps 1200]
 
 The hosts are network namespaces of this machine, as in `make test-cluster`. Either way the same servers run, each worker has
 a Ray node and a core of its own, and the job is submitted: what differs is that gradients cross a bridge. Needs root,
@@ -15,8 +15,9 @@ from clusters import SUBMIT, cluster, mlflow_client, new_home, run, run_id_of
 from hosts import hosts
 from mlflow import MlflowClient
 from places import SERVERS
-from report import Row, save, show, versions_of
 from servers import NODE_CPUS
+
+from benchmarks.report import Row, save, show, versions_of
 
 CONF = "conf/mnist.yaml"
 

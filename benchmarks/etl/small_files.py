@@ -1,7 +1,7 @@
 """ETL of many small files, beside the same rows in one file, and a PySpark job written by hand. Starts are included: each job
 is a process of its own, from its first import to its end.
 
-    python benchmarks/etl_small_files.py [--kind pictures|texts] [--files 60000] [--repeats 1] [--cores 2] [--small]
+    python -m benchmarks.etl.small_files [--kind pictures|texts] [--files 60000] [--repeats 1] [--cores 2] [--small]
                                          [--folder FOLDER] [--results FOLDER]
 
 The pictures: JPEG files of 28x28 pixels in ten folders, `pictures/5/000015.jpg`, from which all jobs take the class. The
@@ -33,12 +33,13 @@ import pyarrow.parquet as pq
 from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from report import RESULTS, Row, save, show, versions_of
 
+from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import parse
 from pipelines.etl.run import run
 
 SIDE, CLASSES, WORDS = 28, 10, 64
+ITSELF = (sys.executable, "-m", "benchmarks.etl.small_files")
 JOBS = ("by hand", "ours, one file", "ours, many files")
 FILES = {"pictures": 60_000, "texts": 20_000}
 
@@ -135,7 +136,7 @@ def measure(folder: Path, kind: str, files: int, repeats: int) -> dict[str, list
         for name, taken in seconds.items():
             for output in ("ours", "hand"):
                 shutil.rmtree(folder / output, ignore_errors=True)
-            command = [sys.executable, __file__, "--job", name, "--kind", kind, "--files", str(files), "--folder", str(folder)]
+            command = [*ITSELF, "--job", name, "--kind", kind, "--files", str(files), "--folder", str(folder)]
             start = time.perf_counter()
             subprocess.run(command, check=True)
             taken.append(time.perf_counter() - start)

@@ -1,6 +1,6 @@
 """Proves that a change of the code changed no number: run it before with a folder of its own, and after with the same one.
 
-    python benchmarks/digests.py HOME [--code CHECKOUT]
+    python -m benchmarks.conf.digests HOME [--code CHECKOUT]
 
 Through the same commands as a user's, on conf/digits.yaml: the dataset's digest, and the digests of models of strategy
 `exact` on 1, 2 and 3 workers and of `ddp` on 2. It also leaves a run that was cut off half-way, which the next call goes
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": "1000", "max_steps": "400", "checkpoint.every_steps": "20"}
 CUT = {"strategy": "exact", "workers": "2", "storage": "cut"}
 """The run that is cut off; its checkpoints lie apart from those of the other runs."""

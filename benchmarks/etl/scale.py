@@ -1,8 +1,8 @@
 """Whether ETL of ten times the rows takes ten times as long, in the same memory.
 
-    python benchmarks/etl_scale.py [--rows 5000000 50000000] [--cores N] [--memory 4g] [--folder FOLDER]
+    python -m benchmarks.etl.scale [--rows 5000000 50000000] [--cores N] [--memory 4g] [--folder FOLDER]
 
-The rows are those of `benchmarks/etl.py`. Memory is that of Spark's JVM, which is driver and executor at once, and the
+The rows are those of `benchmarks/etl/against_by_hand.py`. Memory is that of Spark's JVM, which is driver and executor at once, and the
 peak beside it that of all of Spark's processes, Python's workers among them.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import psutil
-from etl import config, generate
-from report import Row, save, show, versions_of
 
+from benchmarks.etl.against_by_hand import config, generate
+from benchmarks.report import Row, save, show, versions_of
 from pipelines.etl.run import run
 from pipelines.etl.session import session
 

@@ -1,6 +1,6 @@
 """Our worker loop beside a bare DDP script and beside Ray's own way: the same models, rows, workers and threads.
 
-    python benchmarks/train.py [--launches 4] [--turns 8] [--small] [--cases CASE ...] [--results FOLDER]
+    python -m benchmarks.train.against_bare [--launches 4] [--turns 8] [--small] [--cases CASE ...] [--results FOLDER]
 
 Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
 The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
@@ -20,13 +20,13 @@ from pathlib import Path
 from signal import SIGTERM, signal
 from sqlite3 import OperationalError, connect
 
-from report import RESULTS, Row, save, show, versions_of
-from train_cases import CASES, WORKERS, case_of
-from turns import Points, rates, started
-
+from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.train.cases import CASES, WORKERS, case_of
+from benchmarks.turns import Points, rates, started
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+ON_RAY = (sys.executable, "-m", "benchmarks.train.on_ray")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))
 LIMIT_SECONDS = 600
 TURN_SECONDS = 6.0
@@ -38,9 +38,9 @@ def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[floa
     more, variables = ["small"] if small else [], environment(threads)
     with tempfile.TemporaryDirectory(prefix="train-", dir="/tmp") as text:
         folder, bare_log, plain_log = Path(text), Path(text) / "bare.log", Path(text) / "plain.log"
-        ours = [sys.executable, str(HERE / "train_on_ray.py"), "ours", *told, text, *more]
-        bare = [*TORCHRUN, str(HERE / "train_bare.py"), *told, *more]
-        plain = [*TORCHRUN, str(HERE / "train_without_ray.py"), *told, f"{text}/plain", *more]
+        ours = [*ON_RAY, "ours", *told, text, *more]
+        bare = [*TORCHRUN, "-m", "benchmarks.train.bare", *told, *more]
+        plain = [*TORCHRUN, "-m", "benchmarks.train.without_ray", *told, f"{text}/plain", *more]
         with (
             started(ours, variables, folder / "ours.log", lambda: logged(folder), case.warm_up) as first,
             started(bare, variables, bare_log, lambda: printed(bare_log), case.warm_up) as second,
@@ -71,7 +71,7 @@ def printed(output: Path) -> Points:
 def rays_own(name: str, threads: int, small: bool) -> float:
     """Rows/s of Ray's own way."""
     with tempfile.TemporaryDirectory(prefix="train-", dir="/tmp") as folder:
-        command = [sys.executable, str(HERE / "train_on_ray.py"), "ray", name, str(threads), folder, *(["small"] if small else [])]
+        command = [*ON_RAY, "ray", name, str(threads), folder, *(["small"] if small else [])]
         done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     if done.returncode:
         sys.exit(f"Ray's own way, {name}: exit {done.returncode}\n{done.stderr[-4_000:]}")
@@ -79,7 +79,7 @@ def rays_own(name: str, threads: int, small: bool) -> float:
 
 
 def environment(threads: int) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}", "OMP_NUM_THREADS": str(threads)}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
 
 
 def compared(name: str, threads: int, launches: int, turns: int, small: bool) -> list[Row]:

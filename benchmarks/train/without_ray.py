@@ -1,6 +1,6 @@
 """Our worker loop under a plain torchrun, without MLflow: how much slower a whole run is, is what Ray and tracking take.
 
-    torchrun --nproc-per-node 2 benchmarks/train_without_ray.py CASE THREADS FOLDER [small]
+    torchrun --nproc-per-node 2 -m benchmarks.train.without_ray CASE THREADS FOLDER [small]
 
 It prints points, as the bare script does.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from train_cases import WORKERS, case_of, config_of, write_version
 
+from benchmarks.train.cases import WORKERS, case_of, config_of, write_version
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext

@@ -1,6 +1,6 @@
 """Our ETL against a PySpark job written by hand for the same columns, on the same cores, in one session, in turns.
 
-    python benchmarks/etl.py [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small]
+    python -m benchmarks.etl.against_by_hand [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small]
                              [--folder FOLDER] [--results FOLDER]
 
 The rows: 13 floats, 13 whole numbers and 13 strings of 10 to 100,000 distinct values, Zipf distributed, and a label.
@@ -24,8 +24,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from report import RESULTS, Row, save, show, versions_of
 
+from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import Config, parse
 from pipelines.etl.run import run
 from pipelines.etl.session import session

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from datasets import IterableDataset, load_dataset, load_from_disk
-from loader_data import part_files
-from loader_measure import Peer, rows_in, run_peers
+
+from benchmarks.loader.measure import Peer, rows_in, run_peers
+from benchmarks.loader.rows import part_files
 
 BUFFER_BATCHES = 10
 

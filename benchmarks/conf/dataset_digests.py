@@ -1,6 +1,6 @@
 """Versions and digests of datasets: equal before and after a change that is not about numbers.
 
-    LOCKSTEP_RAW=RAW python benchmarks/dataset_digests.py FOLDER conf/digits.yaml conf/adult.yaml … [--code CHECKOUT]
+    LOCKSTEP_RAW=RAW python -m benchmarks.conf.dataset_digests FOLDER conf/digits.yaml conf/adult.yaml … [--code CHECKOUT]
 
 Each config goes through `jobs/etl.py` once, into FOLDER, and is a line: name, version, digest. `--code` is a checkout to run
 instead of this one.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def line(conf: Path, folder: Path, code: Path) -> str:

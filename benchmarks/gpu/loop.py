@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
-from train_cases import Case, config_of
 
+from benchmarks.train.cases import Case, config_of
 from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.dataset.versions import open_version

@@ -6,23 +6,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loader_data import KINDS
-from loader_run import measure
+from benchmarks.loader.processes import measure
+from benchmarks.loader.rows import KINDS
 
 ALL_CORES = len(os.sched_getaffinity(0))
 PEERS = {
-    "Ray Data": "peers/ray_data.py",
-    "Hugging Face, streaming": "peers/hugging_face.py",
-    "Hugging Face, map-style": "peers/hugging_face.py",
-    "MosaicML Streaming": "peers/mosaicml.py",
-    "LitData": "peers/lit_data.py",
-    "LitData, Parquet": "peers/lit_data.py",
+    "Ray Data": "peers.ray_data",
+    "Hugging Face, streaming": "peers.hugging_face",
+    "Hugging Face, map-style": "peers.hugging_face",
+    "MosaicML Streaming": "peers.mosaicml",
+    "LitData": "peers.lit_data",
+    "LitData, Parquet": "peers.lit_data",
 }
 PARQUET = ("Ray Data", "Hugging Face, streaming", "Hugging Face, map-style", "LitData, Parquet")
 """They read, or convert from, plain Parquet: our own files where those hold scalars, else lists."""
 DIRECTLY = PARQUET[:2]
 ROW_BY_ROW = ("MosaicML Streaming", "LitData")
-ours = partial(measure, "loader_ours.py")
+ours = partial(measure, "ours")
 
 
 class Bench:

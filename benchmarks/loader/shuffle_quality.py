@@ -1,6 +1,6 @@
 """How good the loader's own shuffle is where ETL has not shuffled: rows sorted by label, against a full permutation.
 
-    python benchmarks/shuffle_quality.py [--small] [--results FOLDER]
+    python -m benchmarks.loader.shuffle_quality [--small] [--results FOLDER]
 
 Two tables: statistics of the order itself, and a small network that learns from rows in that order.
 """
@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from report import RESULTS, Row, save, show, versions_of
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.dataset.plain import from_parquet
 from pipelines.loader import Loader, Order
 from pipelines.loader.order import Epoch

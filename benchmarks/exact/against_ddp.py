@@ -1,6 +1,6 @@
 """What strategy `exact` costs, and what it gives: its steps beside those of `ddp`, and the models of both by workers.
 
-    python benchmarks/exact.py [--tables cost differences matrix] [--small] [--home FOLDER] [--results FOLDER]
+    python -m benchmarks.exact.against_ddp [--tables cost differences matrix] [--small] [--home FOLDER] [--results FOLDER]
 
 1. `cost`: a step's time without data loading, which is the same for both; who goes first changes with the round.
 2. `differences`: how far models of other numbers of workers are from that of one worker, by strategy.
@@ -22,10 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from exact_matrix import Case, fit_all, have_data, join, matrix
-from report import RESULTS, Row, save, show, versions_of
 from torch import Tensor
 
+from benchmarks.exact.matrix import Case, fit_all, have_data, join, matrix
+from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings

@@ -1,6 +1,6 @@
 """What a machine with GPUs makes of our training: one command, every GPU of it.
 
-    python benchmarks/gpu.py [--small] [--results FOLDER]
+    python -m benchmarks.gpu.training [--small] [--results FOLDER]
 
 1. NCCL: a sum over all GPUs, checked and timed.
 2. ResNet-50 and a perceptron of 100 M parameters in fp32, bf16 and fp16, plain and compiled: rows/s, the share of the
@@ -21,11 +21,11 @@ import ray
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from gpu_loop import Measured, Variant, all_reduced_bytes_per_second, join, measure, variant_of
 from mlflow import MlflowClient
-from report import RESULTS, Row, save, show, versions_of
-from train_cases import Case, config_of, write_version
 
+from benchmarks.gpu.loop import Measured, Variant, all_reduced_bytes_per_second, join, measure, variant_of
+from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.train.cases import Case, config_of, write_version
 from pipelines.launch.run import train
 
 # Dense, from the vendor's data sheets, FLOP/s. fp32 is without TF32, which torch leaves off.

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import ray
-from loader_data import part_files
-from loader_measure import CORES, Peer, run_peers
 from ray.data import DataContext
+
+from benchmarks.loader.measure import CORES, Peer, run_peers
+from benchmarks.loader.rows import part_files
 
 BUFFER_BATCHES = 10
 
