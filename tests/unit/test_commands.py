@@ -34,9 +34,13 @@ def answer(site: Path, *command: str | Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_wheel_has_every_module(site: Path) -> None:
-    modules = {file.relative_to(ROOT) for file in ROOT.glob("pipelines/**/*.py")}
-    assert {file.relative_to(site) for file in site.glob("pipelines/**/*.py")} == modules
+def test_a_wheel_has_every_file(site: Path) -> None:
+    assert files(site) == files(ROOT)
+
+
+def files(folder: Path) -> set[Path]:
+    """Those of the package, what Python compiled left out."""
+    return {file.relative_to(folder) for file in folder.glob("pipelines/**/*.*") if file.suffix != ".pyc"}
 
 
 def test_its_entry_points_resolve_to_its_own_modules(site: Path) -> None:
