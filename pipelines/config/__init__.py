@@ -2,7 +2,7 @@
 
 1. `load`      merges a YAML file (`reading`) with the command line (`flags`), and checks it.
 2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
-3. `section`   what they have in common; `options` those of Spark's readers, `secrets` what no setting may hold.
+3. `section`   what they have in common; `options` those of Spark's readers, `ddl` a schema's types, `secrets` what no setting may hold.
 4. `formats`   are the raw tables' formats; `own` finds what a file names by import path, and `extended` is a config's class with it.
 5. `wording`   makes a line of every fault; `near` finds what a wrong name meant.
 6. `reference` writes the page of all settings, docs/config.md.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pipelines.config.ddl import ddl_faults
 from pipelines.config.formats import FORMATS
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
@@ -61,6 +62,13 @@ class Table(FileTableSettings):
     """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
     options: dict[str, Value] = {}
     """Of Spark's reader for the format."""
+
+    @field_validator("ddl")
+    @classmethod
+    def _columns_have_types(cls, ddl: str) -> str:
+        if faults := ddl_faults(ddl):
+            raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `age int, name string`")
+        return ddl
 
     @field_validator("options")
     @classmethod

@@ -114,6 +114,8 @@ def merged(tables: Tables, new: Tables, case: str) -> Tables:
 
 
 def main() -> None:
+    # A shell that starts this in the background has it ignore SIGINT, and all that it starts with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))

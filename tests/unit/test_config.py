@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from pipelines.config import Config, TaskSettings, from_command_line, load, parse
+from pipelines.config.ddl import ddl_faults
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -160,11 +161,29 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
             "tracking.uri: holds a password or a token, which would be shown wherever a run is; give it in the environment: "
             "MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN, AWS_SECRET_ACCESS_KEY, or Spark's own configuration",
         ),
+        (
+            "source.tables.people.schema",
+            "a intt, `a, b`: double, c, d blob,",
+            "source.tables.people.schema: a: no type intt (int is near); c has no type; d: no type blob (a type of Spark SQL is needed); "
+            "a comma has no column before or after it; give names and types as Spark DDL, such as `age int, name string` "
+            "(got a intt, `a, b`: double, c, d blob,)",
+        ),
         ("name", "a b", "name: must have 1 to 100 letters of ASCII, digits, _, . and -, the first a letter or digit (got a b)"),
     ],
 )
 def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
     assert faults(changed(values, dotted, value)) == [f"conf/x.yaml: {message}"]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "a: INT NOT NULL, `b,``c` decimal(10, 2) COMMENT 'it\\'s, so, to say', c array<struct<a: int, b: map<string, long>>>",
+        "a timestamp_ntz, b interval day to second, c variant, d void, e char(3) DEFAULT 'x y, z w', f time(3)",
+    ],
+)
+def test_a_schema_of_spark_s_grammar_passes(ddl: str) -> None:
+    assert ddl_faults(ddl) == []
 
 
 @pytest.mark.parametrize(
