@@ -17,7 +17,7 @@ Points = list[tuple[float, int]]
 SETTLE_SECONDS = 1.0
 """At the start of a turn, not counted."""
 LAST_SECONDS = 10.0
-"""After the last turn, for points that are not written yet."""
+"""After the last turn, at most, for points that are not written yet."""
 WARM_SECONDS = 600.0
 """At most, from a program's start until it is warm."""
 
@@ -89,10 +89,14 @@ def _turn(program: Program, seconds: float) -> tuple[float, float]:
 
 
 def _last(program: Program) -> Points:
-    """All of a program's points. They are read while it runs: stopped, it may hold a lock of its database."""
+    """All of a program's points. They are read while it runs: stopped, it may hold a lock of its database. It writes them in
+    order, so that with a new one those of before are there."""
+    woken, limit = time.time(), time.monotonic() + LAST_SECONDS
     _tell(program, SIGCONT)
-    _let_run(program, LAST_SECONDS)
     points = program.points()
+    while time.monotonic() < limit and not any(at > woken for at, _ in points):
+        _let_run(program, 0.2)
+        points = program.points()
     _tell(program, SIGSTOP)
     return points
 

@@ -1,5 +1,5 @@
 """ETL of many small files, beside the same rows in one file, and a PySpark job written by hand. Starts are included: each job
-is a process of its own, from its first import to its end.
+is a process of its own, from its first import to its end; with `--small` all are in this one.
 
     python -m benchmarks.etl.small_files [--kind pictures|texts] [--files 60000] [--repeats 1] [--cores 2] [--small]
                                          [--folder FOLDER] [--results FOLDER]
@@ -127,9 +127,9 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"image": pa.array(pixels, pa.binary()), "label": batch.column("label")})
 
 
-def measure(folder: Path, kind: str, files: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each job, in turns, each in a process of its own."""
-    generate(folder, kind, files)
+def measure(folder: Path, kind: str, files: int, repeats: int, small: bool) -> dict[str, list[float]]:
+    """Seconds of each job, in turns."""
+    places = generate(folder, kind, files)
     seconds: dict[str, list[float]] = {name: [] for name in JOBS}
     for _ in range(repeats):
         digests = set()
@@ -138,7 +138,7 @@ def measure(folder: Path, kind: str, files: int, repeats: int) -> dict[str, list
                 shutil.rmtree(folder / output, ignore_errors=True)
             command = [*ITSELF, "--job", name, "--kind", kind, "--files", str(files), "--folder", str(folder)]
             start = time.perf_counter()
-            subprocess.run(command, check=True)
+            run_here(name, kind, *places, folder) if small else subprocess.run(command, check=True)
             taken.append(time.perf_counter() - start)
             digests |= {json.loads(manifest.read_bytes())["digest"] for manifest in (folder / "ours").glob("*/manifest.json")}
             print(f"{name}: {taken[-1]:.1f} s", flush=True)
@@ -166,9 +166,9 @@ def main() -> None:
     kind, folder = arguments.kind, arguments.folder
     files, repeats = (300, 1) if arguments.small else (arguments.files or FILES[kind], arguments.repeats)
     if arguments.job:
-        run_alone(arguments.job, kind, *generate(folder, kind, files), folder)
+        run_here(arguments.job, kind, *generate(folder, kind, files), folder)
         return
-    seconds = measure(folder, kind, files, repeats)
+    seconds = measure(folder, kind, files, repeats, arguments.small)
     middle = {name: statistics.median(taken) for name, taken in seconds.items()}
     table: list[Row] = [
         {"job": name, "seconds": middle[name], "files/s": int(files / middle[name]), "ratio": middle[name] / middle[JOBS[0]]}
@@ -179,7 +179,7 @@ def main() -> None:
     print(save(f"etl-small-{kind}", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
-def run_alone(job: str, kind: str, raw: Path, single: Path, folder: Path) -> None:
+def run_here(job: str, kind: str, raw: Path, single: Path, folder: Path) -> None:
     if job == "by hand":
         by_hand(kind, raw, folder / "hand")
     else:

@@ -8,7 +8,7 @@
    that the model's arithmetic reaches (MFU).
 3. The same loop in a whole run under Ray Train with MLflow: what reports and tracking take of a step.
 
-`--small` is for tests, and for machines without a GPU: other models, two workers on processors.
+`--small` is for tests, and for machines without a GPU: other models, two workers on processors; one of them in a whole run.
 """
 
 import argparse
@@ -17,11 +17,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-import ray
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from mlflow import MlflowClient
+from torch.multiprocessing import start_processes
 
 from benchmarks.gpu.loop import Measured, Variant, all_reduced_bytes_per_second, join, measure, variant_of
 from benchmarks.report import RESULTS, Row, save, show, versions_of
@@ -64,12 +63,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as folder:
         for number, case in enumerate(cases.values()):
             write_version(case, config_of(case, Path(folder) / str(number)))
-        mp.spawn(_worker, (workers, folder, list(cases.values()), variants), nprocs=workers)
+        start_processes(_worker, (workers, folder, list(cases.values()), variants), workers, start_method="forkserver")
         found = json.loads((Path(folder) / "found.json").read_text())
         alone = {name: found["measured"][number][0] for number, name in enumerate(cases)}
-        shares = [
-            _under_ray(name, case, Path(folder) / str(number), workers, alone[name]) for number, (name, case) in enumerate(cases.items())
-        ]
+        places = [(name, case, Path(folder) / str(number)) for number, (name, case) in enumerate(cases.items())]
+        shares = [_under_ray(name, case, place, workers, alone[name]) for name, case, place in places[-1 if arguments.small else 0 :]]
     title = f"{workers} x {device}"
     tables: dict[str, list[Row]] = {
         f"meeting of {title}": [{"collective": "all-reduce of 64 MiB", "GB/s": found["bytes_per_second"] / 1e9}],
@@ -117,7 +115,6 @@ def _under_ray(name: str, case: Case, folder: Path, workers: int, alone: dict[st
     client = MlflowClient(config.tracking.uri)
     history = client.get_metric_history(train(config).run_id, "train/step_seconds")
     steady = [point.value for point in history if point.step > case.warm_up]
-    ray.shutdown()
     step_seconds, alone_seconds = sum(steady) / len(steady), case.global_batch / alone["rows_per_second"]
     return {
         "model": name,

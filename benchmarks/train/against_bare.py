@@ -1,11 +1,11 @@
 """Our worker loop beside a bare DDP script and beside Ray's own way: the same models, rows, workers and threads.
 
-    python -m benchmarks.train.against_bare [--launches 4] [--turns 8] [--small] [--cases CASE ...] [--results FOLDER]
+    python -m benchmarks.train.against_bare [--launches 4] [--turns 8] [--small] [--no-peers] [--cases CASE ...] [--results FOLDER]
 
 Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
 The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
 turns that follow one another. All are launched several times, since one launch's ratio repeats, and differs by some
-hundredths from another's. Ray's own way reads the same Parquet through Ray Data, with its local shuffle, and runs before.
+hundredths from another's. Ray's own way, a peer, reads the same Parquet through Ray Data, with its local shuffle, and runs before.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM, signal
 from sqlite3 import OperationalError, connect
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 ON_RAY = (sys.executable, "-m", "benchmarks.train.on_ray")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))
 LIMIT_SECONDS = 600
-TURN_SECONDS = 6.0
+TURN_SECONDS, SMALL_TURN_SECONDS = 6.0, 2.0
 
 
 def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
@@ -46,7 +47,7 @@ def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[floa
             started(bare, variables, bare_log, lambda: printed(bare_log), case.warm_up) as second,
             started(plain, {**variables, **WORKERS_ENVIRONMENT}, plain_log, lambda: printed(plain_log), case.warm_up) as third,
         ):
-            taken = rates([first, second, third], turns, TURN_SECONDS)
+            taken = rates([first, second, third], turns, SMALL_TURN_SECONDS if small else TURN_SECONDS)
     return [[steps * case.global_batch for steps in turn] for turn in taken]
 
 
@@ -82,16 +83,16 @@ def environment(threads: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
 
 
-def compared(name: str, threads: int, launches: int, turns: int, small: bool) -> list[Row]:
+def compared(name: str, threads: int, launches: int, turns: int, small: bool, peers: bool) -> list[Row]:
     """Medians over all turns, and what each is of the bare script."""
-    rays = rays_own(name, threads, small)
+    rays = [rays_own(name, threads, small)] if peers else []
     launched = [list(zip(*in_turns(name, threads, turns, small), strict=True)) for _ in range(launches)]
     median_of_bare = statistics.median(rate for _, bare, _ in launched for rate in bare)
     return [
         {"model": name, "loop": "ours", **_beside([(bare, ours) for ours, bare, _ in launched])},
         {"model": name, "loop": "ours, without Ray", **_beside([(bare, plain) for _, bare, plain in launched])},
         {"model": name, "loop": "bare DDP, in memory", "rows/s": round(median_of_bare), "of bare": 1.0},
-        {"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rays), "of bare": rays / median_of_bare},
+        *({"model": name, "loop": "Ray Data, prepare_model", "rows/s": round(rate), "of bare": rate / median_of_bare} for rate in rays),
     ]
 
 
@@ -108,14 +109,16 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=4)
     parser.add_argument("--turns", type=int, default=8, help="of each launch")
     parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--no-peers", action="store_true", help="without Ray's own way")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # what it started is ended
     threads = max(1, len(os.sched_getaffinity(0)) // WORKERS)
-    launches, turns = (1, 3) if arguments.small else (arguments.launches, arguments.turns)
+    launches, turns = (1, 2) if arguments.small else (arguments.launches, arguments.turns)
     title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"
-    rows = [row for name in arguments.cases for row in compared(name, threads, launches, turns, arguments.small)]
+    case = partial(compared, threads=threads, launches=launches, turns=turns, small=arguments.small, peers=not arguments.no_peers)
+    rows = [row for name in arguments.cases for row in case(name)]
     show(title, rows)
     print(save("train", {title: rows}, versions_of("torch", "ray", "mlflow", "pyarrow"), arguments.results))
 

@@ -60,7 +60,7 @@ CASES = {
 
 def case_of(name: str, small: bool) -> Case:
     """The case of that name; `small` only shows that it runs."""
-    return replace(CASES[name], rows=200_000, warm_up=2, steps=1_500) if small else CASES[name]
+    return replace(CASES[name], rows=50_000, warm_up=2, steps=1_500) if small else CASES[name]
 
 
 def rows_of(case: Case) -> dict[str, np.ndarray]:
