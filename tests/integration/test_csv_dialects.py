@@ -13,7 +13,7 @@ from tables import read_tables
 
 from pipelines.config.source import Source
 
-DIALECTS = int(os.environ.get("DIALECTS", "60"))
+DIALECTS = int(os.environ.get("DIALECTS", "40"))
 """`DIALECTS=300 make test ARGS=tests/integration/test_csv_dialects.py` for more of them."""
 BATCH = 60
 """Tables of one query: Spark plans and reads each by itself."""

@@ -21,7 +21,7 @@ from pipelines.sources.faults import source_errors
 ZERO_BITS = "ARROW-GH-43605.parquet"
 """Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it."""
 
-MUTATIONS = int(os.environ.get("MUTATIONS", "40"))
+MUTATIONS = int(os.environ.get("MUTATIONS", "30"))
 """`MUTATIONS=500 make test ARGS=tests/integration/test_hostile_parquet.py` for more of them."""
 
 

@@ -1,4 +1,4 @@
-"""Shipped configs, damaged in 500 ways: each is a config that says what it was given, or lines that say what is wrong."""
+"""Shipped configs, damaged in 200 ways: each is a config that says what it was given, or lines that say what is wrong."""
 
 import copy
 import math
@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "conf").glob("*.yaml"))
-CONFIGS = 500
+CONFIGS = 200
 ODD: list[Any] = [
     None, True, False, 0, -1, 1.5, 10**30, -(10**30), 2**63, 1e308, math.nan, math.inf, -math.inf, 5e-324,
     "", " ", "x", "None", "null", "NaN", "../..", "a.b", "t; x", "x" * 5_000, "\u202e", "\u2028", "\0", "\ud800", "Ünïcode", "ﬁ", "🦆",
@@ -69,10 +69,10 @@ def shipped() -> list[dict[str, Any]]:
     return [yaml.safe_load(path.read_text()) for path in FILES]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_config_loads_or_is_told_in_lines(seed: int, shipped: list[dict[str, Any]], tmp_path: Path) -> None:
     ends: Counter[str] = Counter()
-    for number in range(CONFIGS // 10):
+    for number in range(CONFIGS // 4):
         chance = random.Random(f"{seed}/{number}")
         values = copy.deepcopy(chance.choice(shipped))
         changes = [mutate(values, chance) for _ in range(chance.choice([1, 1, 2, 5]))]

@@ -71,7 +71,7 @@ def held_up(context: WorkerContext, folder: str, how: str) -> None:
         for step in (1, 2):
             heartbeat.step = step
             if context.rank == 1 and step == 2:
-                {"dawdle": dawdle, "data": await_data, "backward": hang_in_backward, "stop": stop}[how]()
+                {"data": await_data, "backward": hang_in_backward, "stop": stop}[how]()
             else:
                 dist.all_reduce(torch.ones(1), group=group)
 
@@ -79,7 +79,6 @@ def held_up(context: WorkerContext, folder: str, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("dawdle", r"in dawdle \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
         ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
         ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
         ("stop", "does not answer any more"),
