@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from fitting import gathered
+from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.config.dataset import Dataset
@@ -105,7 +106,7 @@ def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
 
 def filed(folder: Path) -> Served:
     """It, its MLflow in `folder`."""
-    config = parse({**CONFIG, "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"}}, "test")
+    config = parse({**CONFIG, "tracking": {"uri": new_store(folder)}}, "test")
     raw = raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)

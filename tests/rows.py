@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from fitting import gathered
+from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.dataset.arrays import write_arrays
@@ -25,7 +26,7 @@ def training_on(
             "dataset": {"path": str(folder / "data"), "features": features, "target": target},
             "task": task,
             "train": {"storage": str(folder / "runs"), "global_batch": 32, "epochs": 2, "lr": 0.01, **train},
-            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+            "tracking": {"uri": new_store(folder)},
         },
         "rows",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from raw import raw
+from stores import new_store
 
 from pipelines.config import Config, load
 
@@ -33,7 +34,7 @@ def slice_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **overrid
         (folder / "raw" / file).write_bytes(b"".join(raw(*file.split("/")).read_bytes().splitlines(keepends=True)[:count]))
     monkeypatch.setenv("LOCKSTEP_RAW", str(folder / "raw"))
     train = {"workers": 1, "epochs": 1, "global_batch": 32, "storage": str(folder / "runs"), **overrides}
-    flags = {"dataset.path": str(folder / "data"), "tracking.uri": f"sqlite:///{folder}/mlflow.db"}
+    flags = {"dataset.path": str(folder / "data"), "tracking.uri": new_store(folder)}
     return load(ROOT / f"conf/{name}.yaml", {**flags, **{f"train.{key}": value for key, value in train.items()}})
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from stores import new_store
 from versions import write_version
 
 from pipelines.config import Config, parse
@@ -39,7 +40,7 @@ def training(
             "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}},
             "task": task if task and "kind" in task else {"kind": "tabular", "hidden": [32, 32], **(task or {})},
             "train": {"storage": str(folder / "runs"), "global_batch": 64, "epochs": 3, "lr": 0.01, **train},
-            "tracking": {"uri": uri or f"sqlite:///{folder}/mlflow.db", "log_every_seconds": 0.2},
+            "tracking": {"uri": uri or new_store(folder), "log_every_seconds": 0.2},
         },
         "toy",
     )

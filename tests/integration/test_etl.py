@@ -13,6 +13,7 @@ import pytest
 from people import ROWS, people, write_pipeline
 from pyspark.sql import SparkSession
 from raw import raw
+from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset.parts import RowGroup
@@ -25,7 +26,7 @@ from pipelines.etl.run import run
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One tracking database, for making one takes seconds."""
-    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
+    return new_store(tmp_path_factory.mktemp("tracking"))
 
 
 @pytest.fixture

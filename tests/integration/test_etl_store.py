@@ -7,6 +7,7 @@ from moto.server import ThreadedMotoServer
 from people import write_pipeline
 from pyarrow.fs import FileType
 from pyspark.sql import SparkSession
+from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset import storage
@@ -17,7 +18,7 @@ from pipelines.etl.run import run
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:
-    return write_pipeline(tmp_path, f"sqlite:///{tmp_path}/mlflow.db")
+    return write_pipeline(tmp_path, new_store(tmp_path))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 from raw import raw
+from stores import new_store
 from tables import read_tables, source
 
 from pipelines.config import Config, parse
@@ -32,7 +33,7 @@ PICTURES = 300
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
+    return new_store(tmp_path_factory.mktemp("tracking"))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from pyspark.sql import SparkSession
 from raw import FOLDER, raw
+from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset.schema import to_numpy
@@ -55,7 +56,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_RAW", str(FOLDER))
         query = load(CONF).source.query.replace("* 720", f"* {MONTH}")
-        places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": f"sqlite:///{home}/mlflow.db"}
+        places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": new_store(home)}
         config = load(CONF, {**places, "source.query": query, "train.epochs": 1, "train.workers": 2})
     run(config)
     yield config

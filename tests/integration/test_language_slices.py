@@ -14,6 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from pyspark.sql import SparkSession
 from raw import raw
+from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset.schema import to_numpy
@@ -40,7 +41,7 @@ def settings(home: Path, name: str, table: str, path: Path) -> dict[str, Any]:
         f"source.tables.{table}.path": str(path),
         "dataset.path": str(home / "data" / name),
         "train.storage": str(home / "runs"),
-        "tracking.uri": f"sqlite:///{home}/mlflow.db",
+        "tracking.uri": new_store(home),
     }
 
 

@@ -17,6 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.dataset.manifest import Manifest, ServedQuery
@@ -178,7 +179,7 @@ def bank(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bank:
     table = {"format": "csv", "path": str(folder / "bank.csv"), "schema": "age int, pdays int, job string, subscribed string"}
     source = BANK["source"] | {"tables": {"bank": table | {"options": {"header": True}}}}
     dataset = BANK["dataset"] | {"path": str(folder / "data")}
-    tracking = {"uri": f"sqlite:///{folder}/mlflow.db"}
+    tracking = {"uri": new_store(folder)}
     config = parse(BANK | {"source": source, "dataset": dataset, "tracking": tracking}, "bank.yaml")
     manifest = run(config)
     torch.manual_seed(0)

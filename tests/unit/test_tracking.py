@@ -18,6 +18,7 @@ from loopback import free_port
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.server import app
+from stores import new_store
 from versions import write_version
 from werkzeug.serving import make_server
 
@@ -43,7 +44,7 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+    return new_store(tmp_path_factory.mktemp("mlflow"))
 
 
 def config(uri: str, experiment: str, **train: Any) -> Config:

@@ -1,0 +1,22 @@
+"""MLflow's stores on SQLite for tests: a copy of one that was made once, since MLflow takes seconds to make another."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow import MlflowClient
+
+
+def new_store(folder: Path) -> str:
+    """URI of the store in a folder, where an empty one is put if there is none."""
+    path = folder / "mlflow.db"
+    if not path.exists():
+        path.write_bytes(_empty())
+    return f"sqlite:///{path}"
+
+
+@cache
+def _empty() -> bytes:
+    with TemporaryDirectory() as folder:
+        MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
+        return Path(folder, "mlflow.db").read_bytes()
