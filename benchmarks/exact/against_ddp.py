@@ -215,7 +215,7 @@ def made(table: str, arguments: argparse.Namespace, folder: Path) -> tuple[str, 
         workers, steps = ((1, 2), 4) if small else ((1, 2, 4, 8), arguments.steps)
         return f"models beside that of one worker, after {steps} steps", difference_rows(home, folder / table, steps, workers)
     seed = time.time_ns() % 10_000 if arguments.seed is None else arguments.seed
-    rows = matrix(home, folder / table, 10 if small else arguments.steps, seed)
+    rows = matrix(home, folder / table, 10 if small else arguments.steps, seed, small)
     return f"first digits of the model's digest by workers, kills of seed {seed}", rows
 
 

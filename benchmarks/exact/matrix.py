@@ -4,6 +4,7 @@ Plain processes that meet in shared memory, or over NCCL where each has a GPU; m
 """
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -12,13 +13,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing import start_processes
 
 from benchmarks.report import Row
 from pipelines.checkpoint.checkpoints import Checkpoints
@@ -37,7 +38,12 @@ ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)
 RESIZED = (3, 2, 5, 4)
 """Workers before the first kill, after it, and so on."""
+SMALL_WORKERS, SMALL_RESIZED = (1, 3, 8), (3, 2, 4)
+"""To see that it runs: one worker, shards that three share unevenly, and a worker for each."""
 LIMIT_SECONDS = 600
+# A server that has imported these forks every worker: importing them anew took each 5 s of a core.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact"])
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,8 @@ def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, byt
     """Every config on its number of workers: digest, model and seconds. One group of processes does all, in turn, since
     starting them takes longer than most runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    mp.spawn(_turns, ([(plain(config), workers) for config, workers in jobs], folder), nprocs=max(workers for _, workers in jobs))
+    told = [(plain(config), workers) for config, workers in jobs]
+    start_processes(_turns, (told, folder), max(workers for _, workers in jobs), start_method="forkserver")
     found = []
     for number in range(len(jobs)):
         about = json.loads((folder / f"{number}.json").read_text())
@@ -147,14 +154,13 @@ def _turns(rank: int, jobs: list[tuple[dict[str, Any], int]], folder: Path) -> N
             dist.destroy_process_group()
 
 
-def fit_killed(config: Config, folder: Path, kills: list[int], chance: random.Random) -> str:
-    """A run on `RESIZED` workers, one of which gets SIGKILL at each of the steps `kills`; Ray ends the others likewise."""
+def fit_killed(config: Config, folder: Path, resized: tuple[int, ...], kills: list[int], chance: random.Random) -> str:
+    """A run on `resized` workers in turn, one of which gets SIGKILL at each of the steps `kills`; Ray ends the others likewise."""
     folder.mkdir(parents=True)
-    context = mp.get_context("spawn")
-    for attempt, workers in enumerate(RESIZED):
-        reached = context.Value("i", 0)
+    for attempt, workers in enumerate(resized):
+        reached = FORKING.Value("i", 0)
         members = [
-            context.Process(target=_member, args=(rank, workers, attempt, plain(config), folder, reached)) for rank in range(workers)
+            FORKING.Process(target=_member, args=(rank, workers, attempt, plain(config), folder, reached)) for rank in range(workers)
         ]
         for member in members:
             member.start()
@@ -173,7 +179,7 @@ def fit_killed(config: Config, folder: Path, kills: list[int], chance: random.Ra
     return (folder / "digest").read_text()
 
 
-def _kill(member: SpawnProcess) -> None:
+def _kill(member: BaseProcess) -> None:
     if member.pid is not None and member.is_alive():
         os.kill(member.pid, signal.SIGKILL)
 
@@ -186,23 +192,24 @@ def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folde
     dist.destroy_process_group()
 
 
-def matrix(home: Path, folder: Path, steps: int, seed: int) -> list[Row]:
+def matrix(home: Path, folder: Path, steps: int, seed: int, small: bool) -> list[Row]:
     """A row for every case: the digest by number of workers, and of the run that was killed."""
     have_data(home)
+    numbers, resized = (SMALL_WORKERS, SMALL_RESIZED) if small else (WORKERS, RESIZED)
     configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps // case.slower) for name, case in CASES.items()}
-    found = fit_all([(config, workers) for config in configs.values() for workers in WORKERS], folder)
+    found = fit_all([(config, workers) for config in configs.values() for workers in numbers], folder)
     rows: list[Row] = []
     for name, case in CASES.items():
-        answers, found = found[: len(WORKERS)], found[len(WORKERS) :]
+        answers, found = found[: len(numbers)], found[len(numbers) :]
         rows.append(
-            _row(name, steps // case.slower, {str(workers): digest for workers, (digest, _, _) in zip(WORKERS, answers, strict=True)})
+            _row(name, steps // case.slower, {str(workers): digest for workers, (digest, _, _) in zip(numbers, answers, strict=True)})
         )
         if name == KILLED:
             chance = random.Random(seed)
-            kills = sorted(chance.sample(range(2, steps - 1), len(RESIZED) - 1))
+            kills = sorted(chance.sample(range(2, steps - 1), len(resized) - 1))
             config = case.config(home, strategy="exact", epochs=1_000, max_steps=steps, checkpoint={"every_steps": 2})
-            digest = fit_killed(config, folder / "killed", kills, chance)
-            killed = f"{name}; killed at steps {', '.join(map(str, kills))}, on {', then '.join(map(str, RESIZED))}"
+            digest = fit_killed(config, folder / "killed", resized, kills, chance)
+            killed = f"{name}; killed at steps {', '.join(map(str, kills))}, on {', then '.join(map(str, resized))}"
             rows.append(_row(killed, steps, {"1": answers[0][0], "killed and resized": digest}))
     return rows
 

@@ -13,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from pyspark.sql import SparkSession
 from raw import FOLDER, raw
+from stores import new_store
 from test_train import once_at, workers
 from trainings import training
 
@@ -24,7 +25,7 @@ from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 
 ROOT = Path(__file__).parents[2]
-STEPS = 3 * (12_000 // 64)
+STEPS = 3 * (6_000 // 64)
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +36,23 @@ def home(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_RAW", str(FOLDER))
         for name in ("digits", "adult"):
-            settings = {"dataset.path": str(home / "data" / name), "tracking.uri": f"sqlite:///{home}/mlflow.db"}
+            settings = {"dataset.path": str(home / "data" / name), "tracking.uri": new_store(home)}
             run(load(ROOT / "conf" / f"{name}.yaml", settings))
     return home
 
 
 @pytest.mark.timeout(600)
 def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tmp_path: Path) -> None:
-    """The short form of `benchmarks.exact.against_ddp --tables matrix`: digits and adult on 1, 2, 3, 4, 5 and 8 workers; one run
-    killed three times and resized."""
+    """The short form of `benchmarks.exact.against_ddp --tables matrix`: digits and adult on 1, 3 and 8 workers; one run killed
+    twice and resized."""
     command = [sys.executable, "-m", "benchmarks.exact.against_ddp", "--tables", "matrix", "--small", "--home", home, "--results", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKSTEP_RAW": str(FOLDER)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (tables,) = json.loads(next(tmp_path.glob("exact-matrix-*.json")).read_text())["tables"].values()
     for row in tables:
-        digests = [row[key] for key in ("1", "2", "3", "4", "5", "8", "killed and resized") if key in row]
-        assert len(digests) in (2, 6) and len(set(digests)) == 1, row
+        digests = [row[key] for key in ("1", "3", "8", "killed and resized") if key in row]
+        assert len(digests) in (2, 3) and len(set(digests)) == 1, row
     assert len({row["1"] for row in tables}) == len(tables) - 1, "the run that is killed is one of the others"
 
 
@@ -59,12 +60,12 @@ def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tm
 def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> tuple[Config, Result]:
     """A run on two workers, one of which was killed."""
     folder = tmp_path_factory.mktemp("exact")
-    config = training(folder, rows=12_000, task={"dropout": 0.2}, strategy="exact", workers=2, checkpoint={"every_steps": 40})
+    config = training(folder, rows=6_000, task={"dropout": 0.2}, strategy="exact", workers=2, checkpoint={"every_steps": 40})
 
     def kill() -> None:
         workers()[0].kill()
 
-    with once_at(config, 150, kill):
+    with once_at(config, 90, kill):
         return config, train(config)
 
 
