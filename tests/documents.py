@@ -28,7 +28,7 @@ IN_CLUSTER_TESTS = {
     "docs/cluster.md: Slurm": "tests/cluster/test_slurm.py",
     "docs/exact.md: To verify a run": "tests/cluster/test_documents.py",
 }
-"""Places of blocks that need servers, or minutes, and the tests that type them; tests/integration/test_documents.py types all others."""
+"""Places of blocks that need servers, or minutes, and the tests that type them; tests/integration types all others."""
 
 
 class Block(NamedTuple):
@@ -51,6 +51,12 @@ def below(place: str) -> list[Block]:
     found = [block for block in shell_blocks() if block.place == place]
     assert found, f"no shell block at {place}"
     return found
+
+
+def demo_s_block() -> Block:
+    """README's block of `make demo`, which tests/integration/test_demo.py types."""
+    (block,) = [block for block in shell_blocks() if "make demo" in block.text]
+    return block
 
 
 def _of(text: str, document: str) -> Iterator[Block]:

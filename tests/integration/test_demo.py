@@ -1,4 +1,4 @@
-"""`make demo` as a user meets it: two real commands, a Ray, and what is left of them."""
+"""`make demo` as a user meets it, typed as the README has it: two real commands, a Ray, and what is left of them."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import mlflow
 import pytest
+from documents import demo_s_block, reader_s_folder, typed
 from mlflow.entities import Run
 from ray_head import answers, authorization, own_ray
 
@@ -19,9 +20,10 @@ DEMO = [sys.executable, "cluster/local/demo.py", "conf/digits.yaml"]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where data, runs and mlflow.db go."""
-    return tmp_path_factory.mktemp("home")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A reader's checkout, where data, runs and mlflow.db go."""
+    with reader_s_folder(tmp_path_factory.mktemp("home")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def environment(home: Path) -> dict[str, str]:
 def running_ray(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """A Ray that someone else has started, as environment variables that lead to it."""
     with patch.dict(os.environ, environment, clear=True), own_ray() as address:
-        yield {**os.environ, "RAY_API_SERVER_ADDRESS": address}
+        yield {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
         assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
 
 
@@ -61,18 +63,19 @@ def left_running(home: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(running_ray: dict[str, str], home: Path) -> None:
-    done = subprocess.run(DEMO, cwd=ROOT, env=running_ray, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
+    running_ray: dict[str, str], environment: dict[str, str], home: Path
+) -> None:
+    said = typed(demo_s_block(), home, variables=running_ray)
     run = the_run(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
-    for said in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
-        assert said in done.stdout
+    for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
+        assert line in said
     assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
     models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
     assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)
     (lines,) = re.findall(r"^```python\n(import mlflow\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    told = subprocess.run([sys.executable, "-c", lines], cwd=home, env=running_ray, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run([sys.executable, "-c", lines], cwd=home, env=environment, capture_output=True, text=True, check=True).stdout
     assert "prediction" in told and "refused" in told
 
 

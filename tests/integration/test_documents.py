@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import IN_CLUSTER_TESTS, Block, reader_s_folder, shell_blocks, typed
+from documents import IN_CLUSTER_TESTS, Block, demo_s_block, reader_s_folder, shell_blocks, typed
 
-BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS]
+BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS and block != demo_s_block()]
 
 
 @pytest.fixture(scope="module")
