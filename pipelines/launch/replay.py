@@ -1,18 +1,17 @@
 """The replay check: a training that is compared, step by step, with the digest log of an earlier one. For its workers."""
 
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from pipelines.checkpoint.digest_log import DigestLog, machine_of
-from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
-from pipelines.collectives.context import WorkerContext
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.launch.heartbeat import Heartbeat
-from pipelines.launch.reports import Reports
+from pipelines.launch.reports import FirstReports, Reports
 from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
 from pipelines.loader import Loader
 from pipelines.parallel.step import Flags, StepResult
@@ -21,8 +20,6 @@ from pipelines.tasks.base import Batch
 from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
 from pipelines.weights import digests, model_digest
-
-_LOOK_SECONDS = 2.0
 
 
 @dataclass
@@ -40,7 +37,8 @@ class Found:
 
 
 class ReplayCheck:
-    """A strategy that computes with another one, and compares every step with a digest log."""
+    """A strategy that computes with another one, and compares every step with a digest log. It says that it should stop once
+    there is no more to find out."""
 
     def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
         """It is done after so many steps, or at the first saved step that shows what differs."""
@@ -52,6 +50,7 @@ class ReplayCheck:
         return self._strategy.batches(loader)
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        flags = replace(flags, stop=flags.stop or self.is_done)
         result = self._strategy.step(batch, number, rate, flags, measured)
         if not self.is_done:
             self._compare(number + 1, float(result.loss_sum))
@@ -91,38 +90,6 @@ class ReplayCheck:
         self.is_done = self.is_done or step == self._steps
 
 
-class ReplayReports(Reports):
-    """Callbacks of a verification's loop: they tell the driver, through the verification's own folder, and no MLflow."""
-
-    def __init__(
-        self, directory: RunDirectory, heartbeat: Heartbeat, check: ReplayCheck, context: WorkerContext, progress: dict[str, Any]
-    ) -> None:
-        super().__init__(directory, heartbeat)
-        self._check, self._is_first, self._progress = check, context.rank == 0, progress
-        self._looked = time.monotonic()
-        self.stopped = False
-        """Whether the driver asked to."""
-
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
-
-    def epoch(self, number: int) -> None:
-        self._progress = {**self._progress, "epoch": number}
-
-    def saved(self, step: int, path: str) -> None:
-        """Ray need not know: a verification that loses a worker is over."""
-
-    def step(self, number: int) -> None:
-        super().step(number)
-        if self._is_first and time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._directory.put_json(PROGRESS, self._progress, durable=False)
-            self.stopped = self._directory.has(STOP)
-
-    def asked_to_stop(self) -> bool:
-        return self.stopped or self._check.is_done
-
-
 def replay(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function of a verification: `settings` holds an Assignment, a DigestLog, and how many steps.
 
@@ -133,14 +100,15 @@ def replay(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
-    with Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
+    with Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat, ExitStack() as stack:
         task, strategy, checkpoints = prepared(config, assignment, directory, context)
         check = ReplayCheck(strategy, digest_log, steps)
-        total = total_steps(config, assignment.version.rows("train"))
-        progress = {"step": 0, "steps": total, "epoch": 0, "epochs": config.train.epochs, "metrics": {}}
-        reports = ReplayReports(directory, heartbeat, check, context, progress)
+        reports = Reports(directory, heartbeat)
+        if context.rank == 0:
+            total = total_steps(config, assignment.version.rows("train"))
+            reports = stack.enter_context(closing(FirstReports(directory, heartbeat, total, config.train.epochs)))
         trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
-    if reports.stopped:
+    if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}
     weights = check.weights() if trained.finished else {}
     digest = model_digest(weights) if weights else ""

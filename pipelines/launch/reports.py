@@ -55,15 +55,14 @@ class Reports(Silent):
 
 
 class FirstReports(Reports):
-    """What rank 0 does beside: sends metrics, writes how far it is, looks whether it should stop. `close` ends it.
+    """What rank 0 does beside, in a thread: writes how far it is, looks whether it should stop. `close` ends it.
 
     Where the network parts them, an old group may live on after Ray has given it up and started another: its rank 0 ends
     itself, and so the group, as soon as it sees that the directory is another's.
     """
 
-    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: Sender, total_steps: int, epochs: int) -> None:
+    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, total_steps: int, epochs: int) -> None:
         super().__init__(directory, heartbeat)
-        self._sender = sender
         self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         self._attempt = uuid4().hex.encode()
         directory.put(ATTEMPT, self._attempt)
@@ -74,11 +73,7 @@ class FirstReports(Reports):
         self._thread.start()
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._sender.log(step, metrics)
         self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
-
-    def write(self, epoch: int, text: str) -> None:
-        self._sender.write(f"samples/epoch-{epoch:04}.txt", text)
 
     def epoch(self, number: int) -> None:
         self._progress = {**self._progress, "epoch": number}
@@ -86,17 +81,9 @@ class FirstReports(Reports):
     def asked_to_stop(self) -> bool:
         return self._stop.is_set()
 
-    def unsent(self) -> list[Any]:
-        return list(self._sender.unsent())
-
-    def resend(self, points: list[Any]) -> None:
-        self._sender.resend(points)
-
-    def close(self, seconds: float) -> list[Any]:
-        """Send what is left, for so long at most, and return the rest."""
+    def close(self) -> None:
         self._closed.set()
         self._thread.join()
-        return list(self._sender.close(seconds))
 
     def _exchange(self) -> None:
         written: dict[str, Any] = {}
@@ -112,3 +99,29 @@ class FirstReports(Reports):
                     self._stop.set()
             except TrainingError as error:  # what must be written is the checkpoints' to say
                 log.warning("%s", error)
+
+
+class TrackedReports(FirstReports):
+    """What rank 0 of a training does beside: it sends metrics and texts to MLflow, too. `finish` ends it."""
+
+    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: Sender, total_steps: int, epochs: int) -> None:
+        super().__init__(directory, heartbeat, total_steps, epochs)
+        self._sender = sender
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self._sender.log(step, metrics)
+        super().log(step, metrics)
+
+    def write(self, epoch: int, text: str) -> None:
+        self._sender.write(f"samples/epoch-{epoch:04}.txt", text)
+
+    def unsent(self) -> list[Any]:
+        return list(self._sender.unsent())
+
+    def resend(self, points: list[Any]) -> None:
+        self._sender.resend(points)
+
+    def finish(self, seconds: float) -> list[Any]:
+        """Send what is left, for so long at most, and return the rest."""
+        self.close()
+        return list(self._sender.close(seconds))

@@ -21,7 +21,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
 from pipelines.installed import disagreement, installed
 from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Heartbeat
-from pipelines.launch.reports import FirstReports, Reports
+from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of
 from pipelines.parallel.strategy import Strategy
@@ -120,14 +120,14 @@ def _fit(config: Config, assignment: Assignment, directory: RunDirectory, contex
         if trained.finished and (weights := strategy.weights()):
             directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:
-        if isinstance(reports, FirstReports):
-            unsent = reports.close(LAST_WORDS_SECONDS)
+        if isinstance(reports, TrackedReports):
+            unsent = reports.finish(LAST_WORDS_SECONDS)
     return {**asdict(trained), "unsent": unsent}
 
 
-def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> FirstReports:
+def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> TrackedReports:
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
-    return FirstReports(directory, heartbeat, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
+    return TrackedReports(directory, heartbeat, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
 
 
 def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:

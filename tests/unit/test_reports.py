@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 from groups import FORKING
 
@@ -12,19 +11,9 @@ from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, FirstReports
 
 
-class Mute:
-    """A sender without a server."""
-
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        pass
-
-    def close(self, seconds: float) -> list[Any]:
-        return []
-
-
 def begin(uri: str) -> FirstReports:
     folder = RunDirectory(uri)
-    return FirstReports(folder, Heartbeat(folder, WorkerContext(), 10), Mute(), 100, 3)
+    return FirstReports(folder, Heartbeat(folder, WorkerContext(), 10), 100, 3)
 
 
 def linger(uri: str) -> None:
@@ -41,7 +30,7 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
     old.join(30)
     assert old.exitcode == REPLACED_EXIT_CODE
     time.sleep(1.0)
-    assert new.close(0.0) == []
+    new.close()
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:
@@ -49,7 +38,7 @@ def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:
     reports.step(41)
     assert [reports.asked_to_stop() for _ in range(3)] == [False] * 3
     assert reports._heartbeat.step == 41
-    reports.close(0.0)
+    reports.close()
 
 
 def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path) -> None:
@@ -63,4 +52,4 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
         time.sleep(0.05)
     assert reports.asked_to_stop()
     assert folder.get_json(PROGRESS) == {"step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}
-    reports.close(0.0)
+    reports.close()
