@@ -4,8 +4,9 @@
 2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
 3. `section`   what they have in common; `options` those of Spark's readers, `ddl` a schema's types, `secrets` what no setting may hold.
 4. `formats`   are the raw tables' formats; `own` finds what a file names by import path, and `extended` is a config's class with it.
-5. `wording`   makes a line of every fault; `near` finds what a wrong name meant.
-6. `reference` writes the page of all settings, docs/config.md.
+5. `strategies` are those of `train`, by name.
+6. `wording`   makes a line of every fault; `near` finds what a wrong name meant.
+7. `reference` writes the page of all settings, docs/config.md.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
 """

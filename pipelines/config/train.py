@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from pipelines.config.section import Section, Seed, Text
+from pipelines.config.strategies import StrategyName
 
 Workers = Annotated[
     Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],
@@ -62,7 +63,7 @@ class Train(Section):
     """Decoded rows read ahead of the step, per worker."""
 
     # How the model is fitted.
-    strategy: Literal["ddp", "exact"] = "ddp"
+    strategy: StrategyName = "ddp"
     """`ddp`: a worker's shards in one pass; for other numbers of workers weights differ by rounding, with dropout or batch norm by
     more. `exact`: a pass per shard; they agree bit for bit."""
     threads_per_shard: PositiveInt = 1

@@ -36,7 +36,7 @@ class Found:
     """The first of `saved` after which tensors differ, and their names, the model's first."""
 
 
-class ReplayCheck:
+class ReplayCheck(Strategy):
     """A strategy that computes with another one, and compares every step with a digest log. It says that it should stop once
     there is no more to find out."""
 

@@ -17,7 +17,7 @@ from pipelines.installed import installed
 from pipelines.launch.cluster import may_grow
 from pipelines.launch.heartbeat import COLLECTIVE_SHARE
 from pipelines.launch.worker import PACKAGES, Assignment
-from pipelines.parallel.deterministic import CUBLAS
+from pipelines.parallel.strategies import strategy_class
 
 _STARTS, _START_SECONDS = 120, 5
 """So many times, so long, Ray waits for resources that its cluster does not have yet."""
@@ -69,6 +69,7 @@ def trainer_of(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # A group that shrinks may first be started on a machine that is just gone.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
+    environment = dict(strategy_class(settings.strategy).environment) if gpus else {}
     parent, _, name = directory.path.rpartition("/")
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
@@ -88,7 +89,7 @@ def trainer_of(
             logging_config=LoggingConfig(log_level="WARNING"),
             failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
             # Before CUDA starts, which is before our code runs.
-            worker_runtime_env={"env_vars": CUBLAS} if gpus and settings.strategy == "exact" else None,
+            worker_runtime_env={"env_vars": environment} if environment else None,
         ),
     )
 

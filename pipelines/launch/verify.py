@@ -19,6 +19,7 @@ from pipelines.launch.progress import Progress
 from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
+from pipelines.parallel.strategies import strategy_class
 from pipelines.tracking.client import flattened
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.recorded import Recorded, recorded
@@ -117,7 +118,7 @@ def _digest_of(directory: RunDirectory) -> str:
 def _check(run: Recorded, strategy: str) -> None:
     if run.status != "FINISHED":
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: its command goes on with it")
-    if strategy != "exact":
+    if not strategy_class(strategy).reproducible:
         raise TrainingError(
             f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; train with "
             "--train.strategy exact what is to be verified"

@@ -20,6 +20,7 @@ from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import Precision, precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
@@ -30,7 +31,7 @@ which took some 3 % of a step's CPU with 0.4 and with 3 M parameters, on two cor
 _SPARSE = "its gradient is sparse, which no optimizer here takes; set sparse=False"
 
 
-class DataParallel:
+class DataParallel(Strategy):
     """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
 
     The gradient is that of the global batch's mean loss for any shares of the workers, also where one has no rows.

@@ -17,21 +17,25 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.deterministic import check_model, check_passes, only_deterministic
+from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
 from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
 
-class Exact:
+class Exact(Strategy):
     """One pass per shard; a fixed binary tree over the shards' gradients.
 
     Raises ConfigError for a model, or before the first step for a kernel, that has no deterministic form.
     """
+
+    reproducible = True
+    environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         model = build()

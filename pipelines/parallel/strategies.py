@@ -1,4 +1,4 @@
-"""The strategies that there are, and the model that one begins with."""
+"""The strategy that a config names, and the model that it begins with."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -7,22 +7,28 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
+from pipelines.config.own import imported
+from pipelines.config.strategies import STRATEGIES
 from pipelines.config.train import Train
-from pipelines.errors import TrainingError
-from pipelines.parallel.ddp import DataParallel
-from pipelines.parallel.exact import Exact
+from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 
-STRATEGIES: dict[str, type[DataParallel] | type[Exact]] = {"ddp": DataParallel, "exact": Exact}
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The class that `train.strategy` names. Raises ConfigError if it cannot be imported, or is no strategy."""
+    try:
+        return imported(STRATEGIES.get(name, name), Strategy, "a strategy")  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"train.strategy: {error}") from error
 
 
 def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
     """The strategy that the config names, with a new model, or with one that starts from `weights` by name.
 
-    Raises TrainingError if the weights are not this model's.
+    Raises TrainingError if the weights are not this model's, ConfigError if the strategy cannot be imported, or cannot have the model.
     """
-    return STRATEGIES[settings.strategy](settings, task, partial(first_model, settings, task, weights), context)
+    return strategy_class(settings.strategy)(settings, task, partial(first_model, settings, task, weights), context)
 
 
 def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | None) -> nn.Module:

@@ -1,31 +1,44 @@
 """What the loop asks of a strategy: everything that parallelism changes."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags, StepResult
-from pipelines.tasks.base import Batch
+from pipelines.tasks.base import Batch, Task
 
 
-class Strategy(Protocol):
+class Strategy(ABC):
     """How the workers share the computation of a step.
 
     Every call but `batches` is collective: all workers make it, in the same order, whether or not they hold rows. So a
     model may be spread over workers, none of which could run it alone.
     """
 
+    reproducible: ClassVar[bool] = False
+    """Whether the model is the same, bit for bit, for any number of workers. Only then can a run be verified."""
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
     """The task's own module; its parameters bear the task's own names."""
     mesh: Mesh
     """Which rows this worker computes."""
 
+    @abstractmethod
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        """`build` makes the model before the first step, the same on all workers."""
+
+    @abstractmethod
     def batches(self, loader: Loader) -> Iterator[Any]:
         """What `step` takes, once for every step that is left of the loader's epoch."""
 
+    @abstractmethod
     def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
 
@@ -33,20 +46,26 @@ class Strategy(Protocol):
         `measured` nor clipping nor fp16 asks for it: it takes a fiftieth of a step on a processor.
         """
 
+    @abstractmethod
     def predict(self, batch: Batch) -> Tensor:
         """The model's output, without gradients, in evaluation mode and the precision that it is trained in. A worker that
         has fewer batches than others gives some without rows."""
 
+    @abstractmethod
     def sample(self, epoch: int) -> str:
         """What the task gives to look at after an epoch: on rank 0, and empty on all others."""
 
+    @abstractmethod
     def sync_buffers(self) -> None:
         """Make equal what the workers keep apart, batch norm's statistics; before evaluating and before saving."""
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer and scaler, by fully qualified name: what torch.distributed.checkpoint saves and reshards."""
 
+    @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The whole model's parameters and buffers by name, on the CPU: on rank 0, and nothing on all others."""

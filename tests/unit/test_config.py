@@ -223,7 +223,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         ("dataset.features.age", "standardise", "no encoder standardise; standardize is near"),
         ("task.kind", "tabluar", "no kind 'tabluar'; tabular is near"),
         ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; adamw is near (got adamW)"),
-        ("train.strategy", "dpd", "must be one of ddp, exact; ddp is near (got dpd)"),
+        ("train.strategy", "dpd", "must be one of ddp, exact, or module:Class of your own; ddp is near (got dpd)"),
         ("train.use_gpu", "atuo", "must be auto, or true or false; auto is near (got atuo)"),
         (
             "source.tables.people.format",

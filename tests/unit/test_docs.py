@@ -18,6 +18,7 @@ import torch
 import yaml
 from documents import DOCUMENTS, IN_CLUSTER_TESTS, NOT_TYPED, ROOT, shell_blocks, write_files
 
+from pipelines.collectives.context import WorkerContext
 from pipelines.commands import COMMANDS
 from pipelines.config import Config, load, parse
 from pipelines.dataset.manifest import FittedEncoder
@@ -25,7 +26,9 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.features import Encoders
 from pipelines.features.encoding import implementation
-from pipelines.tasks.base import Data
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import strategy_of
+from pipelines.tasks.base import Data, Task
 
 README = (ROOT / "README.md").read_text()
 EXTENDING = (ROOT / "docs/extending.md").read_text()
@@ -138,20 +141,35 @@ def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
         del sys.modules[name]
 
 
-def test_a_task_of_one_s_own_trains(waves: Config) -> None:
+def learned(waves: Config) -> Task:
     columns = (
         TensorColumn(name="level", dtype="float32"),
         TensorColumn(name="slope", dtype="float32"),
         TensorColumn(name="rising", dtype="uint8", role="target", cardinality=2),
     )
     module, name = waves.task.implementation.split(":")
-    learned = getattr(importlib.import_module(module), name)(waves.task, Data(columns))
-    batch = {"level": torch.ones(4), "slope": torch.ones(4), "rising": torch.tensor([0, 1, 1, 0], dtype=torch.uint8)}
-    model = learned.model()
-    loss, weight = learned.loss(model, batch)
+    task: Task = getattr(importlib.import_module(module), name)(waves.task, Data(columns))
+    return task
+
+
+def four_rows() -> dict[str, torch.Tensor]:
+    return {"level": torch.ones(4), "slope": torch.ones(4), "rising": torch.tensor([0, 1, 1, 0], dtype=torch.uint8)}
+
+
+def test_a_task_of_one_s_own_trains(waves: Config) -> None:
+    task = learned(waves)
+    model = task.model()
+    loss, weight = task.loss(model, four_rows())
     loss.backward()
     assert weight == 4 and torch.isfinite(loss)
     assert next(model.parameters()).shape == (16, 2)
+
+
+def test_a_strategy_of_one_s_own_takes_the_steps(waves: Config) -> None:
+    strategy = strategy_of(waves.train, learned(waves), WorkerContext())
+    before = next(strategy.model.parameters()).detach().clone()
+    assert strategy.step(four_rows(), 0, 1.0, Flags()).rows == 4
+    assert (next(strategy.model.parameters()) - before).abs().max().item() == pytest.approx(0.01, rel=0.05), "Adam goes by the rate"
 
 
 def test_an_encoder_of_one_s_own_encodes_and_refuses_and_is_restored_from_a_manifest(waves: Config) -> None:
@@ -195,6 +213,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "does not say what it configures; give it `implementation"),
         ("dataset.features.level.low", None, "must be a number"),
         ("dataset.features.slope", "standarize", "no encoder standarize; standardize is near"),
+        ("train.strategy", "waves", "must be one of ddp, exact, or module:Class of your own (got waves)"),
     ],
 )
 def test_what_is_wrong_with_parts_of_one_s_own_is_a_line_with_its_place(

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from pipelines.collectives import transports
 from pipelines.collectives.context import WorkerContext
+from pipelines.config.strategies import STRATEGIES
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel import ddp
 from pipelines.parallel.step import Flags, StepResult
-from pipelines.parallel.strategies import strategy_of
+from pipelines.parallel.strategies import strategy_class, strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
 
@@ -32,6 +33,17 @@ ROWS = 24
 SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "the first has none": (0, 5, 19)}
 WORKERS = 3
 NO_FLAGS = Flags()
+
+
+def test_every_name_leads_to_a_strategy_and_only_exact_can_be_verified() -> None:
+    assert [name for name in STRATEGIES if strategy_class(name).reproducible] == ["exact"]
+
+
+def test_what_is_no_strategy_is_refused_by_name() -> None:
+    with pytest.raises(
+        ConfigError, match=r"train.strategy: 'pipelines.parallel.mesh:Mesh' is not a strategy; it must name a class derived"
+    ):
+        strategy_class("pipelines.parallel.mesh:Mesh")
 
 
 def task(batch_norm: bool = False) -> Tabular:
