@@ -1,34 +1,48 @@
 """Proves that a change of the code changed no number: run it before with a folder of its own, and after with the same one.
 
-    python -m benchmarks.conf.digests HOME [--code CHECKOUT]
+    python -m benchmarks.conf.digests HOME [--only digits trec] [--code CHECKOUT]
 
-Through the same commands as a user's, on conf/digits.yaml: the dataset's digest, and the digests of models of strategy
-`exact` on 1, 2 and 3 workers and of `ddp` on 2. It also leaves a run that was cut off half-way, which the next call goes
-on with: a checkpoint of the code before, finished by the code after, must give the digest of a run that was never cut
-off. Exit code 1 if a digest is another than before. `--code` is a checkout to run instead of this one.
+Through the same commands as a user's: the digest of the dataset that each conf/*.yaml makes of its raw data, anew each time;
+then, on conf/digits.yaml, the digests of models of strategy `exact` on 1, 2 and 3 workers and of `ddp` on 2. It also leaves a
+run that was cut off half-way, which the next call goes on with: a checkpoint of the code before, finished by the code after,
+must give the digest of a run that was never cut off. Exit code 1 if a digest is another than before. A version's name may be
+another: it says what was asked for.
+
+Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository; a pipeline whose data are not there is
+left out, and said so. `--code` is a checkout to run instead of this one.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from mlflow import MlflowClient
 
+from benchmarks.conf.figures import raw_paths
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": "1000", "max_steps": "400", "checkpoint.every_steps": "20"}
+MODELS = {
+    "exact, 1 worker": {"strategy": "exact", "workers": "1"},
+    "exact, 2 workers": {"strategy": "exact", "workers": "2"},
+    "exact, 3 workers": {"strategy": "exact", "workers": "3"},
+    "ddp, 2 workers": {"strategy": "ddp", "workers": "2"},
+}
 CUT = {"strategy": "exact", "workers": "2", "storage": "cut"}
 """The run that is cut off; its checkpoints lie apart from those of the other runs."""
 
 
-def command(code: Path, home: Path, job: str, *settings: str) -> subprocess.Popen[str]:
+def command(code: Path, home: Path, job: str, conf: str, *settings: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "LOCKSTEP_HOME": str(home), "PYTHONPATH": str(code)}
-    words = [sys.executable, str(code / f"jobs/{job}.py"), str(code / "conf/digits.yaml"), *settings]
+    words = [sys.executable, str(code / f"jobs/{job}.py"), str(code / f"conf/{conf}.yaml"), *settings]
     # Ray's workers import from the folder that the driver was started in.
     return subprocess.Popen(words, cwd=code, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -42,7 +56,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
 
 def train(code: Path, home: Path, database: str, **train: str) -> subprocess.Popen[str]:
     settings = [word for name, value in {**SETTINGS, **train}.items() for word in (f"--train.{name}", value)]
-    return command(code, home, "train", *settings, "--tracking.uri", f"sqlite:///{home}/{database}.db")
+    return command(code, home, "train", "digits", *settings, "--tracking.uri", f"sqlite:///{home}/{database}.db")
 
 
 def trained(home: Path, database: str, output: str) -> str:
@@ -62,30 +76,40 @@ def cut_off(code: Path, home: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, output
 
 
-def digests(code: Path, home: Path) -> dict[str, str]:
-    """By name, each printed when it is there."""
-    found: dict[str, str] = {}
+def dataset(code: Path, home: Path, conf: str) -> tuple[str, str]:
+    """Name and digest of the version that a pipeline makes."""
+    made = home / "data" / conf
+    shutil.rmtree(made, ignore_errors=True)
+    output_of(command(code, home, "etl", conf, "--dataset.path", str(made), "--tracking.uri", f"sqlite:///{home}/etl.db"))
+    (manifest,) = made.glob("*/manifest.json")
+    return manifest.parent.name, str(json.loads(manifest.read_bytes())["digest"])
 
-    def add(name: str, digest: str) -> None:
-        found[name] = digest
-        print(f"{name:32} {digest}", flush=True)
 
-    if not (home / "data/digits").exists():
-        output_of(command(code, home, "etl"))
-    add("dataset", json.loads(max((home / "data/digits").glob("*/manifest.json")).read_text())["digest"])
+def models(code: Path, home: Path) -> Iterator[tuple[str, str]]:
+    """Names and digests of models on the digits."""
     if (home / "cut").exists():
         resumed = output_of(train(code, home, "cut", **CUT))
         assert " goes on: " in resumed, resumed
-        add("exact, resumed", trained(home, "cut", resumed))
+        yield "exact, resumed", trained(home, "cut", resumed)
         (home / "cut.db").unlink()
         (home / "cut").rename(home / f"finished-{time.time_ns()}")
-    for name, settings in {
-        "exact, 1 worker": {"strategy": "exact", "workers": "1"},
-        "exact, 2 workers": {"strategy": "exact", "workers": "2"},
-        "exact, 3 workers": {"strategy": "exact", "workers": "3"},
-        "ddp, 2 workers": {"strategy": "ddp", "workers": "2"},
-    }.items():
-        add(name, trained(home, "mlflow", output_of(train(code, home, "mlflow", **settings))))
+    for name, settings in MODELS.items():
+        yield name, trained(home, "mlflow", output_of(train(code, home, "mlflow", **settings)))
+
+
+def digests(code: Path, home: Path, confs: list[str]) -> dict[str, str]:
+    """By name, each printed when it is there."""
+    found: dict[str, str] = {}
+    for conf in confs:
+        if missing := [path for path in raw_paths(ROOT / "conf" / f"{conf}.yaml") if not Path(path).exists()]:
+            print(f"{conf} is left out: {', '.join(missing)} is not there", file=sys.stderr)
+            continue
+        version, found[conf] = dataset(code, home, conf)
+        print(f"{conf:20} {found[conf]}  version {version}", flush=True)
+    if "digits" in found:
+        for name, digest in models(code, home):
+            found[name] = digest
+            print(f"{name:20} {digest}", flush=True)
     return found
 
 
@@ -93,19 +117,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("home", type=Path, help="folder of datasets, runs, and the digests of the call before")
     parser.add_argument("--code", type=Path, default=ROOT)
+    names = sorted(path.stem for path in (ROOT / "conf").glob("*.yaml"))
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CONFIG", help=f"of {', '.join(names)}")
     arguments = parser.parse_args()
+    os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))
     home = arguments.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     kept = home / "digests.json"
     before = json.loads(kept.read_text()) if kept.exists() else {}
-    found = digests(arguments.code.absolute(), home)
-    cut_off(arguments.code.absolute(), home)
-    kept.write_text(json.dumps(found, indent=1) + "\n")
+    found = digests(arguments.code.absolute(), home, arguments.only)
+    if "digits" in found:
+        cut_off(arguments.code.absolute(), home)
+    kept.write_text(json.dumps({**before, **found}, indent=1) + "\n")
     exact = {digest for name, digest in found.items() if name.startswith("exact")}
     changed = [name for name, digest in found.items() if before.get(name, digest) != digest]
     if len(exact) > 1:
         changed.append("exact, by workers")
-    print(f"changed: {', '.join(changed)}" if changed else f"the same as before: {', '.join(before) or 'nothing to compare with yet'}")
+    compared = ", ".join(name for name in found if name in before)
+    print(f"changed: {', '.join(changed)}" if changed else f"the same as before: {compared or 'nothing to compare with yet'}")
     sys.exit(bool(changed))
 
 
