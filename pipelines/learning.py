@@ -1,7 +1,7 @@
 """Joins what a task learns to the dataset it learns from; training and the served model build the same task here."""
 
 from pipelines.config import TaskSettings
-from pipelines.config.own import imported
+from pipelines.config.plugins import imported
 from pipelines.dataset.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.features import restored

@@ -10,7 +10,7 @@ from fitting import gathered
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.schema import schema_to_text, to_numpy
 from pipelines.features import Encoders, fit_encoders
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.plain import taken_as_they_are
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn, schema_to_text
 

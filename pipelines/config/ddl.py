@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 
 TYPES = (
     *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),

@@ -15,8 +15,8 @@ import tyro
 from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
-from pipelines.config.extended import fields_with_own
 from pipelines.config.pipeline import Config
+from pipelines.config.plugin_fields import fields_with_own
 from pipelines.config.reading import read
 from pipelines.config.section import shown
 from pipelines.config.source import FileTableSettings

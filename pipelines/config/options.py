@@ -4,8 +4,8 @@ import codecs
 from collections.abc import Mapping
 
 from pipelines.config import secrets
+from pipelines.config.did_you_mean import near
 from pipelines.config.formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
-from pipelines.config.near import near
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import shown
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from pipelines.config.near import near
-from pipelines.config.own import is_path
+from pipelines.config.did_you_mean import near
+from pipelines.config.plugins import is_path
 
 STRATEGIES = {"ddp": "pipelines.parallel.ddp:DataParallel", "exact": "pipelines.parallel.exact:Exact"}
 """By name the `module:Class` of the `pipelines.parallel.strategy.Strategy`; workers and drivers import it, a config does not."""

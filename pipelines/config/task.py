@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.own import own_settings
+from pipelines.config.plugins import own_settings
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]

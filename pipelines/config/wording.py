@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 from pipelines.config.secrets import holds_login, is_secret
 from pipelines.config.section import shown
 

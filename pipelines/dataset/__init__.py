@@ -10,9 +10,9 @@
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
-3. `manifest`  what a version contains, and its digest; `sealed` JSON that notices an altered byte, `tables` beside it.
+3. `manifest`  what a version contains, and its digest; `sealed` JSON that notices an altered byte, `listings` the tables beside it.
 4. `storage`   the few file operations on which the promise of "whole or not at all" rests.
 5. `sources`   the files that a version was made of.
 6. `commit`    makes an attempt's parts a version, if its rows `balance`.
-7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `arrays` writes one of arrays.
+7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one of arrays.
 """

@@ -15,10 +15,10 @@ from pyarrow.fs import FileSystem, FileType
 
 from pipelines.dataset import storage
 from pipelines.dataset.balance import check_balance
+from pipelines.dataset.listings import write_table
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
 from pipelines.dataset.sources import Sources, summarised, write_sources
-from pipelines.dataset.tables import write_table
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)

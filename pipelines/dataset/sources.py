@@ -10,8 +10,8 @@ from hashlib import sha256
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
+from pipelines.dataset.listings import read_table, write_table
 from pipelines.dataset.manifest import SourceSummary
-from pipelines.dataset.tables import read_table, write_table
 
 _SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 

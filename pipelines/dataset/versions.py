@@ -10,11 +10,11 @@ from pyarrow.fs import FileSystem
 from pipelines.config.section import shown
 from pipelines.dataset import storage
 from pipelines.dataset.commit import read_manifest, row_groups_path, sources_path
+from pipelines.dataset.listings import read_table
 from pipelines.dataset.manifest import DAMAGED, SPLITS, Manifest, content_digest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.sources import Sources, read_sources
-from pipelines.dataset.tables import read_table
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 ABSENT = "nothing"

@@ -5,8 +5,8 @@
                  `plans`, in which `determinism` refuses chance, and warns of what may differ the next time.
 3.  `identity`   names the version by the identities of its raw tables, and by the config. What tables are, and how each is
                  read once, is the room `sources`.
-4.  `query`      runs over the tables' views. What a served model will make of raw rows is `served`, if `proof` finds it
-                 to be what the query makes, of rows of the source and of `hostile` ones.
+4.  `query`      runs over the tables' views. What a served model will make of raw rows is `served`, if `served_check`
+                 finds it to be what the query makes, of rows of the source and of extreme ones, `served_check_rows`.
 5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.
 6.  `placement`  gives every row its identity, split, part and place, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows.

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes

@@ -13,7 +13,7 @@ from pipelines.config import Config
 from pipelines.dataset.manifest import ServedQuery
 from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.fit import raw_schema
-from pipelines.etl.proof import Translated, prove
+from pipelines.etl.served_check import Translated, prove
 from pipelines.interrupts import received
 from pipelines.rowwise.translate import Expression, Rowwise, columns_in, rowwise, sql_of
 from pipelines.rowwise.untranslatable import UntranslatableError, duckdb_errors

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import features as config
-from pipelines.config.own import imported
+from pipelines.config.plugins import imported
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
 from pipelines.features.base import Encoder, Packer

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input

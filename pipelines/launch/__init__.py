@@ -1,7 +1,7 @@
 """Gives a training to the workers of a Ray cluster, and sees it through kills, restarts and interrupts.
 
 1. `run`        the driver: checks the numbers, opens the MLflow run, has it trained, files the model.
-   `initial`    the weights to start from, where the config names another run's.
+   `init_from`  the weights to start from, where the config names another run's.
 2. `cluster`    joins or starts Ray and sets workers' environment; `own_ray` is the one that it starts, and `private` says who
                 may read its files.
 3. `trainer`    gives the config to Ray Train; `watch` passes interrupts on and words failures; `progress` is what a person sees.

@@ -12,7 +12,7 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
-from pipelines.launch.initial import initial_weights, is_kept, keep_initial
+from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.progress import Progress, summary
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch

@@ -14,7 +14,7 @@ from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
-from pipelines.launch.initial import initial_weights, keep_initial
+from pipelines.launch.init_from import initial_weights, keep_initial
 from pipelines.launch.progress import Progress
 from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
-from pipelines.config.own import imported
+from pipelines.config.plugins import imported
 from pipelines.config.strategies import STRATEGIES
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
@@ -41,7 +41,7 @@ def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | Non
     return model
 
 
-def model_without_memory(task: Task) -> nn.Module:
+def meta_model(task: Task) -> nn.Module:
     """The task's model on the meta device: names, shapes and dtypes of what would take memory, and time to fill."""
     with torch.device("meta"):
         return task.model()

@@ -17,7 +17,7 @@ from pipelines.features import Encoders
 from pipelines.features.base import Packer
 from pipelines.features.raw import is_list, is_number
 from pipelines.learning import task_of
-from pipelines.rowwise.evaluate import Evaluator
+from pipelines.rowwise.engine import Evaluator
 
 REFUSED = "refused"
 """Column of the predictions: why an encoder refused the row, NULL where none did."""

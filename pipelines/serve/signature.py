@@ -14,7 +14,7 @@ from pipelines.dataset.manifest import FittedEncoder, Manifest
 from pipelines.features import restored
 from pipelines.features.arrays import is_bytes
 from pipelines.features.raw import is_list, is_number
-from pipelines.rowwise.evaluate import quoted
+from pipelines.rowwise.engine import quoted
 from pipelines.serve.predictor import REFUSED, Predictor, features_of, inputs_of
 
 

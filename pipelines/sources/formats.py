@@ -3,7 +3,7 @@
 from typing import Any
 
 from pipelines.config.formats import FORMATS
-from pipelines.config.own import imported
+from pipelines.config.plugins import imported
 from pipelines.config.source import Source, TableSettings
 from pipelines.errors import ConfigError
 from pipelines.sources.base import RawTable

@@ -2,7 +2,7 @@
 
 1. `base`        what a task is, and what it may know of its dataset.
 2. `targets`     binary, classes or quantity: outputs, loss, metrics and predictions of each.
-3. `supervised`  the task over such a target, whatever the network.
+3. `supervised`  the task over such a target, whatever the network; class weights.
 4. `tabular`     a perceptron over numbers and indices; `vision` a small network or a `resnet` over one image; `text` and
                  `speech` convolutions over words and spectrograms; `recommendation` users' and items' vectors.
 5. `next_item`   what follows in a sequence; `language` a `gpt` over windows of tokens; `forecasting` a DLinear over the

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pipelines.collectives.agree import gathered
 from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import Mesh
-from pipelines.train.statistics import StepStatistics
+from pipelines.train.step_statistics import StepStatistics
 
 _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
 

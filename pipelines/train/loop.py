@@ -19,7 +19,7 @@ from pipelines.train.hooks import Hooks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
-from pipelines.train.statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
 
 class Loop:

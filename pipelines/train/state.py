@@ -7,7 +7,7 @@ from typing import Literal
 from pipelines.config import Config
 from pipelines.loader import Order
 from pipelines.tasks.base import Monitor
-from pipelines.train.statistics import CurveWindow
+from pipelines.train.step_statistics import CurveWindow
 
 
 @dataclass

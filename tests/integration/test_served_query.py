@@ -24,7 +24,7 @@ from pipelines.dataset.manifest import Manifest, ServedQuery
 from pipelines.etl.run import run
 from pipelines.etl.served import served_query
 from pipelines.learning import task_of
-from pipelines.rowwise.evaluate import Evaluator, closed_database
+from pipelines.rowwise.engine import Evaluator, closed_database
 from pipelines.serve import Predictor, log_model
 
 SERVED = [

@@ -13,7 +13,7 @@ from pipelines.dataset.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.loader.permutations import row_keys
 from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import model_without_memory, strategy_of
+from pipelines.parallel.strategies import meta_model, strategy_of
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
@@ -107,7 +107,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_model_can_be_described_without_memory(name: str) -> None:
-    described, real = model_without_memory(task_of(name)).state_dict(), task_of(name).model().state_dict()
+    described, real = meta_model(task_of(name)).state_dict(), task_of(name).model().state_dict()
     assert {name: (values.shape, values.dtype) for name, values in described.items()} == {
         name: (values.shape, values.dtype) for name, values in real.items()
     }

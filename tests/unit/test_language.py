@@ -15,7 +15,7 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config, parse
 from pipelines.config.task import Language as Settings
-from pipelines.dataset.arrays import write_arrays
+from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import open_version

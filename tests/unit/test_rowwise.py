@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pipelines.dataset.manifest import Manifest, ServedQuery
 from pipelines.errors import SourceError
 from pipelines.etl import served
-from pipelines.etl.hostile import hostile_rows
-from pipelines.rowwise.evaluate import Evaluator
+from pipelines.etl.served_check_rows import hostile_rows
+from pipelines.rowwise.engine import Evaluator
 from pipelines.rowwise.translate import rowwise, sql_of
 from pipelines.rowwise.untranslatable import UntranslatableError
 from pipelines.serve.model import without_other_duckdb

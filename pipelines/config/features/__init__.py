@@ -13,7 +13,7 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.features.categories import Binary, Hash, Label, Sequence, Vocabulary
 from pipelines.config.features.numbers import Fourier, Identity, Log1p, MinMax, NormalQuantile, Numeric, Quantile, Standardize
 from pipelines.config.features.tokens import Bpe, Bytes, Characters, Tokens
-from pipelines.config.own import is_path, own_settings
+from pipelines.config.plugins import is_path, own_settings
 
 __all__ = [
     "ALONE",
@@ -63,7 +63,7 @@ BUILT_IN = (
     | Characters
     | Bpe
 )
-"""The built-in ones; `own` adds those that a config names by import path."""
+"""The built-in ones; `plugin_fields` adds those that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)
 """An encoder's name stands for its settings."""
 Feature = Annotated[BUILT_IN, Field(discriminator="encoder"), ALONE]

@@ -10,8 +10,8 @@ from pydantic import Field, create_model
 
 from pipelines.config.dataset import ColumnName, Dataset
 from pipelines.config.features import ALONE, BUILT_IN, EncoderSettings
-from pipelines.config.own import Settings, is_path, own_settings
 from pipelines.config.pipeline import Config
+from pipelines.config.plugins import Settings, is_path, own_settings
 from pipelines.config.section import Name
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.errors import ConfigError

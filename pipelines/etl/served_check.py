@@ -12,10 +12,10 @@ from pyspark.sql.types import StringType, StructField
 from pipelines.config import Config
 from pipelines.dataset.manifest import ServedQuery
 from pipelines.etl.fit import raw_schema
-from pipelines.etl.hostile import hostile_rows
 from pipelines.etl.placement import named
-from pipelines.rowwise.evaluate import Evaluator, quoted
-from pipelines.rowwise.parts import check_casts, parts_of
+from pipelines.etl.served_check_rows import hostile_rows
+from pipelines.rowwise.engine import Evaluator, quoted
+from pipelines.rowwise.expression_parts import check_casts, parts_of
 from pipelines.rowwise.translate import Expression, literals_in, sql_of
 from pipelines.rowwise.untranslatable import UntranslatableError
 

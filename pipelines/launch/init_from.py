@@ -8,7 +8,7 @@ from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.learning import task_of
-from pipelines.parallel.strategies import check_weights_fit, model_without_memory
+from pipelines.parallel.strategies import check_weights_fit, meta_model
 from pipelines.weights import from_bytes, model_digest
 
 
@@ -31,7 +31,7 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
             f"train.init_from is {origin}, whose weights are not those that it filed ({found[:12]}, and not {digest[:12]}); "
             "train and file it anew"
         )
-    check_weights_fit(model_without_memory(task_of(config.task, version.manifest)), weights, origin)
+    check_weights_fit(meta_model(task_of(config.task, version.manifest)), weights, origin)
     return content
 
 

@@ -16,7 +16,7 @@ from pipelines import tracking
 from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
-from pipelines.launch.initial import initial_weights, is_kept
+from pipelines.launch.init_from import initial_weights, is_kept
 from pipelines.launch.run import train
 from pipelines.learning import task_of
 from pipelines.weights import from_bytes, model_digest, to_bytes

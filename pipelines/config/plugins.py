@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from pipelines.config.near import near
+from pipelines.config.did_you_mean import near
 
 _OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)
