@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 from people import write_pipeline
 from sessions import of_session
+from stores import new_store
 
 from chaos.etl import below
 from chaos.processes import Job
@@ -102,8 +103,8 @@ TRAINING_STAGES = {
     "start": Stage(imports),
     "Ray starts": Stage(runs("raylet")),
     "workers start": Stage(said(" begins: ")),
-    "epoch": Stage(step_is_made(2), {"step_seconds": 2.0}, 2),
-    "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 1.0}, STEPS),
+    "epoch": Stage(step_is_made(2), {"step_seconds": 0.5}, 2),
+    "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 0.4}, STEPS),
     "save": Stage(wrote("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
     "filing": Stage(wrote("runs/*/weights.safetensors"), {}, STEPS),
 }
@@ -127,7 +128,7 @@ def etl_fault(left: Left, stage: str, number: int, folder: Path, under_submit: b
 
 def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Left, str]:
     """A signal to ETL in a stage: how it left, and what is not as documented."""
-    pipeline = write_pipeline(folder, f"sqlite:///{folder}/mlflow.db")
+    pipeline = write_pipeline(folder, new_store(folder))
     job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
     until(job, lambda: ETL_STAGES[stage](job, folder))
     left = signalled(job, way, number, folder / "mlflow.db")

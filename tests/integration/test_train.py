@@ -25,9 +25,9 @@ from pipelines.weights import from_bytes, model_digest
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-LONG: dict[str, Any] = {"rows": 12_000, "workers": 2, "epochs": 4, "checkpoint": {"every_steps": 40}}
-"""Four epochs of 187 steps: long enough to be disturbed."""
-EPOCH, STRIDE = 12_000 // 64, 2
+LONG: dict[str, Any] = {"rows": 6_000, "workers": 2, "epochs": 4, "checkpoint": {"every_steps": 40}}
+"""Four epochs of 93 steps: long enough to be disturbed."""
+EPOCH, STRIDE = 6_000 // 64, 1
 
 
 def history(config: Config, run_id: str, name: str) -> list[int]:
@@ -155,7 +155,7 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
 
 
 def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> None:
-    config = training(tmp_path, workers=2, lr=1e30, optimizer="sgd", checkpoint={"every_steps": 1})
+    config = training(tmp_path, workers=1, lr=1e30, optimizer="sgd", checkpoint={"every_steps": 1})
     with pytest.raises(NonFiniteError, match=r"step \d+: the .*the last whole checkpoint is kept"):
         train(config)
     assert latest_run(config).info.status == "FAILED"
@@ -163,7 +163,7 @@ def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> No
 
 
 def test_an_altered_part_fails_the_run_and_is_named(tmp_path: Path) -> None:
-    config = training(tmp_path, workers=2)
+    config = training(tmp_path, workers=1)
     part = next((tmp_path / "data").glob("*/data-a/split=train/*.parquet"))
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 0xFF
