@@ -20,8 +20,8 @@ help: ## this list
 demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
 
-test: java $(installed) ## all tests, quick ones first; ARGS="tests/unit -k order" for some
-	@python -m pytest $(ARGS)
+test: java $(installed) ## all tests, quick ones first, in two processes; ARGS="-n 0 tests/unit -k order" for some in one
+	@python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-quick: $(installed) ## in two minutes: no Spark, no Ray, no groups of workers
 	@python -m pytest -m "not slow" tests/unit $(ARGS)

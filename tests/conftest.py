@@ -1,5 +1,6 @@
 """For all tests."""
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,9 @@ settings.load_profile("shared")
 
 # A shell that starts the tests in the background has them ignore SIGINT, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
