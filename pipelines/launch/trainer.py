@@ -69,7 +69,7 @@ def trainer_of(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # A group that shrinks may first be started on a machine that is just gone.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    environment = dict(strategy_class(settings.strategy).environment) if gpus else {}
+    strategy = strategy_class(settings.strategy)  # one that cannot be imported is refused here, before any worker starts
     parent, _, name = directory.path.rpartition("/")
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
@@ -89,7 +89,7 @@ def trainer_of(
             logging_config=LoggingConfig(log_level="WARNING"),
             failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
             # Before CUDA starts, which is before our code runs.
-            worker_runtime_env={"env_vars": environment} if environment else None,
+            worker_runtime_env={"env_vars": dict(strategy.environment)} if gpus and strategy.environment else None,
         ),
     )
 

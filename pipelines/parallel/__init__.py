@@ -1,6 +1,6 @@
 """Who computes what: everything that parallelism changes of a training step. Knows no storage and no tracking.
 
-1. `strategies`  the table of the strategies that there are, and the model that one begins with.
+1. `strategies`  the one that a config names, of the table in `config.strategies`, and the model that it begins with.
    `strategy`    what the loop asks of each; `step` is what a step takes beside rows, and its result.
 2. `mesh`        which rows a worker computes.
 3. `ddp`         one pass over a worker's rows; `batch_norm` is over the rows of all workers.
