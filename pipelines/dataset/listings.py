@@ -28,7 +28,8 @@ def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, wanted: str
     if (found := checksum(content)) != wanted:
         raise CorruptError(f"{path} has {found[:19]}; the manifest says {wanted[:19] or 'nothing'}; {DAMAGED}")
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        # In this thread: one of Arrow's that lets go of `content` while the interpreter ends would abort the process.
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
     if not table.schema.equals(schema) or any(column.null_count for column in table.columns):

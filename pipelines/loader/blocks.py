@@ -14,6 +14,8 @@ from torch import Tensor
 from pipelines.dataset.schema import TensorColumn
 
 ALIGNMENT = 64
+HUGE_PAGES_BYTES = 4 * 2**20
+"""From this size on NumPy asks for pages of 2 MiB: one fault at the first touch instead of 512."""
 WIDE_BYTES = 512
 """A value from this size on is copied once, straight to its place in a batch. Narrower ones are permuted a window at a time
 first, column by column, which stays in the processor's cache."""
@@ -67,7 +69,8 @@ class Buffers:
 
     def empty(self, blocks: list[Block], rows: int) -> list[Tensor]:
         """A tensor of shape (columns, rows, *shape) for each block."""
-        memory = self._lend(max(ALIGNMENT, sum(block.bytes_of(rows) for block in blocks)))  # an empty array has no dtype to view as
+        lent = self.lend(max(ALIGNMENT, sum(block.bytes_of(rows) for block in blocks)))  # an empty array has no dtype to view as
+        memory = torch.from_numpy(lent)  # tensors on this memory keep `lent`, and nothing else does
         tensors, at = [], 0
         for block in blocks:
             count = len(block.names) * rows * prod(block.shape) * block.carried.itemsize
@@ -75,15 +78,16 @@ class Buffers:
             at += block.bytes_of(rows)
         return tensors
 
-    def _lend(self, size: int) -> Tensor:
+    def lend(self, size: int) -> np.ndarray:
+        """So many bytes, of shape (size,)."""
         with self._lock:
             fitting = [at for at, free in enumerate(self._free) if len(free) >= size]
             held = self._free.pop(fitting[0] if fitting else 0) if self._free else None
             if held is None or len(held) < size:  # one that is too small makes room for a larger one
-                held = np.empty(size, np.uint8)
+                held = np.empty(HUGE_PAGES_BYTES if 3 * HUGE_PAGES_BYTES // 4 <= size < HUGE_PAGES_BYTES else size, np.uint8)
         lent = held[:size]
         weakref.finalize(lent, self._free.append, held).atexit = False
-        return torch.from_numpy(lent)  # tensors on this memory keep `lent`, and nothing else does
+        return lent
 
 
 def allocate(blocks: list[Block], rows: int, device: torch.device, pin: bool = False) -> list[Tensor]:

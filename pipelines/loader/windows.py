@@ -125,15 +125,19 @@ class Windows:
         """The window, decoded. Every window is taken once, in the order of need."""
         while (shard, window) not in self._futures:
             self._launch()
+        self._launch_ahead()  # not only after it was decoded: at an epoch's start the other threads would wait for the first
         decoded = self._futures.pop((shard, window)).result()
         self._waiting_bytes -= self._bytes(shard, window)
-        while self._next < len(self._due) and self._waiting_bytes < self._ahead_bytes:
-            self._launch()
+        self._launch_ahead()
         return decoded
 
     def close(self) -> None:
         """Let running decodes end and drop the others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _launch_ahead(self) -> None:
+        while self._next < len(self._due) and self._waiting_bytes < self._ahead_bytes:
+            self._launch()
 
     def _launch(self) -> None:
         due = self._due[self._next]
@@ -152,7 +156,8 @@ class Windows:
         if memory.row_numbers:
             permuted[-1][0] = torch.from_numpy(numbers)
         if memory.cache is None:
-            at = torch.from_numpy(index)
+            narrow = np.int32 if rows < 2**31 else np.int64  # half as wide, it leaves the processor's cache to the rows
+            at = torch.from_numpy(index.astype(narrow))
             wide = self._permute(shard.windows[window], at, permuted)
         else:
             at = torch.from_numpy(numbers).to(memory.device)
