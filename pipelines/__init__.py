@@ -10,8 +10,9 @@
 8. `tracking`  keeps one true MLflow run of it, and `serve` the model that takes raw rows; `rowwise` applies the query to them.
 
 `api` and `commands` are the ways in. `baseline` fits Spark's linear models to the same rows, `installed` compares machines'
-versions, `compat` holds what is taken from the insides of other libraries, `weights` turns a model's into bytes, `interrupts` hears
-SIGINT and SIGTERM, `errors` are what all raise.
+versions, `compat` holds every private name of other libraries that is needed, `weights` turns a model's weights into bytes,
+`progress` draws bars and prints lines, `atomic` writes files whole or not at all, `philox` makes random words, `interrupts` handles
+SIGINT and SIGTERM, and `errors` holds the exceptions that all of them raise.
 
 A module imports only from layers below its own; `tests/unit/test_layers.py` holds the list.
 """

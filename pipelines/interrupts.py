@@ -95,11 +95,11 @@ def _end(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def handled(by: Handler) -> Iterator[None]:
     """Give signals to `by` meanwhile. Nothing changes in a thread beside the main one, which is the one that gets them."""
-    before = _install(dict.fromkeys(NUMBERS, by))
+    before = install(dict.fromkeys(NUMBERS, by))
     try:
         yield
     finally:
-        _install(before)
+        install(before)
 
 
 class Deferred:
@@ -112,23 +112,23 @@ class Deferred:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Deferred":
-        self._before = _install(dict.fromkeys(NUMBERS, self._wait))
+        self._before = install(dict.fromkeys(NUMBERS, self._wait))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _install(self._before)
+        install(self._before)
         if error is None:
             self._come()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """Signals come meanwhile, and the one that has waited comes first."""
-        _install(self._before)
+        install(self._before)
         try:
             self._come()
             yield
         finally:
-            _install(dict.fromkeys(self._before, self._wait))
+            install(dict.fromkeys(self._before, self._wait))
 
     def forget(self) -> None:
         """There is nothing left for a signal to end."""
@@ -138,7 +138,7 @@ class Deferred:
         is_second = self._waiting is not None
         self._waiting = number
         if self._taken.take(number) and is_second:
-            _install(self._before)
+            install(self._before)
             self._come()
 
     def _come(self) -> None:
@@ -147,7 +147,7 @@ class Deferred:
             signal.raise_signal(waited)
 
 
-def _install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
+def install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
     """Set handlers by signal, and return those before; none outside of the main thread."""
     if current_thread() is not main_thread():
         return {}

@@ -24,6 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from benchmarks.report import RESULTS, Row, machine, show
+from pipelines import atomic
 from pipelines.config import Config, from_command_line
 from pipelines.config.load import home
 
@@ -170,10 +171,7 @@ def keep(row: Row, path: Path) -> None:
     order = [(figure.name, figure.metric) for figure in FIGURES]
     place = {pair: number for number, pair in enumerate(order)}
     rows = sorted([*others, {**row, "machine": machine()}], key=lambda one: place.get((one["config"], one["figure"]), len(place)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps({**kept, "rows": rows}, indent=1) + "\n")
-    draft.replace(path)
+    atomic.replace(path, f"{json.dumps({**kept, 'rows': rows}, indent=1)}\n".encode())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Secrets of the servers: made at the first start, kept in files that only this user reads, never in a command line."""
 
-import os
 import secrets
 from pathlib import Path
+
+from pipelines import atomic
 
 
 def secret(folder: Path, name: str) -> Path:
@@ -21,12 +22,8 @@ def private(folder: Path) -> Path:
 
 
 def write(file: Path, text: str) -> Path:
-    """Write a file that nobody else reads at any moment."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
-        output.write(text)
-    new.rename(file)
+    """Write a file that nobody else can read at any moment."""
+    atomic.replace(file, text.encode(), mode=0o600)
     return file
 
 

@@ -1,7 +1,8 @@
-"""A server that is started again whenever it ends, until this ends: python cluster/local/supervise.py COMMAND …
+"""Restarts a server whenever it ends: python cluster/local/supervise.py COMMAND …
 
-Ray brings no node back: one that died, or that was cut off for so long that the others gave it up, has to start anew.
-What was never well is not brought back: it ends, with the command's exit code, after a few tries.
+Ray does not restart a node that died, or that it gave up after a loss of connection. A server that never stayed up for
+WELL_SECONDS is given up after TRIES, with its exit code. These forty lines are kept because systemd and supervisord would need a unit
+file for each server, a place for it, and a process of their own, for the same restart.
 """
 
 import os

@@ -16,15 +16,14 @@ The directory is <train.storage>/<name>-<run id>, and its tag keeps it where it 
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from pyarrow.fs import FileType, LocalFileSystem
 
+from pipelines import atomic
 from pipelines.dataset import storage
 from pipelines.dataset.sealed import checksum, seal, unsealed
 from pipelines.errors import DatasetError, TrainingError
@@ -119,7 +118,7 @@ class RunDirectory:
 
     def _write(self, path: str, content: bytes, durable: bool) -> None:
         if self.is_local:
-            _replace(path, content, durable)
+            atomic.replace(path, content, durable=durable)
         else:
             with self.filesystem.open_output_stream(path) as stream:
                 stream.write(content)
@@ -148,18 +147,3 @@ def _errors_name(path: str) -> Iterator[None]:
     except (OSError, DatasetError) as error:
         text = str(error) if path in str(error) else f"{path}: {error}"
         raise TrainingError(f"{text}; free space or mend the store, or set train.storage to another place") from error
-
-
-def _replace(path: str, content: bytes, durable: bool) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    draft = f"{path}.{uuid4().hex}"
-    try:
-        with open(draft, "wb") as stream:
-            stream.write(content)
-            if durable:
-                stream.flush()
-                os.fsync(stream.fileno())
-        os.replace(draft, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)

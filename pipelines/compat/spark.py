@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.compat import attribute, present
 
-present(SparkContext, "_active_spark_context", "_ensure_initialized", "_jvm")
+present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
 
 
 def jvm() -> Any:
@@ -28,6 +29,13 @@ def context_is_stopped() -> bool:
         return java is None or bool(java.sc().isStopped())
     except (Py4JError, OSError):
         return True
+
+
+def condition_of_java(throwable: Any) -> str:
+    """The error condition of a Java exception, empty if it is none of Spark's own."""
+    if not is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable"):
+        return ""
+    return throwable.getCondition() or ""
 
 
 def write_signals(path: str) -> None:

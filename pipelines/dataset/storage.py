@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import parse_qsl, urlsplit
-from uuid import uuid4
 
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
+from pipelines import atomic
 from pipelines.errors import DatasetError
 
 ATTEMPTS = 5
@@ -64,8 +64,8 @@ def read(filesystem: FileSystem, path: str) -> bytes | None:
 def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
     """Make a file appear whole or not at all. Returns False, and changes nothing, if it is there already.
 
-    A hard link decides between racing writers on a local disk. Elsewhere the last of them wins, which is harmless as
-    long as equal inputs make equal content.
+    On a local disk the first of racing writers wins; on a store the last one does, which is harmless as long as equal inputs
+    make equal content.
     """
     with store_errors(path):
         if not isinstance(filesystem, LocalFileSystem):
@@ -74,20 +74,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
             with filesystem.open_output_stream(path) as stream:
                 stream.write(content)
             return True
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        draft = f"{path}.{uuid4().hex}"
-        try:
-            with open(draft, "xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.link(draft, path)
-        except FileExistsError:
-            return False
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
-        return True
+        return atomic.create(path, content)
 
 
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:

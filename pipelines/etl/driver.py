@@ -55,7 +55,7 @@ def driver_errors() -> Iterator[None]:
             note(sent)  # to the Java driver alone, which spark-submit is
         if (number := received()) is not None:
             raise SystemExit(128 + number) from error
-        if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
+        if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise DatasetError(
                 "Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above"
             ) from error

@@ -10,7 +10,7 @@ import signal
 import sys
 from contextlib import suppress
 from socketserver import BaseServer
-from threading import Event, Thread, current_thread, main_thread
+from threading import Event, Thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -18,7 +18,7 @@ import psutil
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pipelines.interrupts import NUMBERS, note, received
+from pipelines.interrupts import NUMBERS, install, note, received
 
 _AGAIN_SECONDS = 0.3
 _printed = BaseServer.handle_error
@@ -33,9 +33,7 @@ class Leaving:
         self._sent_by_thread, self._left = Event(), Event()
 
     def install(self) -> None:
-        if current_thread() is main_thread():
-            for number in NUMBERS:
-                signal.signal(number, self._take)
+        install(dict.fromkeys(NUMBERS, self._take))
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         """Raises SystemExit, now or as soon as Spark has answered; the second signal does not wait for that."""

@@ -1,7 +1,4 @@
-"""Stages of a run: how long each took, and how far the present one is.
-
-On a terminal a bar with rate and time left, else a line every few seconds.
-"""
+"""Stages of a run: how long each took, and how many of Spark's tasks the present one has finished."""
 
 import logging
 import sys
@@ -12,15 +9,15 @@ from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 
+from pipelines.progress import LINE_SECONDS, Progress
+
 log = logging.getLogger(__name__)
 
-LINE_SECONDS = 5.0
 BAR_SECONDS = 0.2
-_BAR = 30
 
 
 class Stages:
-    """Times stages: `with stages("fit"): …`. Knows how far they are once it has a session."""
+    """Times stages: `with stages("fit"): …`. Shows their progress once it has a session."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -40,19 +37,14 @@ class Stages:
         log.info("%-10s %6.1f s", name, self.seconds[name])
 
     def _watch(self, name: str, start: float, done: Event) -> None:
-        terminal = sys.stderr.isatty()
-        while not done.wait(BAR_SECONDS if terminal else LINE_SECONDS):
+        progress = Progress(sys.stderr, log.info)
+        while not done.wait(BAR_SECONDS if progress.on_terminal else LINE_SECONDS):
             seconds = time.monotonic() - start
             finished, tasks = self._tasks()
             left = f", {seconds / finished * (tasks - finished):.0f} s left" if finished else ""
             state = f"{finished}/{tasks} tasks, {finished / seconds:.1f}/s{left}" if tasks else "…"
-            if terminal:
-                filled = _BAR * finished // max(tasks, 1)
-                print(f"\r\033[K{name:10} [{'=' * filled:{_BAR}}] {state}", end="", file=sys.stderr, flush=True)
-            else:
-                log.info("%-10s %6.1f s  %s", name, seconds, state)
-        if terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {state}")
+        progress.clear()
 
     def _tasks(self) -> tuple[int, int]:
         """Finished and all tasks of Spark's active stages."""

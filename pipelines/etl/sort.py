@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from pipelines import philox
+
 
 def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
     """Sort encoded columns, given in pieces along the rows, by `place` and then by `content`, uint64 of shape (rows,).
@@ -26,9 +28,8 @@ def order_of(place: np.ndarray, content: np.ndarray) -> np.ndarray:
 
 
 def shuffled(rows: int) -> np.ndarray:
-    """The numbers below `rows` in an order that is as good as random, and always the same: by raw Philox words, which no
-    version of NumPy draws otherwise (NEP 19)."""
-    return np.argsort(np.random.Philox(key=rows).random_raw(rows), kind="stable")
+    """A random permutation of range(rows), the same one each time."""
+    return np.argsort(philox.words(rows, key=rows), kind="stable")
 
 
 def _repeats(values: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines import philox
 from pipelines.config import features as config
 from pipelines.dataset.schema import Role, TensorColumn
 from pipelines.features.base import Encoder, Input, masked_tensor
@@ -57,7 +58,7 @@ class Fourier(Encoder[config.Fourier]):
 
 
 def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Standard normal deviates from raw Philox words, by Box and Muller 1958: NumPy's own may change between versions."""
-    words = np.random.Philox(key=seed).random_raw(2 * shape[0] * shape[1])
+    """Standard normal deviates from Philox words, by Box and Muller 1958: NumPy's own may change between versions."""
+    words = philox.words(2 * shape[0] * shape[1], key=seed)
     uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, *shape)
     return np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pipelines import atomic
 from pipelines.errors import LockstepError, TrainingError
 
 
@@ -41,9 +42,4 @@ def keep_token() -> None:
         if file.exists():
             file.chmod(0o600)
             return
-        draft = file.with_name(f"auth_token.{os.getpid()}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
-            output.write(secrets.token_hex(32))
-        with suppress(FileExistsError):  # another process was faster, and its token counts
-            os.link(draft, file)
-        draft.unlink()
+        atomic.create(file, secrets.token_hex(32).encode(), mode=0o600)  # where another process was faster, its token counts

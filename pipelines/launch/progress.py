@@ -1,56 +1,42 @@
-"""What a person sees meanwhile: a bar with rate and time left on a terminal, a line every few seconds elsewhere."""
+"""The lines that a training prints: its progress, the metrics of each epoch, a summary."""
 
-import os
-import sys
-import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
-LINE_SECONDS = 5.0
-_BAR = 24
+from pipelines.progress import Progress
 
 
-class Progress:
+class TrainingProgress:
     """Prints what rank 0 writes into the run's directory."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._bar = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # a job's output may be shown on one
-        self._printed, self._epoch, self._shown = 0.0, 0.0, ""
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress or Progress()
+        self._epoch = 0.0
 
-    def show(self, progress: Mapping[str, Any] | None) -> None:
-        """Print how far it is, if it is time to."""
-        if progress is None or not progress["step"]:
+    def show(self, written: Mapping[str, Any] | None) -> None:
+        """Print the metrics of a new epoch, and the progress if it is time to."""
+        if written is None or not written["step"]:
             return
-        metrics = progress["metrics"]
+        metrics = written["metrics"]
         if metrics.get("validation/epoch", 0.0) > self._epoch:
             self._epoch = metrics["validation/epoch"]
-            self.say(f"epoch {self._epoch:.0f} of {progress['epochs']}: {_of_split(metrics, 'validation')}")
-        line = _line(progress, self._bar)
-        if self._bar:
-            self._stream.write(f"\r\x1b[K{line}")
-            self._stream.flush()
-        elif line != self._shown and time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed, self._shown = time.monotonic(), line
-            print(line, file=self._stream, flush=True)
+            self.say(f"epoch {self._epoch:.0f} of {written['epochs']}: {_of_split(metrics, 'validation')}")
+        self._progress.show(written["step"], written["steps"], _line(written))
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        print(f"\r\x1b[K{line}" if self._bar else line, file=self._stream, flush=True)
+        self._progress.say(line)
 
 
-def _line(progress: Mapping[str, Any], bar: bool) -> str:
-    metrics, step, steps = progress["metrics"], progress["step"], progress["steps"]
-    done = "█" * round(_BAR * step / steps)
-    parts = [
-        f"{done:░<{_BAR}}" if bar else "",
-        f"step {step:,} of {steps:,}",
-        f"loss {metrics['train/loss']:.4g}" if "train/loss" in metrics else "",
-    ]
+def _line(written: Mapping[str, Any]) -> str:
+    metrics, step, steps = written["metrics"], written["step"], written["steps"]
+    parts = [f"step {step:,} of {steps:,}"]
+    if "train/loss" in metrics:
+        parts.append(f"loss {metrics['train/loss']:.4g}")
     if "train/step_seconds" in metrics:
         left = (steps - step) * metrics["train/step_seconds"]
         parts += [f"{metrics['train/rows_per_second']:,.0f} rows/s", f"{left // 60:.0f}:{left % 60:02.0f} left"]
-    return "  ".join(part for part in parts if part)
+    return "  ".join(parts)
 
 
 def _of_split(metrics: Mapping[str, float], split: str) -> str:

@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
-from pipelines.launch.progress import Progress, summary
+from pipelines.launch.progress import TrainingProgress, summary
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
@@ -52,7 +52,7 @@ def train(config: Config) -> Result:
     version = open_version(config.dataset.path, config.data_identity)
     check(config, version)
     initial = None if is_kept(config, version) else initial_weights(config, version)
-    progress = Progress()
+    progress = TrainingProgress()
     with cluster(config.train):
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)

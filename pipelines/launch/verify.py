@@ -15,7 +15,7 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.launch.init_from import initial_weights, keep_initial
-from pipelines.launch.progress import Progress
+from pipelines.launch.progress import TrainingProgress
 from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.watch import watch
@@ -37,7 +37,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     run = recorded(config.tracking.uri, run_id)
     theirs = parse(run.config, f"run {run_id}")
     _check(run, theirs.train.strategy)
-    progress = Progress()
+    progress = TrainingProgress()
     again = _placed(theirs, config, progress)
     version = _version(again, run, progress)
     before = RunDirectory(folder_of(again, run_id, run.tags))
@@ -125,7 +125,7 @@ def _check(run: Recorded, strategy: str) -> None:
         )
 
 
-def _placed(theirs: Config, config: Config, progress: Progress) -> Config:
+def _placed(theirs: Config, config: Config, progress: TrainingProgress) -> Config:
     """The run's config, placed as `config` says. A worker that dies ends the verification: it begins anew, from step 1."""
     ours, wanted = _decisive(config), _decisive(theirs)
     for key in sorted(ours.keys() | wanted.keys()):
@@ -143,7 +143,7 @@ def _decisive(config: Config) -> dict[str, Any]:
     return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=placement)})
 
 
-def _version(config: Config, run: Recorded, progress: Progress) -> Version:
+def _version(config: Config, run: Recorded, progress: TrainingProgress) -> Version:
     version = open_version(config.dataset.path, config.data_identity)
     wanted = run.tags.get("dataset.digest")
     if wanted is None:

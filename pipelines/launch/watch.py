@@ -15,7 +15,7 @@ from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, 
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
-from pipelines.launch.progress import Progress
+from pipelines.launch.progress import TrainingProgress
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ LEAVE_SECONDS = 120.0
 """For the workers to save and leave once they were asked to."""
 
 
-def watch(trainer: TorchTrainer, directory: RunDirectory, progress: Progress, interrupted: Callable[[], None]) -> dict[str, Any]:
+def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None]) -> dict[str, Any]:
     """Run the trainer and return what rank 0 returned.
 
     On a signal the workers save and leave, if they have begun; `interrupted` is called at once, since whoever sent SIGTERM may
@@ -59,7 +59,7 @@ def watch(trainer: TorchTrainer, directory: RunDirectory, progress: Progress, in
     return _answered(answer)
 
 
-def _show(directory: RunDirectory, progress: Progress) -> None:
+def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
     """Print how far the workers are. A store that fails is looked at again: the workers say when it fails for too long."""
     try:
         progress.show(directory.glance(PROGRESS))
@@ -67,7 +67,9 @@ def _show(directory: RunDirectory, progress: Progress) -> None:
         log.warning("%s", error)
 
 
-def _leave(thread: Thread, directory: RunDirectory, progress: Progress, interrupted: Callable[[], None], answer: dict[str, Any]) -> None:
+def _leave(
+    thread: Thread, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None], answer: dict[str, Any]
+) -> None:
     """Have the workers save, and wait until they have: not if no worker has begun to train, who has nothing to save."""
     directory.put(STOP, b"")  # who begins from now on sees it
     if thread.is_alive() and not directory.has(ATTEMPT):

@@ -1,6 +1,8 @@
-"""What the order draws: words and permutations that a seed decides, alike on every machine and in every version of NumPy."""
+"""The random words and permutations that the order of rows is made from; a seed decides them."""
 
 import numpy as np
+
+from pipelines import philox
 
 SLICES, OFFSET, WINDOW, KEYS = range(4)
 """What is drawn; each has streams of its own."""
@@ -12,20 +14,17 @@ _KEY_STRIDE = 0xD1342543DE82EF95
 def row_keys(seed: int, epoch: int) -> tuple[int, int]:
     """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64.
 
-    It is what random numbers are made from, by mixing its bits, and none itself: neighbouring rows' keys are a stride apart.
+    A key is not random itself, since neighbouring rows' keys are a stride apart: random numbers are made by mixing its bits.
     """
     stride, start = np.array([_KEY_STRIDE, words(1, seed, KEYS, epoch)[0]], np.uint64).view(np.int64)
     return int(stride), int(start)
 
 
 def words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
-    """Raw Philox4x64-10 words (Salmon et al. 2011) of a stream of their own.
-
-    The raw words and not NumPy's `Generator`: its streams may change between versions (NEP 19).
-    """
+    """Random words; each purpose, epoch, shard and window has a stream of its own."""
     key = np.array([seed % 2**64, purpose], np.uint64)
     counter = np.array([0, window, shard, epoch], np.uint64)
-    return np.random.Philox(key=key, counter=counter).random_raw(count)
+    return philox.words(count, key, counter)
 
 
 def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:

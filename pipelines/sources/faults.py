@@ -45,7 +45,7 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
         messages = messages_of(error)
         if known := error_of_ours(messages) or _of_machines(messages):
             raise known from error
-        condition = condition_of(messages)
+        condition = condition_of(error)
         if (condition.startswith(_FILES) or _PARQUET.search(str(error))) and (told := _damaged(source)):
             raise SourceError(told) from error
         if condition.startswith(_FILES):
@@ -65,7 +65,7 @@ def fails_any_stage(error: Exception) -> bool:
         return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
     messages = messages_of(error)
     told = error_of_ours(messages) or _of_machines(messages)
-    return bool(told or condition_of(messages).startswith((*_FILES, _CANCELLED)) or _PARQUET.search(str(error)))
+    return bool(told or condition_of(error).startswith((*_FILES, _CANCELLED)) or _PARQUET.search(str(error)))
 
 
 def _of_machines(messages: list[str]) -> DatasetError | None:

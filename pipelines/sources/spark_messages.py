@@ -1,49 +1,59 @@
-"""What Spark says of an error: its messages, the condition that it names, and a line of it without Java's stack."""
+"""Spark's errors: their condition, their messages, and a line for people without Java's stack trace."""
 
 import re
+from collections.abc import Iterator
 from itertools import dropwhile
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from pipelines import errors
+from pipelines.compat.spark import condition_of_java
 
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
 )
 SHOWN = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
-"""Line, position and text of the SQL."""
+"""Line, position and text of the SQL: Spark's QueryContext has no line."""
 _JAVA = re.compile(
     r"^Job aborted due to stage failure.*?executor [\w.]+\): |\b(?:[a-z]\w*\.)+\w*(?:Exception|Error): |\n\s*(?:at |Driver stack).*",
     re.DOTALL,
 )
 """Where in Spark's own code it happened."""
-_CONDITION = re.compile(r"\s*\[([A-Z0-9_.]+)\]")
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
 def messages_of(error: PySparkException | Py4JJavaError) -> list[str]:
-    """What the error says, then its causes, for Java's exceptions that Spark has not worded for Python."""
+    """The error's message and, of a Java exception that PySpark does not convert, those of its causes."""
     if isinstance(error, PySparkException):
         return [str(error)]
-    found, cause = [], error.java_exception
+    found = list(_causes(error))
+    # Those before the first with a condition only say that a task failed.
+    told = list(dropwhile(lambda cause: not condition_of_java(cause), found)) or found
+    return [cause.getMessage() or cause.getClass().getSimpleName() for cause in told]
+
+
+def condition_of(error: PySparkException | Py4JJavaError) -> str:
+    """The error's condition, or the first of its causes'; empty if there is none."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or ""
+    return next(filter(None, map(condition_of_java, _causes(error))), "")
+
+
+def _causes(error: Py4JJavaError) -> Iterator[Any]:
+    """The Java exception and its causes."""
+    cause = error.java_exception
     while cause is not None:
-        found.append(cause.getMessage() or cause.getClass().getSimpleName())
+        yield cause
         cause = cause.getCause()
-    # What lies around the first that has a condition only says that a task failed.
-    return list(dropwhile(lambda message: not _CONDITION.match(message), found)) or found
 
 
 def error_of_ours(messages: list[str]) -> errors.LockstepError | None:
     """The error that a Python worker raised: its traceback's last line."""
     raised = next((found for message in messages if (found := _OURS.search(message))), None)
     return getattr(errors, raised[1])(raised[2].strip()) if raised else None
-
-
-def condition_of(messages: list[str]) -> str:
-    found = _CONDITION.match(messages[0])
-    return found[1] if found else ""
 
 
 def in_a_line(messages: list[str]) -> str:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
 LAYERS = (
     ("interrupts",),
-    ("errors", "installed", "weights"),
+    ("atomic", "errors", "installed", "philox", "progress", "weights"),
     ("compat", "config"),
     ("dataset",),
     ("features", "loader", "rowwise", "tasks", "tracking", "collectives", "sources"),
@@ -36,9 +36,12 @@ STRANGERS = {
 }
 THIRD_PARTIES = {
     "interrupts": set(),
+    "atomic": set(),
     "errors": set(),
     "compat": {"py4j", "pyspark", "ray", "torch"},
     "installed": set(),
+    "philox": {"numpy"},
+    "progress": {"tqdm"},
     "weights": {"safetensors", "torch"},
     "config": {"pydantic", "tyro", "yaml"},
     "dataset": {"numpy", "pyarrow", "pydantic", "xxhash"},

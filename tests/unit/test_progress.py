@@ -1,12 +1,13 @@
-"""What a person sees meanwhile: a bar on a terminal, a line every few seconds elsewhere."""
+"""What a training prints about its progress: a bar on a terminal, a line every few seconds elsewhere."""
 
 from io import StringIO
 from typing import Any
 
 import pytest
 
-from pipelines.launch import progress
-from pipelines.launch.progress import Progress
+from pipelines import progress
+from pipelines.launch.progress import TrainingProgress
+from pipelines.progress import Progress
 
 
 class Terminal(StringIO):
@@ -21,28 +22,28 @@ def point(step: int, **metrics: float) -> dict[str, Any]:
 
 def test_a_terminal_has_a_bar_with_rate_and_time_left() -> None:
     seen = Terminal()
-    shown = Progress(seen)
+    shown = TrainingProgress(Progress(seen))
     shown.show(None)
     shown.show(point(0))
     assert seen.getvalue() == ""
     shown.show(point(100))
-    assert seen.getvalue() == f"\r\x1b[K{'█' * 6}{'░' * 18}  step 100 of 400  loss 0.5  1,234 rows/s  2:30 left"
+    assert seen.getvalue() == f"\r{'█' * 6}{'░' * 18}  step 100 of 400  loss 0.5  1,234 rows/s  2:30 left"
     shown.show(point(200, **{"validation/epoch": 1.0, "validation/auc": 0.9}))
-    assert "\r\x1b[Kepoch 1 of 2: validation auc 0.9\n" in seen.getvalue()
+    assert "\repoch 1 of 2: validation auc 0.9\n\r████████████░" in seen.getvalue(), "above the bar"
 
 
 def test_a_job_whose_output_is_shown_on_a_terminal_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_TERMINAL", "1")
     seen = StringIO()
-    Progress(seen).show(point(100))
-    assert seen.getvalue().startswith("\r\x1b[K██████")
+    TrainingProgress(Progress(seen)).show(point(100))
+    assert seen.getvalue().startswith("\r██████")
 
 
 def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     seen = StringIO()
-    shown = Progress(seen)
+    shown = TrainingProgress(Progress(seen))
     for seconds in (0.0, 1.0, 4.9, 5.0):
         now[0] = 100.0 + seconds
         shown.show(point(int(100 + seconds)))

@@ -18,7 +18,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
 from pipelines.errors import TrainingError
 from pipelines.launch import watch
-from pipelines.launch.progress import Progress
+from pipelines.launch.progress import TrainingProgress
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 
 
@@ -69,7 +69,7 @@ def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monk
 
 def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     one: Any = SimpleNamespace(fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False))
-    return watch.watch(one, RunDirectory(str(folder)), Progress(), lambda: None)
+    return watch.watch(one, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
 
 
 @pytest.mark.parametrize(
