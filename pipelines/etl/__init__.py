@@ -1,19 +1,18 @@
-"""Raw tables to a committed dataset version, with Spark. `run` names and commits what `make` makes, stage by stage:
+"""Raw tables to a committed dataset version, with Spark. `run` names the version, `make` writes it stage by stage, and `run` commits it:
 
-1.  `session`    starts Spark, with the settings that content depends on.
-2.  `analysis`   says what is wrong with `query` and expectations, on empty tables: no byte is read. It walks Spark's
-                 `plans`, in which `determinism` refuses chance, and warns of what may differ the next time.
-3.  `identity`   names the version by the identities of its raw tables, and by the config. What tables are, and how each is
-                 read once, is the room `sources`.
-4.  `query`      runs over the tables' views. What a served model will make of raw rows is `served`, if `served_check`
-                 finds it to be what the query makes, of rows of the source and of extreme ones, `served_check_rows`.
-5.  `quality`    decides about every row of the query, once: it is kept, or has the reason why not.
-6.  `placement`  gives every row its identity, split, part and place, by hashes of its key and content.
+1.  `session`    starts Spark, and sets every option that the content depends on.
+2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's `plans`;
+                 `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
+3.  `identity`   names the version by the identities of its raw tables and by the config. The package `sources` reads tables.
+4.  `query`      runs over the tables' views. `served` translates it for the served model, and `served_check` compares the
+                 translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
+5.  `quality`    decides once about each row of the query: it is kept, or refused with a reason.
+6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows.
-8.  `write`      brings each part's rows together, encodes, sorts (`sort`) and writes them, or sets them aside in the
-                 `quarantine`; `attempt` is what that leaves.
-9.  `describe`   says it in a manifest, which the commit publishes if rows balance; `summary` are the last lines.
+8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
+                 `attempt` holds the paths and reports of these files.
+9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
-`executors` refuses machines with other versions; `driver` words errors of Spark's Java driver; `leave` is what a signal does,
-`private` what a session hides from others; `progress` shows how far it is.
+`executors` refuses machines with other versions; `driver` explains failures of Spark's Java driver; `leave` handles signals;
+`private` keeps a session's sockets, pages and files private; `progress` shows the progress of stages.
 """

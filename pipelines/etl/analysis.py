@@ -1,6 +1,6 @@
-"""All that can be said of a config before a byte of its tables is read: its query and its expectations on empty tables.
+"""Checks a config before any data are read, by analysing its query and its expectations on empty tables.
 
-Of Parquet the footers tell the schema; every other table declares its own.
+Parquet's schema comes from its footers; every other table declares one.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from pipelines.sources.formats import RawTables
 
 
 def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:
-    """Warnings of what may come out otherwise the next time, each with its place in the config; `tables` are the config's.
+    """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
 
     Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
-    tables, or goes by chance, and if the config names columns that the query does not give, or that no
-    encoder takes. Temporary views of the tables' names are left behind, without rows.
+    tables, or is nondeterministic, and if the config names columns that the query does not give, or that no
+    encoder takes. Leaves empty temporary views behind, with the tables' names.
     """
     source = config.source
     for name, table in tables.items():
@@ -40,7 +40,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     of_query = set(warnings_of(plan))
     warnings = [f"source.query: {warning}" for warning in sorted(of_query)]
     for name in source.expect:
-        # The query stands below the condition in its plan.
+        # The plan of the condition contains that of the query.
         warnings += [f"source.expect.{name}: {warning}" for warning in sorted(set(_of_expectation(spark, config, name, rows)) - of_query)]
     with source_errors(source, "dataset.split"):
         placement.dealt(placement.identified(rows, config.dataset.key), config.dataset.split)

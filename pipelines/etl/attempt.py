@@ -1,6 +1,6 @@
-"""What one attempt at a version leaves: files of Spark's tasks, and the reports by which the driver knows them.
+"""An attempt at a version: files that Spark's tasks write, and reports that tell the driver about them.
 
-A task that is retried leaves a file that no report names; it does not exist for readers, and the commit removes it.
+A retried task leaves a file that no report names; readers ignore it, and the commit removes it.
 """
 
 import json
@@ -19,7 +19,7 @@ REPORT_SCHEMA = "report string"
 
 @dataclass(frozen=True)
 class Attempt:
-    """Where an attempt writes. It pickles, so tasks get it as it is."""
+    """The folder and the name of an attempt. Tasks receive it by pickle."""
 
     filesystem: FileSystem
     root: str
@@ -27,26 +27,26 @@ class Attempt:
     name: str
 
     def new_file(self, folder: str, prefix: str) -> str:
-        """A path that no other task has, relative to the version, in a folder that is there."""
+        """A unique path relative to the version, in a folder that exists."""
         storage.make_folder(self.filesystem, f"{self.root}/{folder}")
         return f"{folder}/{prefix}-{uuid4().hex[:12]}.parquet"
 
 
 @dataclass
 class Report:
-    """What one task wrote, or all of them together."""
+    """The rows and files that one task wrote, or all tasks."""
 
     row_groups: list[RowGroup] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     """Rows by reason."""
     samples: dict[str, str] = field(default_factory=dict)
-    """By reason, the least record."""
+    """By reason, the record that sorts first."""
     quarantine: Counter[str] = field(default_factory=Counter)
     """Refused rows by file, relative to the version."""
     taken: int = 0
     """Rows that every encoder took."""
     made: int = 0
-    """Rows that the encoders say those make: as many, or the windows that documents are cut into."""
+    """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
 
     def refuse(self, reason: str, record: str, rows: int = 1) -> None:
         self.refused[reason] += rows

@@ -1,4 +1,4 @@
-"""The manifest of what an attempt has made, and the counts that must agree."""
+"""The manifest of an attempt, and the row counts that must agree."""
 
 from collections import Counter
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from pipelines.sources.tables import Tables
 
 
 def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Report) -> Balance:
-    """What each step has counted, to be held against each other when the version is committed."""
+    """The row counts of each stage, which the commit compares."""
     refused = Counter[str]()
     for reason, rows in malformed.refused.items():
         refused[reason.partition(":")[0]] += rows
@@ -35,7 +35,7 @@ def describe(
     balance: Balance,
     warnings: tuple[str, ...],
 ) -> Manifest:
-    """`schema` is that of the query's output. The run and the sources are still to be named."""
+    """The manifest without its run and its sources. `schema` is that of the query's output."""
     return Manifest(
         name=config.name,
         version=attempt.root.rpartition("/")[2],

@@ -1,7 +1,7 @@
-"""What in a plan gives another result when it is computed again: refused where that is chance, else warned of.
+"""Finds expressions in a plan whose result may vary: nondeterministic functions are refused, others cause a warning.
 
-A row's hash decides its split and its part, and a condition whether it is kept: what is computed twice must be the same
-twice. Spark knows of each expression whether it is `deterministic`.
+A row's hash decides its split and its part, and a condition whether it is kept, so computing a row twice must give the same
+values. Spark marks each expression as `deterministic` or not.
 """
 
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pipelines.errors import ConfigError
 from pipelines.etl.plans import JavaObject, below_of, items, kind, nodes
 
-# Draws its initialisation vector, and Spark takes it for deterministic.
+# It draws a random initialisation vector, but Spark marks it as deterministic.
 _DRAWS = {"aes_encrypt"}
 _SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
-# Floating point sums depend on the order of their terms; of these, sum and avg of whole numbers do not.
+# Floating-point sums depend on the order of their terms; sum and avg of integers do not.
 _SUMS = {"sum", "avg", "try_sum", "try_avg"}
 _FLOAT_AGGREGATES = {
     "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop", "std", "corr", "covar_pop", "covar_samp",
     "skewness", "kurtosis", "regr_r2", "regr_slope", "regr_intercept", "regr_sxx", "regr_sxy", "regr_syy",
     "approx_percentile", "percentile_approx",
 }  # fmt: skip
-# Aggregates that take what comes first, which Spark does not call nondeterministic.
+# Aggregates that depend on the order of rows, which Spark does not mark as nondeterministic.
 _ORDERED = {
     "first", "first_value", "last", "last_value", "any_value", "collect_list", "collect_set", "array_agg", "listagg", "string_agg", "mode",
 }  # fmt: skip
@@ -29,7 +29,7 @@ _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
 
 def refuse_chance(key: str, plan: JavaObject) -> None:
-    """Raises ConfigError naming what in the plan of the config's `key` goes by chance, or by how rows are dealt to tasks."""
+    """Raises ConfigError naming the functions in the plan of the config's `key` that are random or depend on the partitioning."""
     if names := sorted({name for node in nodes(plan) for name in _chances(node)}):
         raise ConfigError(
             f"{key}: {', '.join(names)} may give another result each time it is computed, and rows would be lost or come twice; "
@@ -45,7 +45,7 @@ def _chances(node: JavaObject) -> Iterator[str]:
 
 
 def _drawn(expression: JavaObject) -> Iterator[str]:
-    """The functions of an expression that are not deterministic by themselves. Subqueries are nodes of their own."""
+    """The nondeterministic functions of an expression. Subqueries are separate nodes."""
     children = list(items(expression.children()))
     for child in children:
         yield from _drawn(child)
@@ -56,7 +56,7 @@ def _drawn(expression: JavaObject) -> Iterator[str]:
 
 
 def warnings_of(plan: JavaObject) -> Iterator[str]:
-    """What in a plan may come out otherwise the next time."""
+    """The expressions of a plan whose result may vary."""
     if kind(plan) in _CUTS and not _is_sorted(plan):
         yield "LIMIT or OFFSET without ORDER BY takes any rows; order them by a unique key first"
     for expression in items(plan.expressions()):
@@ -93,12 +93,12 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
 
 
 def _arguments(function: JavaObject) -> Iterator[JavaObject]:
-    """Of a function over a window. The window's ORDER BY settles what the function itself takes first."""
+    """The arguments of a function over a window. The window's ORDER BY decides which row is first."""
     return items((function.aggregateFunction() if kind(function) == "AggregateExpression" else function).children())
 
 
 def _sorted(expression: JavaObject) -> Iterator[JavaObject]:
-    """An expression whose result is sorted: an aggregate that collects is then none that goes by the order of rows."""
+    """The nodes below a sort, without an aggregate that collects: sorting makes its result independent of the order of rows."""
     aggregate = kind(expression) == "AggregateExpression" and expression.children().apply(0)
     yield from items(aggregate.children()) if aggregate and aggregate.prettyName() in ("collect_list", "array_agg") else [expression]
 

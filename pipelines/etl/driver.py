@@ -1,4 +1,4 @@
-"""How a job ends when Spark's Java driver has left, because it was asked to or because it died."""
+"""Turns the end of Spark's Java driver into an exit code or an error: it received a signal, or it died."""
 
 import os
 import re
@@ -17,13 +17,13 @@ from pipelines.interrupts import NUMBERS, note, received
 
 
 class Signals:
-    """Those that the Java driver was sent, as it writes them into a file that has no name any more."""
+    """The signals that the Java driver received; it writes them into an unlinked file."""
 
     def __init__(self) -> None:
         self._file: int | None = None
 
     def listen(self) -> None:
-        """From now on; the driver's JVM is started if it does not run yet."""
+        """Record signals from now on. Starts the driver's JVM if it does not run yet."""
         if self._file is None:
             self._file, path = tempfile.mkstemp(prefix="lockstep-")
             try:
@@ -32,7 +32,7 @@ class Signals:
                 Path(path).unlink()
 
     def first(self) -> int | None:
-        """The first one that asks a job to leave. It is there before anything that Java does about it."""
+        """The first one that ends a job. Java writes it before it acts on it."""
         written = b"" if self._file is None else os.pread(self._file, 1_000, 0)
         names = re.findall(r"\bSIGNAL (\w+)", written.decode())
         return next((number for name in names if (number := getattr(signal, f"SIG{name}", None)) in NUMBERS), None)
@@ -44,7 +44,7 @@ of_java = Signals()
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Around all of a job, and around its MLflow run: once the Java driver is gone, every call to Spark fails in another way.
+    """Around all of a job, and around its MLflow run: after the end of the Java driver, calls to Spark fail in many ways.
 
     Raises DatasetError if the driver died or did not start, SystemExit if it or this process was asked to leave.
     """
@@ -52,14 +52,14 @@ def driver_errors() -> Iterator[None]:
         yield
     except Exception as error:
         if received() is None and (sent := of_java.first()) is not None:
-            note(sent)  # to the Java driver alone, which spark-submit is
+            note(sent)  # only to the Java driver, which is the process of spark-submit
         if (number := received()) is not None:
             raise SystemExit(128 + number) from error
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise DatasetError(
                 "Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above"
             ) from error
-        # Nothing here stops the context while a job runs.
+        # No code of this project stops the context during a job.
         if isinstance(error, Py4JNetworkError | ConnectionError) or context_is_stopped():
             raise DatasetError(
                 "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"

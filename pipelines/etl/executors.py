@@ -1,4 +1,4 @@
-"""Executors on other machines: what they lack is told before any work, in one line."""
+"""Checks Python and packages of executors on other machines before any work."""
 
 import importlib.util
 import platform
@@ -17,7 +17,7 @@ _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Raise MismatchError if an executor has another Python, other packages or no `pipelines`; on one machine none can."""
+    """Raise MismatchError if an executor has another Python, other packages or no `pipelines`. In local mode there is nothing to check."""
     if str(spark.sparkContext.master).startswith("local"):
         return
     tasks = spark.sparkContext.defaultParallelism
@@ -36,7 +36,7 @@ def check_executors(spark: SparkSession) -> None:
 
 
 def _teller() -> Callable[[Iterable[int]], Iterator[tuple[str, dict[str, str], bool]]]:
-    """A function that travels whole, so it calls none of ours: it goes to where they may be missing."""
+    """A function that is pickled by value. It calls no function of this package, which the executor may not have."""
     names = PACKAGES
 
     def tell(_: Iterable[int]) -> Iterator[tuple[str, dict[str, str], bool]]:

@@ -2,9 +2,9 @@
 
 1. `_gather` runs in Spark's tasks: an `Accumulator` per column, and the rows of each split and of each reason counted.
 2. `_combine` makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
-3. `gather` merges what is left of both on the driver; with that, `fit` fits.
+3. `gather` merges both on the driver, and `fit` fits the encoders.
 
-All of it is exact, so neither partitions nor their order leave a trace.
+All of it is exact, so the result does not depend on partitions or their order.
 """
 
 import json
@@ -32,25 +32,25 @@ from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accum
 
 Needs = dict[str, frozenset[str]]
 
-# What tasks return: the count of a value, or a column's summary as JSON with the number of counts there are of it.
+# Tasks return the count of a value, or a column's summary as JSON with the number of its counts.
 _GATHERED = "column string, value string, count bigint, summary string"
-# So many counts are summed by the driver, which spares a shuffle; more by Spark.
+# Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
 COUNTS_ON_DRIVER = 2_000_000
-# Then only the most frequent values reach the driver, so many of a column at least; a larger `max_size` raises it.
+# Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
 DISTINCT_ON_DRIVER = 1_000_000
-# A task hands its counts over after so many rows, so that it holds a bounded number of distinct values.
+# A task returns its counts after this many rows, which bounds the distinct values that it holds.
 _ROWS_BETWEEN_DRAINS = 4_000_000
 _MOST_FREQUENT = 10
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What one pass over the rows has counted."""
+    """The result of one pass over the rows."""
 
     rows: dict[int, int]
-    """Those not refused, by the index of the split, all splits named."""
+    """Rows that are not refused, by the index of the split; every split has an entry."""
     refused: dict[str, int]
-    """The others, by reason."""
+    """Refused rows, by reason."""
     statistics: dict[str, Statistics]
     """Of the training split's raw columns."""
     schema: pa.Schema
@@ -65,18 +65,18 @@ class Gathered:
 class Fitted:
     encoders: dict[str, FittedEncoder]
     profile: dict[str, dict[str, Any]]
-    """Of the training split's raw columns, fit for JSON."""
+    """A profile of the training split's raw columns, for JSON."""
 
 
 def raw_schema(rows: DataFrame) -> pa.Schema:
-    """The query's columns as Arrow has them in Spark's tasks, and in the served model."""
+    """The query's columns as Arrow types, in Spark's tasks and in the served model."""
     fields = [field for field in rows.schema.fields if field.name not in INTERNAL]
     timezone = str(rows.sparkSession.conf.get("spark.sql.session.timeZone"))
     return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
 def fit(gathered: Gathered, dataset: Dataset) -> Fitted:
-    """Raises SourceError if a split that the config asks for has no rows, ConfigError where the rows teach nothing."""
+    """Raises SourceError if a split that the config asks for has no rows, ConfigError if the rows cannot fit an encoder."""
     check_splits(gathered.rows, dataset.split)
     profile = {column: _profile(found) for column, found in gathered.statistics.items()}
     return Fitted(fit_encoders(dataset, gathered.statistics, gathered.schema), profile)
@@ -85,7 +85,7 @@ def fit(gathered: Gathered, dataset: Dataset) -> Fitted:
 def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused."""
     schema = raw_schema(rows)
-    # Moments of every number cost little, and a profile without them says little.
+    # Moments of all numeric columns are cheap, and the profile needs them.
     wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
     columns = [named(column) if needed else F.when(named(column).isNotNull(), True).alias(column) for column, needed in wanted.items()]
     gathered = rows.select(SPLIT, ROW, REASON, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
@@ -101,7 +101,7 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
         if COUNTED & needed
     }
     statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted if column in summaries}
-    # Rows without a partition give no summary at all.
+    # A DataFrame without partitions gives no summary.
     return Gathered(dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS)))), summaries.get(REASON, {}), statistics, schema)
 
 
@@ -152,7 +152,7 @@ def _summarised(summaries: dict[str, Any], counted: dict[str, int]) -> pa.Record
 
 
 def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One summary of each column for those of several partitions. A sample takes 2 MB, so they are folded one by one."""
+    """Merge the partitions' summaries of each column. A sample takes 2 MB, so they are merged one by one."""
     found: dict[str, Any] = {}
     counted: dict[str, int] = {}
     for batch in batches:

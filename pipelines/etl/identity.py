@@ -1,7 +1,7 @@
-"""Names a version by all that decides its rows.
+"""Names a version by everything that decides its rows.
 
-Where tables lie does not, for checksums stand for their bytes. But rows of whole files have their path, Hive's folders
-`column=value` make a column, and idx files stand side by side: there, what a file is called is content too.
+The location of tables is not part of the name, since checksums identify their bytes. Relative file names are part of it where they
+decide rows: whole files have a path column, Hive folders `column=value` make a column, and idx files are joined by their order.
 """
 
 import json
@@ -20,7 +20,7 @@ from pipelines.sources.formats import RawTables
 
 
 def version_name(config: Config, tables: RawTables, sources: Sources, spark: SparkSession) -> str:
-    """The name of the version that the config makes of the `sources`; another where any row may be another."""
+    """The name of the version that the config makes from the `sources`. It changes whenever a row could change."""
     statements = (config.source.sql, *config.source.expect.values())
     inputs = {
         "sources": {name: list(tables[name].named_by(found, statements)) for name, found in sources.items()},

@@ -1,7 +1,7 @@
-"""How a Spark job leaves on SIGINT and SIGTERM: its tasks are cancelled, and it goes as an exception does, undoing its files.
+"""Ends a Spark job on SIGINT and SIGTERM: cancels its tasks, then raises SystemExit, so that `finally` blocks remove its files.
 
-A call to Spark that is broken off leaves its answer behind, which the next call would take for its own. So a signal that
-comes amid a call waits for the answer: a thread cancels what Spark does, and sends the signal again until the call is over.
+An interrupted call to Spark leaves its answer in the socket, where the next call would read it. So a signal that arrives during a
+call waits for the answer: a thread cancels Spark's jobs, and sends the signal again until the call has returned.
 """
 
 import logging
@@ -25,18 +25,18 @@ _printed = BaseServer.handle_error
 
 
 class Leaving:
-    """The handler of both signals, once it is installed."""
+    """The handler of both signals."""
 
     def __init__(self) -> None:
         self.spark: SparkSession | None = None
-        """Whose tasks are cancelled."""
+        """The session whose jobs are cancelled."""
         self._sent_by_thread, self._left = Event(), Event()
 
     def install(self) -> None:
         install(dict.fromkeys(NUMBERS, self._take))
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        """Raises SystemExit, now or as soon as Spark has answered; the second signal does not wait for that."""
+        """Raises SystemExit, at once or as soon as Spark has answered. A second signal does not wait."""
         by_thread = self._sent_by_thread.is_set()
         self._sent_by_thread.clear()
         is_first = received() is None
@@ -57,15 +57,15 @@ class Leaving:
             with suppress(Py4JError, OSError):
                 if self.spark is not None:
                     self.spark.sparkContext.cancelAllJobs()
-            if not self._sent_by_thread.is_set():  # else it waits for what must not be cut in two, such as removing files
+            if not self._sent_by_thread.is_set():  # else the signal is deferred, for example while files are removed
                 self._sent_by_thread.set()
                 signal.pthread_kill(main, number)
 
 
 def without_broken_connections() -> None:
-    """Keep PySpark and Py4J from printing a traceback when Java goes first, as it may on a signal to the whole process group.
+    """Keep PySpark and Py4J from printing a traceback when Java ends first, which can happen on a signal to the whole process group.
 
-    What Py4J logs it also raises, so nothing is lost. It logs through its own loggers and through the root logger.
+    Py4J also raises everything that it logs, so nothing is lost. It logs through its own loggers and the root logger.
     """
 
     def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
@@ -82,7 +82,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _kill_workers() -> None:
-    """Spark's Python processes of this machine, which would each print a traceback when their task is cancelled."""
+    """Kill Spark's Python processes of this machine; each would print a traceback when its task is cancelled."""
     job = psutil.Process()
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     with suppress(psutil.Error):

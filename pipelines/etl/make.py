@@ -1,4 +1,4 @@
-"""An attempt at a version: tables are read, rows are judged, encoders fitted, and all rows written, to parts or to the quarantine."""
+"""Makes an attempt at a version: reads tables, judges rows, fits encoders, and writes all rows to parts or to the quarantine."""
 
 import logging
 from collections import Counter
@@ -35,9 +35,9 @@ def make(
     attempt: Attempt,
     stages: Stages,
 ) -> tuple[Manifest, Report]:
-    """Write the attempt's files, with the `warnings` of `analyse`; the manifest still lacks its run and its sources.
+    """Write the attempt's files, and return its report and a manifest without run and sources. `warnings` are those of `analyse`.
 
-    The `tables` are those that gave the `sources`. Raises the LockstepErrors of its stages.
+    `tables` are the tables that the `sources` were computed from. Raises the LockstepErrors of its stages.
     """
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
@@ -50,7 +50,7 @@ def make(
         judged = _judged(rows, config, steady=not warnings)
         gathered = gather(judged, dataset)
         refused = malformed.refused + Counter(gathered.refused)
-        # A join or a GROUP BY gives more or fewer rows than there are records: what counts is what could be refused.
+        # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
         refusable = malformed.refused.total() + gathered.query_rows
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sampled(judged).samples)
@@ -68,7 +68,7 @@ def make(
 
 
 def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:
-    """The tables, and their malformed records set aside."""
+    """Read the tables, and write their malformed records to the quarantine."""
     found = read_tables(spark, tables)
     malformed = write_malformed(found.malformed, attempt) if found.malformed else Report()
     check_quarantined(found.rows_parsed, malformed.refused, limit, malformed.samples)
@@ -76,7 +76,7 @@ def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float
 
 
 def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
-    """The rows with their identity and split, or the reason why they are refused; persisted if not `steady`."""
+    """The rows with their identity and split, or the reason for refusing them; persisted if not `steady`."""
     rows = expectations(placement.identified(rows, config.dataset.key), config.source.expect)
     if not steady and config.source.expect:
         rows.persist()

@@ -1,11 +1,11 @@
-"""Where a row goes follows from its key, or from its content without one: its split, its part, its place in the part. Never
-from scheduling.
+"""Computes a row's split, part and position in the part from its key, or from its content if there is no key. Scheduling has no
+influence.
 
 1. `identified` names every row by two hashes, of its key and of all its columns.
 2. `without_repeats` keeps one row of each key, and refuses the others.
-3. `dealt` gives a row its split, or refuses it; `placed` its part and its place, each by a salt of its own.
+3. `dealt` gives a row its split, or refuses it; `placed` gives it a part and a position. Each uses its own salt.
 
-Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have one hash: whether a column is NULL is hashed as well.
+Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have the same hash: NULL flags are hashed as well.
 """
 
 from fractions import Fraction
@@ -20,47 +20,47 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted, refused
 
 ROW, CONTENT, SPLIT, PART, PLACE = ("__row", "__content", "__split", "__part", "__place")
-"""Columns beside the query's: hash of the key, hash of all columns, the split's index in SPLITS, the part's number over
-all splits, and the hash that a part is sorted by, before CONTENT."""
+"""Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
+all splits, and the hash by which a part is sorted, before CONTENT."""
 INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, REASON)
 
 VERSION = 1
-"""Rises whenever equal rows come to lie elsewhere; part of a dataset version's identity."""
+"""Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
 
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
-# Hashes are compared with shares as whole numbers below 2**53.
+# Hashes are compared with shares as integers below 2**53.
 _BITS = 53
 
 
 def named(name: str) -> Column:
-    """A column by its exact name, dots and all."""
+    """A column by its exact name, which may contain dots."""
     return F.col(f"`{name.replace('`', '``')}`")
 
 
 def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The rows with ROW and CONTENT, from which everything else follows, and with REASON: none is refused yet. Without a
-    key, all columns are one."""
+    """The rows with ROW and CONTENT, which decide everything else, and with an empty REASON. Without a key, all columns are the
+    key."""
     columns = tuple(rows.columns)
     hashes = {ROW: _hash("row", rows, key or columns), CONTENT: _hash("content", rows, columns)}
     return rows.withColumns({**hashes, REASON: F.lit(None).cast("string")})
 
 
 def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The rows; of those that share a key (NULL is a value of its own) all are refused but the first by CONTENT.
+    """Of rows with the same key (NULL equals NULL), refuse all but the first by CONTENT.
 
-    Equal keys have equal ROWs. Counting those is cheap, and mostly shows that there is nothing to do.
+    Equal keys have equal ROWs. Counting those is cheap, and usually shows that no key repeats.
     """
     if not key or accepted(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
     keys = [_hashable(named(name), rows.schema[name].dataType) for name in key]
     copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
     repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
-    # Read by the fit and by the write: sorted once.
+    # Fit and write both read them: sort once.
     return refused(rows, repeated).persist()
 
 
 def dealt(rows: DataFrame, split: Split) -> DataFrame:
-    """The rows with SPLIT; those that no split takes are refused."""
+    """The rows with SPLIT; rows without a split are refused."""
     if isinstance(split, ByFraction):
         return rows.withColumn(SPLIT, _by_fraction(rows, split))
     if isinstance(split, ByColumn):
@@ -76,15 +76,15 @@ def check_splits(rows: dict[int, int], split: Split) -> None:
     if isinstance(split, ByFraction):
         shares = (1, split.validation, split.test)
     elif isinstance(split, ByColumn):
-        shares = (1, split.validation, 0)  # whether there is a test split was for its publisher to say
+        shares = (1, split.validation, 0)  # the publisher decided whether there is a test split
     if empty := [SPLITS[number] for number, share in enumerate(shares) if share and not rows[number]]:
         counts = ", ".join(f"{SPLITS[number]} {count:,}" for number, count in rows.items())
         raise SourceError(f"no row is left for {' and '.join(empty)} ({counts}); give more rows, or change dataset.split")
 
 
 def placed(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
-    """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index. Refused rows go
-    along with those of any part, whose task sets them aside."""
+    """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index. Refused rows are
+    assigned to any part, whose task moves them to the quarantine."""
     number = F.xxhash64(F.lit("part"), F.col(ROW))
     anywhere = F.when(F.col(REASON).isNotNull(), F.pmod(number, F.lit(sum(map(len, parts.values())))))
     of_split = [F.when(F.col(SPLIT) == split, F.lit(found.start) + F.pmod(number, F.lit(len(found)))) for split, found in parts.items()]
@@ -121,7 +121,7 @@ def _by_time(rows: DataFrame, split: ByTime) -> Column:
 
 
 def _share(identity: Column) -> Column:
-    """A salted hash as a whole number below 2**_BITS."""
+    """A salted hash as an integer below 2**_BITS."""
     return F.shiftrightunsigned(F.xxhash64(F.lit("split"), identity), 64 - _BITS)
 
 
@@ -130,13 +130,13 @@ def _limit(share: Fraction) -> Column:
 
 
 def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
-    """64 bits of the values and of which of them are NULL. NULLs inside of arrays are skipped."""
+    """A 64-bit hash of the values and of their NULL flags. NULLs inside arrays are skipped."""
     columns = [(named(name), rows.schema[name].dataType) for name in names]
     return F.xxhash64(F.lit(salt), *[part for column, kind in columns for part in (column.isNull(), _hashable(column, kind))])
 
 
 def _hashable(column: Column, kind: DataType) -> Column:
-    """The column as something that can be hashed and compared: maps as sorted entries, variants as JSON."""
+    """The column in a form that can be hashed and compared: maps as sorted entries, variants as JSON."""
     if isinstance(kind, MapType):
         return F.array_sort(F.map_entries(F.transform_values(column, lambda _, value: _hashable(value, kind.valueType))))
     if isinstance(kind, VariantType):

@@ -1,4 +1,4 @@
-"""Spark's logical plans, which have no Python side, as Python walks them."""
+"""Walks Spark's logical plans, which have no Python API."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ JavaObject = Any
 
 
 def nodes(plan: JavaObject) -> Iterator[JavaObject]:
-    """A plan's nodes, root first, those of subqueries and of WITH among them."""
+    """A plan's nodes, root first, with those of subqueries and of WITH."""
     yield plan
     for below in below_of(plan):
         yield from nodes(below)
@@ -27,5 +27,5 @@ def items(found: JavaObject) -> Iterator[JavaObject]:
 
 
 def kind(node: JavaObject) -> str:
-    """The name of a node's or an expression's class."""
+    """The class name of a node or an expression."""
     return str(node.getClass().getSimpleName()).removesuffix("$")

@@ -1,7 +1,7 @@
-"""What a session keeps to itself: where Spark listens, what its pages show, and who reads what it spills.
+"""Keeps a session private: the addresses Spark listens on, the settings that its UI shows, and the files that it spills.
 
-Under spark-submit the JVM runs before any of our code, so a variable comes too late, and Spark's UI listens where
-SPARK_LOCAL_IP says, or everywhere. Settings do not: the context reads them, and it is started by the session.
+Under spark-submit the JVM starts before any code of ours, too early for environment variables: Spark's UI listens on
+SPARK_LOCAL_IP, or everywhere. Settings still work, since the context reads them when the session starts it.
 """
 
 import re
@@ -11,14 +11,14 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 REDACTED = (
-    r"(?i)secret|passw(or)?d|token|credential|(access|account|private|api)[._-]?key"  # names; Spark's own are among them
-    r"|://[^/@\s]*:[^/@\s]+@"  # an address with a login in it
+    r"(?i)secret|passw(or)?d|token|credential|(access|account|private|api)[._-]?key"  # names, including those of Spark's own pattern
+    r"|://[^/@\s]*:[^/@\s]+@"  # a URL with a login
 )
-"""What matches in a setting's name or value is not shown by Spark's pages and not written into its logs."""
+"""Spark redacts settings whose name or value matches, in its UI and logs."""
 
 
 def private_settings(jvm: Any, master: str) -> dict[str, str]:
-    """Settings of a new context on that master, but for those that were given: of a cluster, only what its pages hide."""
+    """Settings of a new context on that master, except those that the user set. On a cluster only the redaction is set."""
     wanted = {"spark.redaction.regex": REDACTED}
     if re.match(r"local(\[|$)", master):
         wanted |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -35,9 +35,9 @@ def _given(jvm: Any, key: str) -> bool:
 
 
 def _folder(jvm: Any) -> str:
-    """For what is shuffled and spilled, in files that Spark lets everyone read: a folder that nobody else enters."""
+    """A folder that only this user can enter, for shuffled and spilled data, which Spark makes readable to everyone."""
     folder = tempfile.mkdtemp(prefix="lockstep-spark-")
-    jvm.java.io.File(folder).deleteOnExit()  # Spark has removed its own from it by then
+    jvm.java.io.File(folder).deleteOnExit()  # by then Spark has removed its own files
     return folder
 
 

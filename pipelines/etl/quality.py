@@ -1,7 +1,7 @@
-"""Which rows are refused, under which reason, and how many may be.
+"""Decides which rows are refused and why, and limits their number.
 
-A decision is taken once and stays with the row: REASON is NULL, or says why the row is refused. Every later
-step reads that column, and none decides again.
+Each row is judged once, and the decision stays with it: REASON is NULL, or the reason for the refusal. Later
+stages read that column and never decide again.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SAMPLE_LENGTH = 200
 
 
 def refused(rows: DataFrame, reason: Column) -> DataFrame:
-    """The rows, refused where `reason` is not NULL; those that were refused before keep their reason."""
+    """Refuse rows where `reason` is not NULL; rows that are refused already keep their reason."""
     return rows.withColumn(REASON, F.coalesce(F.col(REASON), reason))
 
 
@@ -25,7 +25,7 @@ def accepted(rows: DataFrame) -> DataFrame:
 
 
 def expectations(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
-    """The rows, refused under the name of the first condition that is not true of them; NULL is not true.
+    """Refuse rows with the name of the first condition that is not true; NULL is not true.
 
     `expect` is {name: SQL condition}.
     """
@@ -34,7 +34,7 @@ def expectations(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
 
 
 def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, samples: Mapping[str, str]) -> None:
-    """Raises QualityError if more than `limit`, a share of the rows parsed, were refused; says why, with samples."""
+    """Raises QualityError, with reasons and samples, if more than `limit`, a share of the parsed rows, were refused."""
     total = sum(refused.values())
     if total > limit * parsed:
         raise QualityError(
@@ -44,7 +44,7 @@ def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, sam
 
 
 def shares(parsed: int, refused: Mapping[str, int]) -> str:
-    """How many of the rows parsed were refused, in words."""
+    """The share of parsed rows that were refused, in words."""
     total = sum(refused.values())
     return f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%})"
 
@@ -56,6 +56,6 @@ def reasons(refused: Mapping[str, int], samples: Mapping[str, str]) -> list[str]
 
 
 def _sample(record: str | None) -> str:
-    """A record may hold what a terminal obeys."""
+    """A sample in a form that is safe to print: a record may contain control sequences."""
     shown = "" if record is None else "".join(found if found.isprintable() else repr(found)[1:-1] for found in record[:SAMPLE_LENGTH])
     return "" if record is None else f", such as {shown}"

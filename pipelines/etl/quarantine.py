@@ -1,4 +1,4 @@
-"""Refused rows, set aside with their reasons: counted in a report, and kept in the attempt's quarantine."""
+"""Refused rows: counted in a report, and kept with their reasons in the attempt's quarantine."""
 
 import json
 import math
@@ -22,7 +22,7 @@ QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("sour
 
 
 def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
-    """Set aside the records of tables that are no rows, as `sources.read_tables` gives them."""
+    """Write malformed records, as `sources.read_tables` returns them, to the quarantine."""
     return together([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
 
 
@@ -57,7 +57,7 @@ def _records(rows: pa.RecordBatch) -> list[str]:
 
 
 def _jsonable(value: Any) -> Any:
-    """What JSON has no form for: bytes as base64, as Spark has them; NaN, times, decimals and the like as text."""
+    """Values without a JSON form: bytes as base64, as in Spark; NaN, times, decimals and others as text."""
     match value:
         case dict():
             return {str(name): _jsonable(inner) for name, inner in value.items()}
@@ -73,16 +73,16 @@ def _jsonable(value: Any) -> Any:
 
 
 class Quarantine:
-    """A task's file of refused rows: made when there is a first one, and named in the report."""
+    """A task's file of refused rows, created with the first one and named in the report."""
 
     def __init__(self, attempt: Attempt, report: Report, allowed: float = math.inf) -> None:
-        """Beyond so many `allowed` rows of the report, rows are only counted, for there will be no version."""
+        """Beyond `allowed` rows, rows are only counted, since the version will fail."""
         self._attempt, self._report, self._allowed = attempt, report, allowed
         self._file = ""
         self._writer: pq.ParquetWriter | None = None
 
     def set_aside(self, batch: pa.RecordBatch, reasons: pa.Array, kind: Callable[[str], str] = str) -> pa.RecordBatch:
-        """Count under its `kind`, and keep, each row that has a reason; the others are returned."""
+        """Count and keep each row that has a reason, under its `kind`; return the others."""
         if reasons.null_count == len(batch):
             return batch
         texts = reasons.drop_null().to_pylist()

@@ -1,4 +1,4 @@
-"""The config's query: what it may be, what it gives, and its rows."""
+"""The config's query: checks that it only reads, checks its columns, and runs it."""
 
 import re
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes
 
-# What a statement that only reads is made of, as Spark's parser has it.
+# The nodes of statements that only read, in unresolved plans of Spark's parser.
 _READING = {
     "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
     "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
@@ -20,7 +20,7 @@ _READING = {
     "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
     "WithWindowDefinition",
 }  # fmt: skip
-# The nodes of a query that costs no more than reading its table.
+# The nodes of queries that cost no more than reading their tables.
 _CHEAP = {
     "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
 }  # fmt: skip
@@ -32,13 +32,13 @@ def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
-    """The same for the subqueries of a condition, which stands at `key` of the config."""
+    """The same for the subqueries of the condition at `key` of the config."""
     plans = jvm().org.apache.spark.sql.catalyst.plans.logical
     _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
 
 def run_query(spark: SparkSession, config: Config, steady: bool) -> DataFrame:
-    """The query's rows. Those that are dear to compute, or not `steady` when computed again, are persisted: fitting and
+    """The query's rows. They are persisted if they are expensive to compute, or not `steady` when computed again, since fitting and
     writing both read them."""
     rows = spark.sql(config.source.sql)
     return rows if steady and _cheap(query_execution(rows).withCachedData()) else rows.persist()

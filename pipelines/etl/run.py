@@ -1,11 +1,11 @@
 """From a config to a committed dataset version.
 
-1. Paths are looked for, then query and expectations are analysed on empty tables: what is wrong with them is said at once.
-2. The sources' checksums and the config name the version. If it is there, that is all.
-3. Tables are parsed, malformed records set aside, and the query is run.
-4. Every row gets its split, or the reason why it is refused, and the encoders are fitted on the training split.
-5. Rows move to their parts, where they are encoded, sorted and written, or set aside.
-6. If rows balance, the manifest is created: from this moment there is a version.
+1. Paths are resolved, and query and expectations are analysed on empty tables, so that faults in them appear at once.
+2. The sources' checksums and the config name the version. If it exists, the run ends here.
+3. Tables are parsed, malformed records are written to the quarantine, and the query runs.
+4. Every row gets its split, or a reason for its refusal, and the encoders are fitted on the training split.
+5. Rows are shuffled to their parts, where they are encoded, sorted and written, or moved to the quarantine.
+6. If the row counts agree, the manifest is created, which makes the version visible.
 """
 
 import logging
@@ -49,9 +49,9 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 
 @driver_errors()
 def run(config: Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it is there already.
+    """Make the dataset version that the config describes, unless it exists.
 
-    Raises the LockstepErrors of its stages. An attempt that fails leaves no version, and removes what it wrote.
+    Raises the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files.
     """
     stages = Stages()
     tables = raw_tables(config.source)
@@ -67,7 +67,7 @@ def run(config: Config) -> Manifest:
 
 
 def _made(spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages) -> Manifest:
-    """The version. Tables that are packed or parsed on the way stay in Spark's cache."""
+    """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
         sources = _of_tables(config.source, tables, lambda table: table.identity(spark))
     filesystem, folder = storage.locate(config.dataset.path)
@@ -89,7 +89,7 @@ def _made(spark: SparkSession, config: Config, tables: RawTables, before: Source
 
         with Deferred() as signals:
             manifest = _committed(work, attempt, signals)
-            with suppress(SystemExit), signals.admitted():  # which cuts short what follows, and makes no failure of it
+            with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _warned(attempt.root):
                     _sweep(attempt, folder)
                 with _warned(attempt.root):
@@ -100,7 +100,7 @@ def _made(spark: SparkSession, config: Config, tables: RawTables, before: Source
 
 
 def _check_apart(config: Config, tables: RawTables) -> None:
-    """Raises ConfigError if what ETL writes would become part of a table that it reads."""
+    """Raises ConfigError if ETL's output would become part of a table that it reads."""
     filesystem, folder = storage.locate(config.dataset.path)
     if not isinstance(filesystem, LocalFileSystem):
         return
@@ -113,7 +113,7 @@ def _check_apart(config: Config, tables: RawTables) -> None:
 
 
 def check_unchanged(tables: RawTables, before: Sources) -> None:
-    """Raises SourceError if a table is not in the `state` that it was in before: rows may be of either."""
+    """Raises SourceError if a table's `state` has changed: its rows may be a mixture."""
     for name, table in tables.items():
         if changed := sorted({file.path for file in set(before[name]) ^ set(table.state())}):
             raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
@@ -129,7 +129,7 @@ def _of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]],
 
 @contextmanager
 def _freed(spark: SparkSession) -> Iterator[None]:
-    """Free Spark's cache at the end. Not if the process leaves on a signal, which may have broken off a call to Spark."""
+    """Free Spark's cache at the end, unless the process ends on a signal, which may have interrupted a call to Spark."""
     try:
         yield
     except Exception:
@@ -144,8 +144,8 @@ def _free(spark: SparkSession) -> None:
 
 
 def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred) -> Manifest:
-    """What `work` commits. If it fails or is interrupted, what the attempt wrote is removed; unless it is the version by then,
-    and that is what counts."""
+    """The manifest that `work` commits. If it fails or is interrupted, the files of the attempt are removed, unless they have been
+    committed."""
     try:
         with signals.admitted(), driver_errors():
             return work()
@@ -161,7 +161,7 @@ def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred
 
 @contextmanager
 def _warned(root: str) -> Iterator[None]:
-    """Around what follows the commit: the version is there, so nothing that fails now makes a failure of it."""
+    """Around everything after the commit: the version exists, so errors become warnings."""
     try:
         yield
     except Exception as error:
@@ -174,7 +174,7 @@ def _warn(root: str, error: BaseException) -> None:
 
 
 def _sweep(attempt: Attempt, folder: str) -> None:
-    """Remove what attempts at any version of this dataset left when they died, a day ago or more."""
+    """Remove the files of attempts at any version of this dataset that died a day ago or more."""
     for entry in storage.entries(attempt.filesystem, folder):
         if _VERSION.fullmatch(entry.base_name):
             remove_debris(attempt.filesystem, entry.path)

@@ -1,4 +1,4 @@
-"""What the served model takes: raw rows, where the query works row by row and DuckDB is found to give Spark's own values."""
+"""Decides what the served model takes: raw rows if the query works row by row and DuckDB gives Spark's values, else its columns."""
 
 import logging
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ _NOT_SERVED = "the model will take the query's columns, for the query cannot be 
 
 
 def served_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
-    """How raw rows become the query's, and which of them ETL refuses; None if the model is to take the query's columns.
+    """The translated query with the conditions for refusing rows; None if the model has to take the query's columns.
 
-    What may go well the next time, such as a process that died, is raised as in any stage: a version is made once.
+    Transient failures, such as a dead process, are raised as in any stage, since a version is made only once.
     """
     try:
         found = _translated(spark, config, rows)
@@ -38,7 +38,7 @@ def served_query(spark: SparkSession, config: Config, rows: DataFrame) -> Served
     except UntranslatableError as error:
         log.info("%s: %s", _NOT_SERVED, error)
         return None
-    except Exception as error:  # a defect of whichever library: a version is made all the same
+    except Exception as error:  # a defect of a library must not prevent the version
         if received() is not None or context_is_stopped() or fails_any_stage(error):
             raise
         log.warning("%s: %s: %s", _NOT_SERVED, type(error).__name__, next(iter(str(error).splitlines()), ""))
@@ -47,7 +47,7 @@ def served_query(spark: SparkSession, config: Config, rows: DataFrame) -> Served
 
 
 def _translated(spark: SparkSession, config: Config, rows: DataFrame) -> Translated | None:
-    """The query, still to be proven. None where raw rows are the query's."""
+    """The query before its comparison with Spark. None if it computes nothing."""
     schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
     branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     made = [_of_branch(branch, config, rows, schemas[branch.table]) for branch in branches]

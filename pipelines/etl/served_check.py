@@ -1,4 +1,4 @@
-"""Whether DuckDB computes what Spark does: compared on rows of the source and on hostile ones, and in the type of every part."""
+"""Compares DuckDB with Spark: values on rows of the source and on hostile rows, and the type of every subexpression."""
 
 import math
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from pipelines.rowwise.translate import Expression, literals_in, sql_of
 from pipelines.rowwise.untranslatable import UntranslatableError
 
 SAMPLE_ROWS = 2_000
-"""Of the source, and as many again and more of hostile ones."""
+"""Rows of the source; there are at least as many hostile rows."""
 LONGEST_TEXT = 10_000
-"""In bytes; hostile rows repeat the sample's."""
+"""In bytes; hostile rows repeat those of the sample."""
 
 
 @dataclass(frozen=True)
 class Translated:
-    """A query for the served model, still to be proven."""
+    """A translated query that is not compared with Spark yet."""
 
     query: ServedQuery
     others: dict[str, Expression]
-    """What its WHEREs ask of columns that only the target is made of: conditions that only ETL asks."""
+    """Conditions of WHERE on columns that only the target is computed from; only ETL applies them."""
     expressions: list[Expression]
     """All of these, and the query's columns and conditions."""
 
@@ -52,13 +52,13 @@ def prove(spark: SparkSession, config: Config, translated: Translated) -> None:
     said = [next(errors) if name is None else None if name in where else name for name in dropped.to_pylist()]
     if failed := next(filter(None, said[: len(sample)]), None):
         raise UntranslatableError(f"for a row of the source {failed}")
-    sound = rows.filter(pa.array([error is None for error in said], pa.bool_()))  # what fails will be refused when served, too
+    sound = rows.filter(pa.array([error is None for error in said], pa.bool_()))  # the served model refuses rows that fail, too
     theirs = _by_spark(spark, config, query, sound, list(expected))
     _compare(ours.filter(pa.array([error is None for error in raised], pa.bool_())), theirs)
 
 
 def _tried(evaluator: Evaluator, table: DataFrame, translated: Translated, where: dict[str, str]) -> tuple[pa.Table, pa.Table]:
-    """Rows of the source, and hostile ones, made of those that the query keeps: of dropped rows no values are compared."""
+    """Rows of the source, and hostile rows made from those that the query keeps: values of dropped rows are not compared."""
     parts = list(parts_of(translated.expressions).values())
     sample = _sample(table, parts)
     kept = sample.filter(pc.is_null(evaluator.refused(sample, where)))
@@ -79,7 +79,7 @@ def _check_types(evaluator: Evaluator, table: DataFrame, expressions: list[Expre
 
 
 def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
-    """Rows of the source; NULL is what the expressions do not read, however long it is, and what is long of the text that they read."""
+    """Rows of the source. Columns that the expressions do not read are NULL, and so is long text that they do read."""
 
     def column(field: StructField) -> Column:
         if not any(quoted(field.name) in text for text in expressions):
@@ -89,12 +89,12 @@ def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
         return named(field.name)
 
     rows = table.select(*[column(field).alias(field.name) for field in table.schema])
-    # One partition after the other: `toArrow` would begin all of them.
+    # One partition at a time: `toArrow` would start all of them.
     return pa.Table.from_pylist([row.asDict() for row in rows.take(SAMPLE_ROWS)], raw_schema(rows))
 
 
 def _by_spark(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
-    """The query over these rows in place of its tables', and whether expectations hold."""
+    """The query's result on these rows, and whether expectations hold."""
     views = {name: spark.table(name) for name in config.source.tables}
     try:
         for name, view in views.items():

@@ -1,4 +1,4 @@
-"""Rows that engines are known to differ on: NULL, NaN, extremes, odd text, and what lies around the query's constants."""
+"""Rows on which engines are known to differ: NULL, NaN, extremes, odd text, and values around the query's constants."""
 
 import math
 import re
@@ -16,7 +16,7 @@ import pyarrow.types as types
 from pipelines.rowwise.untranslatable import UntranslatableError
 
 _MIXED_ROWS = 2_000
-"""With hostile values in several columns; before them come those with one."""
+"""Rows with hostile values in several columns, in addition to those with one."""
 _MIXED_SHARE = 0.3
 _TEXTS = (
     "", " ", " a ", "ß", "İ", "ǆ", "e\u0301", "😀x", "1", "-1", " 1 ", "1.5", "1e3", "abc", "NaN", "true", "\t\n", "%", "'", "9" * 21,
@@ -26,12 +26,12 @@ _TEXTS = (
 _FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
 _AROUND = ("{}", " {}", "{} x", "x{}y")
 _DIGITS = 76
-"""Python rounds decimals to 28, and Spark's have up to 38, on either side of the point."""
+"""Of decimals: Python rounds to 28 by default, and Spark has up to 38 on either side of the point."""
 _DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
 
 
 def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]) -> pa.Table:
-    """Rows of the sample, with a hostile value in one of the named columns, or in several. The same ones each time.
+    """Rows of the sample with a hostile value in one or several of the named columns. The result is deterministic.
 
     Raises UntranslatableError for a type that is not compared.
     """
@@ -70,11 +70,11 @@ def _values(kind: pa.DataType, literals: list[str]) -> list[Any]:
         return [None, *_TEXTS, *(text.format(literal) for literal in literals for text in _AROUND), *(text.upper() for text in literals)]
     if types.is_date32(kind):
         return [None, *_DATES, *(day + timedelta(step) for day in _days(literals) for step in (-1, 0, 1))]
-    raise UntranslatableError(f"of {kind} only what is handed on as it is is known to be the same without Spark")
+    raise UntranslatableError(f"values of type {kind} are compared with Spark only where the query passes them through unchanged")
 
 
 def _days(literals: list[str]) -> Iterator[date]:
     for text in literals:
         if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text):
-            with suppress(ValueError):  # a text that is no day, such as 2026-02-29
+            with suppress(ValueError):  # not a date, such as 2026-02-29
                 yield date.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""The Spark session: how it starts, what its content depends on, and what it prints."""
+"""Starts the Spark session, with all settings that the content depends on, and limits its output."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from pipelines.etl.leave import Leaving, without_broken_connections
 from pipelines.etl.private import private_settings
 from pipelines.sources.files import OPEN_BYTES
 
-# What rows come out depends on these, so they are set whatever the cluster's defaults are.
+# The rows depend on these, so they override the cluster's defaults.
 CONTENT = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -33,42 +33,42 @@ CONTENT = {
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.parquet.mergeSchema": "false",
-    # Of files that do not say which calendar they are in; a table's options can say LEGACY.
+    # For files without a calendar; a table's options can set LEGACY.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
-    # A parser that leaves out columns nobody asked for also leaves out what is wrong with them.
+    # A parser that skips unused columns also skips their faults.
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.json.enableExactStringParsing": "true",
 }
-# These decide only how fast they come.
+# These only affect speed.
 SPEED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Keeping a parsed table costs half the time, for 1.6 times the room; what does not fit goes to disk.
+    # Caching a parsed table takes half the time and 1.6 times the space; blocks that do not fit are spilled.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Spark's own 4 MiB make a task of 32 small files, and its 10,000 a task of every folder that it lists.
+    # Spark's default of 4 MiB makes tasks of 32 small files, and its 10,000 makes one task per folder listed.
     "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "128",
 }
 TRIES = 4
-"""So often a task is made before the job fails, as on a cluster; on one machine Spark's own number is one."""
+"""Attempts at a task before the job fails, as on a cluster; Spark's default in local mode is one."""
 BATCH_BYTES = 64 * 2**20
 SHORT_ROW_BYTES = BATCH_BYTES // 65_536
-# They print the stack of every failed task; the driver gets the same as an exception.
+# They print the stack of every failed task, which the driver also receives as an exception.
 TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 NETLIB = "dev.ludovic.netlib"
 HELD: list[Any] = []
-"""Loggers of Java, which forgets the level of one that nothing refers to."""
+"""Loggers of Java, which loses the level of a logger without references."""
 
 
 def session(name: str) -> SparkSession:
     """The running session, or a new one: on the master that spark-submit names, else on all cores of this machine.
 
-    Python workers run the interpreter that runs this, unless PYSPARK_PYTHON says otherwise (the system's own Python
-    lacks pyarrow), and look for this package also where it was found here.
+    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this
+    package where this process found it.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -80,11 +80,11 @@ def session(name: str) -> SparkSession:
     leaving = Leaving()
     leaving.install()
     of_java.listen()
-    # Progress is ours: Spark's own bar would be drawn where there is no terminal as well.
+    # `progress` replaces Spark's bar, which is drawn even without a terminal.
     settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
     spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
     leaving.spark = spark
-    leaving.install()  # once more: Spark has taken SIGINT for itself
+    leaving.install()  # again: Spark has replaced the handler of SIGINT
     for key, value in {**CONTENT, **SPEED}.items():
         spark.conf.set(key, value)
     _hush(spark)
@@ -94,8 +94,8 @@ def session(name: str) -> SparkSession:
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     """Let Spark cut the batches that it hands to Python by their bytes, unless the rows are short scalars.
 
-    It sizes the whole batch again for every row that it adds, a quarter of the transfer's time. Batches of 65,536 rows of
-    SHORT_ROW_BYTES stay within BATCH_BYTES without that. `source_row_bytes` is an average.
+    Spark recomputes the size of the whole batch for every row, which takes a quarter of the transfer's time. Batches of 65,536 rows
+    of SHORT_ROW_BYTES stay within BATCH_BYTES anyway. `source_row_bytes` is an average.
     """
     scalars = not any(isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType | VariantType) for field in rows.schema)
     unlimited = scalars and source_row_bytes <= SHORT_ROW_BYTES
@@ -103,7 +103,7 @@ def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
 
 
 def _of_context() -> dict[str, str]:
-    """What only a new context takes."""
+    """Settings that only a new context accepts."""
     if SparkSession.getActiveSession() is not None:
         return {}
     master = _master()
@@ -111,7 +111,7 @@ def _of_context() -> dict[str, str]:
 
 
 def _master() -> str:
-    """The master that was named; a machine by itself makes a task again as well."""
+    """The configured master; in local mode with retries of tasks."""
     named = str(jvm().System.getProperty("spark.master") or "local[*]")
     cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
     return f"local[{cores[1] or 1},{TRIES}]" if cores else named
@@ -123,11 +123,11 @@ def _python_path() -> str:
 
 
 def _hush(spark: SparkSession) -> None:
-    """Have Spark print errors only, and not those that reach the driver as exceptions."""
+    """Make Spark print only errors, and not those that reach the driver as exceptions."""
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     log4j, util = jvm().org.apache.logging.log4j, jvm().java.util.logging
-    # That it computes without native libraries, which netlib says as if it were an error.
+    # netlib reports the absence of native libraries as an error.
     netlib = util.Logger.getLogger(NETLIB)
     netlib.setLevel(util.Level.OFF)
     HELD[:] = [netlib]

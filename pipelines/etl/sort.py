@@ -1,4 +1,4 @@
-"""The order of rows inside a part: by their hashes, and where those are equal by the encoded rows themselves."""
+"""Sorts the rows of a part by their hashes, and rows with equal hashes by their encoded bytes."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from pipelines import philox
 def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
     """Sort encoded columns, given in pieces along the rows, by `place` and then by `content`, uint64 of shape (rows,).
 
-    Empties the lists as it goes, so that a part is held once and not twice. Rows of equal hashes are mostly equal rows,
-    but −0 and 0, or nested NULLs, hash alike: their bytes decide, so that the result never depends on how rows arrived.
+    Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the
+    same hash: then the bytes decide, so that the result never depends on the order of arrival.
     """
     order = order_of(place, content)
     found = {}
@@ -22,7 +22,7 @@ def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np
 
 
 def order_of(place: np.ndarray, content: np.ndarray) -> np.ndarray:
-    """The rows' numbers, sorted by `place` and then by `content`."""
+    """The indices of the rows, sorted by `place` and then by `content`."""
     order = np.argsort(place)
     return np.lexsort((content, place)) if _repeats(place[order]).any() else order
 

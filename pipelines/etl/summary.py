@@ -1,4 +1,4 @@
-"""The last lines of a run: the version, and by reason the rows that are not in it, where they lie and what one looks like."""
+"""The last lines of a run: the version, and the refused rows by reason with their folder and a sample."""
 
 from contextlib import suppress
 
@@ -25,7 +25,7 @@ def summary(config: Config, manifest: Manifest) -> str:
 
 
 def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:
-    """By reason the first record; files are read until there is one of each, or the store fails: the version is there."""
+    """A record for each reason. A store that fails ends the search, since the version is complete without it."""
     found: dict[str, str] = {}
     with suppress(DatasetError, OSError, pa.ArrowException):
         filesystem, folder = storage.locate(quarantine)

@@ -1,10 +1,10 @@
-"""Moves the rows to their parts and writes them, one Spark task a part.
+"""Shuffles the rows to their parts and writes them, with one Spark task for each part.
 
-1. `write_parts` lets placed rows meet in their part, whatever Spark's settings and cores are.
-2. Its tasks encode batch by batch, so that raw rows never pile up, then sort the encoded rows and write them. Where rows
-   multiply, the sorted rows are documents, which are cut into windows; those are shuffled, for neighbours are alike.
-3. The same task sets aside, in the attempt's quarantine, the rows that were refused before and those that an encoder
-   refuses: every row that it is handed is in its part or there.
+1. `write_parts` shuffles rows to their part, independently of Spark's settings and cores.
+2. Its tasks encode batch by batch, so that raw rows never accumulate, then sort the encoded rows and write them. Documents are
+   sorted whole and then cut into windows, which are shuffled, since neighbouring windows are similar.
+3. The same task writes refused rows, and rows that an encoder refuses, to the attempt's quarantine: every row that it
+   receives is in its part or there.
 """
 
 from collections.abc import Iterator
@@ -32,15 +32,15 @@ from pipelines.features.base import Packer
 
 @dataclass(frozen=True)
 class Job:
-    """What the tasks that write need to know."""
+    """The parameters of the writing tasks."""
 
     attempt: Attempt
     encoders: dict[str, FittedEncoder]
     parts: dict[int, range]
-    """By the split's index, the numbers of its parts over all splits."""
+    """The numbers of each split's parts over all splits, by the split's index."""
     row_group_bytes: int
     allowed: int
-    """Rows that may be refused. A task that refuses more only counts them, for there will be no version."""
+    """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
@@ -48,8 +48,8 @@ class Job:
 
 
 def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
-    """What each split's rows take once encoded, by the split's index; of documents at most, for no token is shorter than a
-    byte of their text. `counts` are the rows."""
+    """Encoded bytes of each split's rows, by the split's index; an upper bound for documents, since a token has at least one
+    byte of text. `counts` are the rows."""
     columns = columns_of(encoders)
     if Encoders(encoders).packer is None:
         return {split: count * sum(column.row_bytes for column in columns) for split, count in counts.items()}
@@ -60,7 +60,7 @@ def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, F
 
 
 def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, range]:
-    """Numbers of each split's parts, over all splits: as many as make parts of `part_bytes`. Nothing of it depends on the
+    """Numbers of each split's parts, over all splits, for parts of about `part_bytes`. They do not depend on the
     machine."""
     parts, start = {}, 0
     for split, size in split_bytes.items():
@@ -109,12 +109,12 @@ def _documents(lists: pa.ListArray) -> list[np.ndarray]:
 
 
 def _made(packer: Packer | None, taken: int, pieces: dict[str, list[np.ndarray]]) -> int:
-    """How many rows the part must have, by what its encoders say."""
+    """The number of rows that the encoders expect in the part."""
     return taken if packer is None else packer.made_of(taken, sum(len(document) for found in pieces.values() for document in found))
 
 
 def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
-    """The part's documents as windows. Documents of equal hashes are equal, so that it does not matter how they arrived."""
+    """The part's documents as windows. Documents with equal hashes are equal, so their order of arrival does not matter."""
     ((name, documents),) = pieces.items()
     windows = packer.windows([documents[row] for row in order_of(place, content)])
     return {name: windows[shuffled(len(windows))]}

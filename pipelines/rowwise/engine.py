@@ -1,4 +1,4 @@
-"""SQL expressions over the rows of an Arrow table, by DuckDB, which reaches neither files nor the network."""
+"""Evaluates SQL expressions over an Arrow table with DuckDB, without access to files or the network."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,28 +12,28 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
     "autoload_known_extensions": False,
     "threads": 1,
-    "disabled_optimizers": "expression_rewriter",  # it makes i > 2 of i + 1 > 3, which then does not overflow as in Spark
+    "disabled_optimizers": "expression_rewriter",  # it rewrites i + 1 > 3 to i > 2, which does not overflow as in Spark
     "lock_configuration": True,
 }
 _FAILED = ""
-"""A name that no column has."""
+"""A reserved column name."""
 
 
 def closed_database() -> duckdb.DuckDBPyConnection:
-    """In memory, and what it is asked cannot open it."""
+    """An in-memory connection with locked settings, so that SQL cannot enable external access."""
     return duckdb.connect(":memory:", config=_CLOSED)
 
 
 class Evaluator:
-    """Each thread may call it: every call has a connection of its own."""
+    """Thread-safe: every call has its own connection."""
 
     def __init__(self) -> None:
         self._database = closed_database()
 
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
-        """A column for each expression, NULL in rows for which it fails, and for each row what failed first, None if all is well.
+        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none.
 
-        Raises duckdb.Error where the expressions fit no row. Columns that are only handed on do not pass through DuckDB.
+        Raises duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB.
         """
         plain = {quoted(name): name for name in rows.column_names}
         computed = {name: text for name, text in expressions.items() if text not in plain}
@@ -43,12 +43,12 @@ class Evaluator:
         return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
 
     def types(self, columns: pa.Schema, expressions: Iterable[str]) -> list[pa.DataType]:
-        """What the expressions are, of rows with these columns."""
+        """The types of the expressions for rows with these columns."""
         listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(expressions))
         return self._selected(columns.empty_table(), f"SELECT {listed} FROM raw").schema.types if listed else []
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
-        """For each row the first name whose condition is not true, or that it cannot be computed; NULL where all are true."""
+        """For each row the first name whose condition is not true or fails; NULL if all are true."""
         if not conditions:
             return pa.nulls(len(rows), pa.string())
         cases = " ".join(
@@ -59,7 +59,7 @@ class Evaluator:
         return self._selected(rows, f"SELECT CAST(CASE {cases} END AS VARCHAR) AS refused FROM raw")["refused"].combine_chunks()
 
     def queried(self, raw: pa.Table, query: ServedQuery) -> tuple[pa.Table, pa.Array]:
-        """The query's columns of the rows that it keeps, and for each raw row why it is not kept, NULL where it is."""
+        """The query's columns for the rows that it keeps, and for each raw row the reason for dropping it, NULL if it is kept."""
         reasons = self.refused(raw, query.conditions)
         found, raised = self.columns(raw.filter(pc.is_null(reasons)), query.columns)
         errors = iter(raised)
@@ -67,10 +67,10 @@ class Evaluator:
         return found.filter(pa.array([error is None for error in raised], pa.bool_())), pa.array(said, pa.string())
 
     def _computed(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
-        """The expressions' columns, and in one more, FAILED, the first name of those that fail."""
+        """The expressions' columns, and an additional one, FAILED, with the name of the first that fails."""
         if not expressions:
             return {}
-        # TRY is NULL where what is in it fails; a struct never is.
+        # TRY is NULL if its expression fails; a struct never is.
         tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(expressions.values()))
         values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(expressions)))
         failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(expressions))

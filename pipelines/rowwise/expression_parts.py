@@ -1,6 +1,6 @@
-"""The parts that an expression is computed from, and the casts among them.
+"""The subexpressions of an expression, and the casts among them.
 
-Where one engine counts in decimals and the other in floats, values of a sample hardly show it: the types of all parts have to agree.
+Values of a sample rarely reveal that one engine uses decimals and the other floats: the types of all subexpressions have to agree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,18 +17,18 @@ _CASTS = {
     "whole": {"whole", "floating", "text"}, "truth": {"truth", "whole", "text"}, "floating": {"floating"}, "text": {"text"},
     "date": {"date", "text"},
 }  # fmt: skip
-"""Between sorts of types. There are too many ways to write a number, and to round one, for a sample to show that two engines agree."""
+"""Casts between kinds of types. A sample cannot show that two engines agree on all formats and roundings of numbers."""
 _OF_ONE_SORT = (exp.Concat, exp.DPipe, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between)
-"""Their operands are all text, or none is: else an engine casts some."""
+"""Operators whose operands must all be text, or none: otherwise an engine casts some."""
 
 
 def parts_of(expressions: Iterable[exp.Expr]) -> dict[str, str]:
-    """All that is computed, down to columns and constants: Spark's SQL, and DuckDB's."""
+    """All subexpressions except constants, as Spark's SQL and as DuckDB's."""
     return {part.sql(dialect=DIALECT): sql_of(part) for expression in expressions for part in _computed(expression)}
 
 
 def check_casts(expressions: Iterable[exp.Expr], kinds: Mapping[str, pa.DataType], columns: pa.Schema) -> None:
-    """Raise UntranslatableError for a cast that engines make in ways of their own. `kinds` are the parts' types, by Spark's SQL."""
+    """Raise UntranslatableError for a cast whose result depends on the engine. `kinds` are the subexpressions' types, by Spark's SQL."""
 
     def sort(node: exp.Expr) -> str:
         return _sort(columns.field(node.name).type if isinstance(node, exp.Column) else kinds[node.sql(dialect=DIALECT)])
@@ -51,7 +51,7 @@ def _computed(expression: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _operands(part: exp.Expr) -> Iterator[exp.Expr]:
-    """What it is computed from, apart from constants; of a Case nothing."""
+    """Its operands except constants; none for a Case."""
     for child in (child.unnest() for child in part.iter_expressions()):
         if not isinstance(child, (*_CONSTANT, exp.DataType, exp.Tuple)) and not isinstance(part, exp.Case):
             yield child

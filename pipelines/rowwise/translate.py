@@ -1,7 +1,7 @@
-"""From Spark's SQL over raw tables to an expression of DuckDB's for each column of the query.
+"""Translates Spark's SQL over raw tables to a DuckDB expression for each column of the query.
 
-The query is parsed as Databricks' SQL, which is Spark's with ANSI mode on, as ETL has it. What is known here to mean the same in both
-engines is let through; ETL then compares their values.
+The query is parsed in the Databricks dialect, which is Spark's with ANSI mode, as in ETL. Only functions and operators that are known
+to have the same meaning in both engines are translated; ETL then compares their values.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -27,33 +27,33 @@ _TYPES = {
     exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.FLOAT, exp.DType.DOUBLE, exp.DType.DECIMAL,
     exp.DType.BOOLEAN, exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.DATE,
 }  # fmt: skip
-"""None with a clock: a time zone would be that of whoever serves."""
+"""No types with a time of day: the time zone would be that of the serving process."""
 _SELECT = {"with_", "expressions", "from_", "where"}
 
 
 @dataclass(frozen=True)
 class Rowwise:
-    """A query that makes at most one row of each row of one table."""
+    """A query that makes at most one row from each row of one table."""
 
     table: str
     columns: dict[str, exp.Expr]
-    """Of raw columns, by name in lower case, in the query's order."""
+    """Expressions of raw columns, by name in lower case, in the query's order."""
     conditions: dict[str, exp.Expr]
-    """What its WHEREs ask, of raw columns, by their words; with a number where an earlier one has the same."""
+    """The conditions of its WHEREs on raw columns, by their SQL; repeated SQL gets a number."""
 
     def condition(self, text: str) -> exp.Expr:
-        """A condition on the query's columns, of raw columns."""
+        """A condition on the query's columns, as an expression of raw columns."""
         return _inlined(_parsed(text), self.columns, "")
 
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
-    """The branches of its UNION ALL, mostly one. `tables` are the raw tables' columns. Raises UntranslatableError."""
+    """The branches of its UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
     known = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
     return _branches(_parsed(sql), known)
 
 
 def sql_of(expression: exp.Expr) -> str:
-    """As DuckDB's SQL. Raises UntranslatableError for what is not known to mean the same there."""
+    """The node as DuckDB's SQL. Raises UntranslatableError if it is not known to have the same meaning there."""
     for node in expression.walk():
         if not isinstance(node, _KNOWN) or (isinstance(node, exp.DataType) and node.this not in _TYPES):
             raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} may be another value without Spark")
@@ -61,7 +61,7 @@ def sql_of(expression: exp.Expr) -> str:
 
 
 def columns_in(expression: exp.Expr) -> set[str]:
-    """The raw columns that it reads."""
+    """The raw columns that an expression reads."""
     return {column.name for column in expression.find_all(exp.Column)}
 
 
@@ -144,7 +144,7 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
             columns.update({name: found for name, found in source.columns.items() if name not in left_out})
         else:
             name = (item.alias_or_name or item.sql(dialect=DIALECT)).lower()
-            # A name that an earlier item of the same SELECT gives counts where the source has none such.
+            # The source's columns take precedence over aliases of the same SELECT.
             columns[name] = _inlined(item.unalias(), {**columns, **source.columns}, alias)
     conditions = dict(source.conditions)
     if where := select.args.get("where"):
@@ -154,12 +154,12 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
 
 
 def _free(name: str, taken: Container[str]) -> str:
-    """The name, or the name with a number: an inner and an outer WHERE in the same words may ask of different columns."""
+    """The name, or the name with a number: an inner and an outer WHERE with the same SQL may refer to different columns."""
     return next(one for one in chain([name], (f"{name} ({number})" for number in count(2))) if one not in taken)
 
 
 def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
-    """With what the scope has in place of its columns."""
+    """The expression with its columns replaced by those of the scope."""
 
     def replaced(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
@@ -177,7 +177,7 @@ def _duckdb(expression: exp.Expr) -> str:
 
 
 def _strict(node: exp.Expr) -> exp.Expr:
-    """Spark raises where a divisor is zero, makes a bigint of DIV, counts in int, and trims nothing but blanks."""
+    """Reproduces Spark: division by zero raises, DIV gives bigint, counts are int, and TRIM removes only blanks."""
     if isinstance(node, exp.Trim) and not node.expression:
         node.set("expression", exp.Literal.string(" "))
         return node
@@ -192,6 +192,6 @@ def _strict(node: exp.Expr) -> exp.Expr:
     operator = {exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%"}[type(node)]
     value = f"({left}) {operator} ({right})"
     value = f"CAST({value} AS BIGINT)" if isinstance(node, exp.IntDiv) else value
-    # A cast that fails, of the narrowest type: `error` may not stand where failures are caught.
+    # A cast that fails, to the narrowest type: `error` is not allowed inside TRY.
     failure = f"CAST('division by ' || CAST({right} AS VARCHAR) AS TINYINT)"
     return exp.Var(this=f"(CASE WHEN ({right}) = 0 THEN {failure} ELSE {value} END)")

@@ -1,4 +1,4 @@
-"""Why a query is not served: whoever translates it says so, or DuckDB."""
+"""The error of a query that cannot be translated for the served model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ import duckdb
 
 
 class UntranslatableError(Exception):
-    """Says what of a query cannot be computed row by row without Spark."""
+    """Names the part of a query that cannot be computed row by row without Spark."""
 
 
 @contextmanager
 def duckdb_errors() -> Iterator[None]:
-    """Around the comparison of a translation: what DuckDB refuses is no translation. Raises UntranslatableError for it."""
+    """Around the comparison of a translation: turns DuckDB's errors into UntranslatableError."""
     try:
         yield
     except duckdb.Error as error:

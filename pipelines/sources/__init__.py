@@ -1,14 +1,14 @@
-"""Raw tables, whatever they are read from: columns, identity and rows of each, with Spark.
+"""Raw tables of any format with Spark: columns, identity and rows of each.
 
-1. `base`      what a raw table must be able to say: its columns, what identifies its rows, whether it has changed, its rows.
-               `formats` makes one for every table of a config; one's own comes in by `module:Class`.
-2. `file_table`  tables of files, which `files` finds and `content` opens: they are identified by `checksums`, and `pack`
-               keeps small and whole files, so that each is opened once.
-3. `text_table`  files of text. `records` (of JSON documents, `documents`) cuts them, `soundness` judges the records;
-               `csv`, `json`, `text` and `package` parse each alone, into `parsed` columns.
-4. `binary_file` and `parquet` (after a look at its `footers`) are `spark_files`, which Spark itself reads; `idx` and `tar` are the
+1. `base`      is the interface of a raw table: columns, identity, state, rows. `formats` makes one for every table of a config;
+               a class of one's own is named by `module:Class`.
+2. `file_table`  is the base of tables of files. `files` finds them, `content` opens them, `checksums` identifies them, and `pack`
+               caches whole and small files, so that each is opened once.
+3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `soundness` checks the
+               records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns.
+4. `binary_file` and `parquet` (after a check of its `footers`) derive from `spark_files`, which Spark reads; `idx` and `tar` are the
                other formats.
-5. `tables`    reads all tables once, and registers their good rows as views; what is malformed is kept apart.
+5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
-`distribute` runs Python on the executors; `faults` words Spark's errors, of which `spark_messages` says what they hold.
+`distribute` runs Python on the executors; `faults` turns Spark's errors into the project's, with `spark_messages`.
 """

@@ -1,4 +1,4 @@
-"""Whole files: a row for each, with `path` and `content`, as Spark's binaryFile has them."""
+"""Whole files, one row each, with the columns of Spark's binaryFile, such as `path` and `content`."""
 
 from collections.abc import Collection, Iterator
 
@@ -20,7 +20,7 @@ class BinaryFile(SparkFiles):
         super().__init__(name, settings)
         self._packed_rows: DataFrame | None = None
         self._listed = 0
-        """Files that Spark packs; a row for each."""
+        """A row for each file; files are packed once."""
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.found):
@@ -31,7 +31,7 @@ class BinaryFile(SparkFiles):
         return self.state() if self.settings.checksum == "stat" else pack.packed_files(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
-        """Raises SourceError if files are empty, which Spark passes over."""
+        """Raises SourceError if files are empty, since Spark skips them."""
         rows = self._pack(spark).drop(pack.CHECKSUM)
         count = rows.count()
         if missing := self._listed - count:
@@ -40,7 +40,7 @@ class BinaryFile(SparkFiles):
         return Rows(rows, count)
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """A row has its file's path."""
+        """Checksums and paths, since a row contains its file's path."""
         yield from (f"{checksum} {name}" for checksum, name in self.names(found))
 
     def _read(self, spark: SparkSession) -> DataFrame:

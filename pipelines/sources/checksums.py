@@ -1,4 +1,4 @@
-"""What files were when they were read: size and checksum of each."""
+"""Size and checksum of files."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -16,7 +16,7 @@ _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.st
 
 
 def checksums(spark: SparkSession, found: list[File]) -> tuple[SourceFile, ...]:
-    """Every file by path, with the SHA-256 of its bytes, taken in Spark's tasks. Raises SourceError if one cannot be read."""
+    """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks. Raises SourceError if one cannot be read."""
     task_bytes = files.task_bytes(found, spark.sparkContext.defaultParallelism)
     work = [[piece.file for piece in pieces] for pieces in files.ranges(found, task_bytes, split=False)]
     rows = distribute(spark, work, _hashed, "path string, bytes long, checksum string").collect()
@@ -24,7 +24,7 @@ def checksums(spark: SparkSession, found: list[File]) -> tuple[SourceFile, ...]:
 
 
 def stats(found: list[File]) -> tuple[SourceFile, ...]:
-    """Every file by path, size and time of change alone: cheap, and enough to notice that one was written to."""
+    """Every file by path, with only size and modification time: cheap, and enough to detect that a file was written to."""
     marks = [sha256(f"{file.bytes} {file.modified}".encode()).hexdigest() for file in found]
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(found, marks, strict=True))
 

@@ -1,4 +1,4 @@
-"""What is in a file, on any file system pyarrow knows, or inside an installed Python package (package://name/file)."""
+"""Opens files, on any file system that pyarrow supports or in an installed Python package (package://name/file)."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 
 @contextmanager
 def file_errors(path: str) -> Iterator[None]:
-    """What a file system, or a reader of the file's format, raises as a SourceError that names the path, in a line."""
+    """Turns errors of a file system, or of a reader of the file's format, into a SourceError that names the path."""
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
@@ -45,7 +45,7 @@ def locate(path: str) -> tuple[FileSystem, str]:
 
 @lru_cache(maxsize=64)
 def _file_system(scheme: str, authority: str, settings: str) -> tuple[FileSystem, str]:
-    """Connecting costs a round trip, so a file system is kept for all the paths on it."""
+    """A cached file system for all paths on it, since connecting costs a round trip."""
     return FileSystem.from_uri(f"{scheme}://{authority}/{settings}")
 
 
@@ -55,7 +55,7 @@ def splits(path: str) -> bool:
 
 
 def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
-    """The file's bytes as they lie, for reading anywhere in it."""
+    """The file's raw bytes, for random access."""
     if path.startswith(PACKAGE):
         return pa.OSFile(str(inside_package(path)))
     filesystem, inner = locate(path)
@@ -64,20 +64,20 @@ def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
 
 @contextmanager
 def content(path: str) -> Iterator[pa.NativeFile]:
-    """The file's content from its beginning, decompressed by its ending. Raises SourceError if it cannot be read."""
+    """The file's content from its beginning, decompressed according to its extension. Raises SourceError if it cannot be read."""
     with file_errors(path), open_file(path) as raw:
         yield _decompressed(path, raw)
 
 
 def blocks(path: str) -> Iterator[bytes]:
-    """The file's content, in pieces. Raises SourceError if it breaks off or cannot be read."""
+    """The file's content, in blocks. Raises SourceError if it is truncated or cannot be read."""
     with content(path) as stream:
         while block := stream.read(BLOCK_BYTES):
             yield block
 
 
 def blocks_of(path: str, data: bytes) -> Iterator[bytes]:
-    """The content of a file whose bytes were read before, as `blocks` gives it."""
+    """The same for a file whose bytes are in memory."""
     with file_errors(path):
         stream = _decompressed(path, pa.BufferReader(data))
         while block := stream.read(BLOCK_BYTES):
@@ -85,7 +85,7 @@ def blocks_of(path: str, data: bytes) -> Iterator[bytes]:
 
 
 def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """The content of all lines that begin at bytes [start, stop) of a file; all content if the file does not split."""
+    """The content of all lines that begin at bytes [start, stop) of a file; all content if the file cannot be split."""
     if not splits(path):
         yield from blocks(path)
         return
@@ -102,10 +102,10 @@ def _decompressed(path: str, raw: pa.NativeFile) -> pa.NativeFile:
 
 
 def _line_start(stream: pa.NativeFile, offset: int) -> int:
-    """Where the first line begins that does not begin before `offset`."""
+    """The offset of the first line that begins at or after `offset`."""
     if offset == 0:
         return 0
-    # From the byte before: a line that begins at `offset` has its predecessor's end there.
+    # From the byte before, where a line that begins at `offset` has its predecessor's line break.
     position = offset - 1
     stream.seek(position)
     while block := stream.read(2**16):
@@ -116,7 +116,7 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
 
 
 def package_folder(path: str) -> Path:
-    """Where the package of package://name/file is installed, which is not imported: that would run it.
+    """The folder of the package of package://name/file, found without importing it, which would run it.
 
     Raises SourceError if it is not installed, or not in a folder.
     """
@@ -131,7 +131,7 @@ def package_folder(path: str) -> Path:
 
 
 def inside_package(path: str) -> Path:
-    """The file that package://name/file stands for. Raises SourceError if it is none, or one outside the package."""
+    """The file that package://name/file refers to. Raises SourceError if it does not exist, or is outside the package."""
     folder = package_folder(path)
     file = folder / path.removeprefix(PACKAGE).partition("/")[2]
     if not file.resolve().is_relative_to(folder.resolve()):

@@ -9,7 +9,7 @@ from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
 _NEVER = "\x01"
-"""A character that no value holds, except in a file that was made to hold it."""
+"""A character that occurs in no value, except in files made for that purpose."""
 
 
 class Csv(TextTable):
@@ -29,7 +29,7 @@ class Csv(TextTable):
         )
 
     def parse(self, records: DataFrame) -> DataFrame:
-        """A doubled quote is a quote, as RFC 4180 has it; in Spark's default a backslash escapes it."""
+        """A doubled quote is a quote, as in RFC 4180; Spark's default escapes quotes with a backslash."""
         settings = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
         settings["escape"] = self.options.get("escape") or settings["quote"] or "\\"
         values = F.from_csv(sound(records), f"{self.settings.ddl}, {CORRUPT} string", {**settings, **PERMISSIVE})
@@ -38,12 +38,12 @@ class Csv(TextTable):
 
 
 def _csv_fault(schema: StructType, settings: Options) -> Column:
-    """What is wrong with a record that does not fit the schema, computed for such a record only: its columns are fewer or more,
+    """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
     or the first value that is not of its column's type."""
     wanted = len(schema)
     separator = settings.get("sep", settings.get("delimiter", ","))
     texts = StructType([StructField(f"_{number}", StringType()) for number in range(wanted + 2)])
-    # How many columns there are shows where one more comes to lie: empty ones are NULL, as those that are not there.
+    # An additional column reveals the number of columns: empty columns are NULL like missing ones.
     ended = F.concat(F.col(RECORD), F.lit(f"{separator}{_NEVER}".replace("\\t", "\t")))
     found = F.from_csv(ended, texts.toDDL(), settings)
     there = F.array_position(F.array(*[found[name] for name in texts.names]), _NEVER) - 1
@@ -63,7 +63,7 @@ def _csv_fault(schema: StructType, settings: Options) -> Column:
 
 
 def _cannot_be(value: Column, field: StructField, settings: Options) -> Column:
-    """Whether a value alone is not of its column's type; one that is given for NULL is of any."""
+    """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
     alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
     bare = {**settings, **PERMISSIVE, "sep": _NEVER, "quote": ""}
     return F.from_csv(value, alone.toDDL(), bare)[CORRUPT].isNotNull()

@@ -1,4 +1,4 @@
-"""Python work that is not rows yet, on Spark's executors: files to read, to hash, to look into."""
+"""Runs Python functions on Spark's executors: reading, hashing and checking files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 Work = TypeVar("Work")
-# Most that small batches make together.
+# Most bytes of merged small batches.
 BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
 
 
 def distribute(
     spark: SparkSession, work: Sequence[Work], run: Callable[[Work], Iterator[pa.RecordBatch]], schema: str | StructType
 ) -> DataFrame:
-    """What `run` yields for each piece of `work`, a task for each. `schema` is DDL, or Spark's own.
+    """The batches that `run` yields for each item of `work`, in a task for each. `schema` is DDL or a StructType.
 
     `run` and `work` travel by pickle: functions of installed modules, and plain values.
     """
@@ -29,7 +29,7 @@ def distribute(
 
 
 def in_few_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: each costs Spark the time of many rows, and there may be one for every small file."""
+    """The same rows in fewer batches, since a batch costs Spark as much as many rows, and each small file makes one."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:

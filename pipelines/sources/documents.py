@@ -1,6 +1,6 @@
-"""A JSON document as records: itself if it is an object, its elements if it is an array.
+"""The records of a JSON document: the document if it is an object, its elements if it is an array.
 
-Python's scanner finds where an element ends, strictly and in C; the text of each goes on to Spark as it is.
+Python's scanner finds the end of an element, strictly and in C; Spark gets the text of each element unchanged.
 """
 
 import json
@@ -14,7 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.sources.soundness import SURROGATE, half_surrogate
 
 RECORDS_PER_BATCH = 4096
-# Numbers stay text here: their values are Spark's to make.
+# Numbers stay text: Spark converts them.
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
@@ -33,7 +33,7 @@ def records(data: bytes, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
-    """The text of each record, and the line it begins in."""
+    """The text of each record, and its first line."""
     at = _after_blanks(text, 0)
     if at == len(text):
         return
@@ -57,7 +57,7 @@ def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _end(text: str, at: int, path: str) -> int:
-    """Where the value that begins at `at` ends."""
+    """The end of the value that begins at `at`."""
     try:
         return _SCANNER.raw_decode(text, at)[1]
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Spark's errors about data and queries as ours: what failed, where, and what to do, without Java's stack."""
+"""Turns Spark's errors about data and queries into the project's: what failed, where, and the remedy, without Java's stack trace."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from pipelines.sources import files
 from pipelines.sources.footers import damage
 from pipelines.sources.spark_messages import SHOWN, condition_of, error_of_ours, in_a_line, messages_of, position_in
 
-# Error conditions by their beginning, https://spark.apache.org/docs/latest/sql-error-conditions.html
+# Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
     "CANNOT_MERGE_SCHEMAS", "FAILED_READ_FILE", "INCONSISTENT_BEHAVIOR", "MALFORMED_", "PARQUET_", "PATH_NOT_FOUND",
     "UNABLE_TO_INFER_SCHEMA",
@@ -29,16 +29,16 @@ _QUERY = (
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _CANCELLED = "SPARK_JOB_CANCELLED"
 _PARQUET = re.compile(r"org\.apache\.parquet|datasources\.parquet")
-"""In the stack of a failure that has no condition of Spark's."""
+"""In the stack trace of a failure without an error condition."""
 _COLON = "Relative path in absolute URI"
-"""What Hadoop takes a colon in a file's name for."""
+"""Hadoop's message for a colon in a file's name."""
 
 
 @contextmanager
 def source_errors(source: Source, asked: str = "") -> Iterator[None]:
-    """Around whatever makes Spark read the tables or run the query: a corrupt file, a failed cast, an unknown column come
-    out as SourceError, a full disk and processes that die as DatasetError, an error of ours that a task raised as itself, all
-    else passes. `asked` is the key of the SQL that is looked at, where it is known."""
+    """Around everything that makes Spark read the tables or run the query. A corrupt file, a failed cast or an unknown column becomes a
+    SourceError, a full disk or dead processes a DatasetError; a LockstepError that a task raised is raised itself, and other errors
+    propagate. `asked` is the key of the analysed SQL, if it is known."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -60,7 +60,7 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
 
 
 def fails_any_stage(error: Exception) -> bool:
-    """Whether machines, processes or raw files are to blame for it, and not what Spark was asked."""
+    """Whether machines, processes or raw files caused it, and not the SQL."""
     if not isinstance(error, PySparkException | Py4JJavaError):
         return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
     messages = messages_of(error)
@@ -69,7 +69,7 @@ def fails_any_stage(error: Exception) -> bool:
 
 
 def _of_machines(messages: list[str]) -> DatasetError | None:
-    """A full disk, or processes that die."""
+    """The error for a full disk or dead processes."""
     if any("No space left on device" in message for message in messages):
         return DatasetError(
             f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
@@ -90,7 +90,7 @@ def _remedy(messages: list[str]) -> str:
 
 
 def _damaged(source: Source) -> str:
-    """Table, file and fault of damaged Parquet, as Arrow words it: Spark's reader fails in ways of its own. Empty if there is none."""
+    """Table, file and fault of damaged Parquet in Arrow's words, which are clearer than those of Spark's reader. Empty if there is none."""
     spark = SparkSession.getActiveSession()
     for name, table in source.tables.items():
         if spark and table.format == "parquet" and (told := damage(spark, _files_of(table))):
@@ -115,7 +115,7 @@ def _shuffle_folder() -> str:
 
 @contextmanager
 def naming_table(name: str) -> Iterator[None]:
-    """A SourceError with the table that it is about."""
+    """Adds the table's name to a SourceError."""
     try:
         yield
     except SourceError as error:
@@ -126,7 +126,7 @@ def naming_table(name: str) -> Iterator[None]:
 
 @contextmanager
 def table_errors(name: str, table: TableSettings) -> Iterator[None]:
-    """Around finding and opening one table: whatever Spark says there is about its files."""
+    """Around finding and opening one table, where Spark's errors are about its files."""
     try:
         with naming_table(name):
             yield
@@ -161,7 +161,7 @@ def _asked(message: str, source: Source) -> str:
 
 
 def _named(messages: list[str], source: Source) -> str:
-    """`source.tables.name: ` of the table that a message's file belongs to, where there is one."""
+    """`source.tables.name: ` of the table whose file a message names, or nothing."""
     for name, table in source.tables.items():
         for path in table.paths:
             place = re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/")

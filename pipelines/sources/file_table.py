@@ -19,11 +19,11 @@ Settings = TypeVar("Settings", bound=FileTableSettings)
 
 
 class FileTable(RawTable[Settings]):
-    """Checksums stand for the bytes, wherever they lie; a subclass whose rows hold paths adds them to what names a version."""
+    """Checksums identify the bytes, independent of their location; a subclass whose rows contain paths adds them to `names`."""
 
     @cached_property
     def found(self) -> list[File]:
-        """The table's files, looked for once. Raises SourceError if a path leads to none."""
+        """The table's files, listed once. Raises SourceError if a path matches none."""
         return files.find(self.settings.path)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
@@ -36,7 +36,7 @@ class FileTable(RawTable[Settings]):
         return any(files.would_find(path, place) for path in self.settings.paths)
 
     def names(self, found: tuple[SourceFile, ...]) -> Iterator[tuple[str, str]]:
-        """(checksum, path) of each file, in their order, the paths relative to the folder that all of them lie in."""
+        """(checksum, path) of each file, sorted, with paths relative to their common folder."""
         root = posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
         yield from sorted((file.checksum, posixpath.relpath(_normal(file.path), root)) for file in found)
 
@@ -47,6 +47,6 @@ def hive_folders(name: str) -> str:
 
 
 def _normal(path: str) -> str:
-    """A path or URI in the form that all ways to list files agree on."""
+    """A path or URI in a canonical form."""
     path = re.sub("^file:(//)?", "", path)
     return posixpath.abspath(f"/{path}" if "://" in path else path)

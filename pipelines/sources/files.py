@@ -1,4 +1,4 @@
-"""The files of a raw table: found, and cut into byte ranges.
+"""Finds the files of a raw table, and cuts them into byte ranges.
 
 A path is a file, a folder (its files at any depth), a glob, a URI of one of these, or package://name/file for files inside
 an installed Python package. A glob has `*`, `?`, `[a-z]`, `[!a-z]`, `{a*,b}`, and `**/` for any folders, which Spark's own
@@ -19,27 +19,27 @@ from pipelines.errors import SourceError
 from pipelines.sources.content import PACKAGE, file_errors, inside_package, locate, package_folder, splits
 
 MOST_GLOBS = 1_000
-# Least and most bytes of files that a task reads; between them a table is dealt out evenly to all cores.
+# Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
 TASK_BYTES = (2**20, 64 * 2**20)
 OPEN_BYTES = 32 * 2**10
-"""A file costs as much as so many bytes more, for it has to be opened."""
+"""The cost of opening a file, in bytes."""
 _WILDCARD = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file when it was found. `content.open_file` opens it, on any machine."""
+    """A file as it was found. `content.open_file` opens it on any machine."""
 
     path: str
     """Absolute, or a URI."""
     bytes: int
     modified: str
-    """Time of the last change as its file system knows it; empty where it does not."""
+    """Modification time according to the file system; empty if it has none."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes [start, stop) of a file: whatever lines begin there."""
+    """The lines that begin in bytes [start, stop) of a file."""
 
     file: File
     start: int
@@ -47,7 +47,7 @@ class Range:
 
 
 def find(path: str | tuple[str, ...]) -> list[File]:
-    """All files of a table's path or paths, sorted, each once. Raises SourceError if one of the paths leads to none."""
+    """All files of a table's path or paths, sorted and distinct. Raises SourceError if one of the paths matches none."""
     try:
         found = {file.path: file for one in ([path] if isinstance(path, str) else path) for file in _find(one)}
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def find(path: str | tuple[str, ...]) -> list[File]:
 
 
 def root_of(path: str) -> str:
-    """The folder below which a glob finds files; a path that is none is its own."""
+    """The folder below which a glob finds files; any other path itself."""
     start, *glob_part = _WILDCARD.split(path, maxsplit=1)
     return start.rpartition("/")[0] if glob_part else path
 
@@ -72,13 +72,13 @@ def would_find(path: str, place: str) -> bool:
 
 
 def task_bytes(found: list[File], cores: int) -> int:
-    """How many bytes of the files, OPEN_BYTES of each included, a task should read where there are so many cores."""
+    """Bytes that a task should read, including OPEN_BYTES for each file."""
     least, most = TASK_BYTES
     return max(least, min(sum(file.bytes + OPEN_BYTES for file in found) // (2 * cores), most))
 
 
 def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
-    """The files, cut where that is possible if `split`, and collected so that each list costs `range_bytes`, about."""
+    """The files, cut where possible if `split`, and grouped into lists that cost about `range_bytes` each."""
     lists: list[list[Range]] = [[]]
     room = range_bytes
     for file in found:
@@ -118,7 +118,7 @@ def _find(path: str) -> list[File]:
 
 
 def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
-    """Raises SourceError if files are found through a link to a folder that it lies in: they would be found again and again."""
+    """Raises SourceError if a link leads to a folder that contains it: files would be found repeatedly."""
     back = [
         folder for folder in folders if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents)
     ]
@@ -128,7 +128,7 @@ def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
 
 
 def _in_package(path: str) -> list[File]:
-    """Files inside an installed package. Raises SourceError if there are none, or one leads out of it."""
+    """Files inside an installed package. Raises SourceError if there are none, or one is outside the package."""
     if not _WILDCARD.search(path):
         return [File(path, inside_package(path).stat().st_size, "")]
     package, _, inner = path.removeprefix(PACKAGE).partition("/")
@@ -141,7 +141,7 @@ def _in_package(path: str) -> list[File]:
 
 
 def _matcher(pattern: str) -> glob.WcMatcher[str]:
-    """For the paths of files that a glob names, and of those in folders that it names."""
+    """A pattern for the files that a glob matches, and for those in folders that it matches."""
     try:
         globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
     except bracex.ExpansionLimitException as error:
@@ -152,12 +152,12 @@ def _matcher(pattern: str) -> glob.WcMatcher[str]:
 
 
 def _hidden(path: str) -> bool:
-    """Whether a name on the way hides it; Hive's `_column=value` folders do not."""
+    """Whether a component of the path is a hidden name; Hive's `_column=value` folders are not."""
     return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
 def _file(path: str, inner: str, entry: FileInfo) -> File:
-    """A found file under a path that `locate` understands, wherever it is opened."""
+    """A file with a path that `locate` resolves on any machine."""
     scheme, separator, rest = path.partition("://")
     settings = rest.partition("?")
     if not separator or scheme == "file":

@@ -1,7 +1,7 @@
-"""What Parquet files say of themselves, read before Spark touches them.
+"""Checks the footers of Parquet files before Spark reads them.
 
-Spark takes the schema of one file for all, so a column that another lacks would be NULL there; and it decompresses
-whatever a page asks for: a file of 4 KB can ask for 2 GiB.
+Spark uses the schema of one file for all, so a missing column of another file would silently be NULL; and it decompresses
+any size that a page declares: a file of 4 KB can demand 2 GiB.
 """
 
 import json
@@ -18,15 +18,15 @@ from pipelines.sources.content import file_errors, open_file
 from pipelines.sources.distribute import distribute
 
 FILES_PER_TASK = 64
-# What the best codecs reach on real columns is far below; dictionaries and run lengths do not count as compression here.
+# The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
 CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
 
 
 def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
-    """How many rows the files of `rows` have.
+    """The number of rows in the files of `rows`.
 
-    Raises SourceError naming the file if one is no Parquet file, would burst, hides row groups from Spark, or differs
-    from the first in its columns, which `one_schema` forbids.
+    Raises SourceError naming the file if one is no Parquet file, would decompress to too many bytes, hides row groups from Spark,
+    or, with `one_schema`, has other columns than the first.
     """
     names = sorted(rows.inputFiles())
     work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
@@ -45,9 +45,9 @@ def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
 
 
 def damage(spark: SparkSession, names: list[str]) -> str:
-    """What Arrow says of the first of these Parquet files that it cannot decode; empty if it can decode all.
+    """Arrow's message for the first of these Parquet files that it cannot decode; empty if it can decode all.
 
-    Spark's reader trusts a file, and fails on a damaged one with whatever Java says where it came to grief.
+    Spark's reader trusts a file, and fails on a damaged one with an arbitrary Java exception.
     """
     work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
     found = distribute(spark, work, _decoded, "problem string").collect()
@@ -68,7 +68,7 @@ def _decoded(paths: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
-    """Spark finds a row group by the offsets in the footer, and passes over those that lie nowhere."""
+    """Spark finds a row group by the offsets in the footer, and skips groups with offsets outside the file."""
     found = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}
     path = next(path for path in promised if found.get(path, 0) != promised[path])
     raise SourceError(
@@ -90,7 +90,7 @@ def _look_into(path: str) -> dict[str, Any]:
         for group in groups:
             _check_size(path, group)
         leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
-        # Spark takes repetition levels as they come, and makes other lists of corrupt ones; Arrow checks them.
+        # Spark does not check repetition levels, and makes wrong lists of corrupt ones; Arrow checks them.
         for _ in file.iter_batches(columns=[leaf.path for leaf in leaves if leaf.max_repetition_level]):
             pass
     columns = sorted(f"{leaf.path} {leaf.physical_type} {leaf.logical_type}" for leaf in leaves)

@@ -1,4 +1,4 @@
-"""From a config to its raw tables."""
+"""Makes the raw tables of a config."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ RawTables = dict[str, RawTable[Any]]
 
 
 def raw_tables(source: Source) -> RawTables:
-    """The config's tables; nothing is read yet. Raises ConfigError if the class of one cannot be imported."""
+    """The config's tables, not read yet. Raises ConfigError if the class of one cannot be imported."""
     return {name: _raw_table(name, settings) for name, settings in source.tables.items()}
 
 

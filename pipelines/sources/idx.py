@@ -27,11 +27,11 @@ from pipelines.sources.parsed import schema_of
 BATCH_BYTES = 4 * 2**20
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 ROW = "row"
-"""Name of a column that counts rows."""
+"""The name of the column with row numbers."""
 
 
 class Idx(FileTable[Table]):
-    """The files side by side, a column for each."""
+    """The files joined by row number, one column each."""
 
     @property
     def paths(self) -> list[str]:
@@ -53,7 +53,7 @@ class Idx(FileTable[Table]):
 
 
 class IdxSource(DataSource):
-    """MNIST's files side by side: a column for each path, in the schema's order, and one that counts rows if it is named `row`."""
+    """MNIST's files joined by row number: a column for each path, in the schema's order, and row numbers if a column is named `row`."""
 
     @classmethod
     def name(cls) -> str:
@@ -96,15 +96,15 @@ class Header:
 
 
 def read_header(path: str) -> Header:
-    """Raises SourceError if the file does not begin as IDX does."""
+    """Raises SourceError if the file has no IDX header."""
     with content(path) as stream:
         return _header(stream, path)
 
 
 def read_rows(path: str, rows_per_batch: int) -> Iterator[pa.Array]:
-    """A file's rows: numbers if it has one dimension, else each row's values as the bytes that lie in the file.
+    """A file's rows: numbers if it has one dimension, else the bytes of each row's values.
 
-    Raises SourceError if the file ends before its last row, or goes on after it.
+    Raises SourceError if the file ends before its last row, or continues after it.
     """
     with content(path) as stream:
         header = _header(stream, path)
@@ -122,7 +122,7 @@ def read_rows(path: str, rows_per_batch: int) -> Iterator[pa.Array]:
 
 
 def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.RecordBatch]:
-    """The files side by side, a column each in the order of the schema; a column named `row` counts rows from 0.
+    """The files joined by row number, one column each in the order of the schema; a column named `row` numbers rows from 0.
 
     Raises SourceError if the files have different numbers of rows, or a column's type does not fit its file.
     """
@@ -153,7 +153,7 @@ def _header(stream: pa.NativeFile, path: str) -> Header:
 
 
 def _exactly(stream: pa.NativeFile, size: int) -> bytes:
-    """`size` bytes, or fewer at the end: a decompressing stream may give some at a time."""
+    """`size` bytes, or fewer at the end: a decompressing stream may return them in several reads."""
     pieces = []
     while size > 0 and (piece := stream.read(size)):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""JSON: records as columns, each parsed alone and strictly. A file has one on each line, or with `multiLine` is a document."""
+"""JSON: records as columns, each parsed alone and strictly. A file has one per line, or with `multiLine` is a document."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,8 +14,8 @@ class Json(TextTable):
         return Dialect(encoding=encoding_of(self.options), json=True, whole=is_on(self.options, "multiline"))
 
     def parse(self, records: DataFrame) -> DataFrame:
-        """Spark stops where the first value ends, whatever follows. So the record is put into an array, before an element that
-        marks the end: it is sound if that element is the second one."""
+        """Spark ignores text after the first value. So the record is put into an array, before an element that
+        marks the end: the record is valid if that element is the second one."""
         allowed = {name: value for name, value in self.options.items() if name not in OURS}
         settings = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", **allowed, **PERMISSIVE}
         element = StructType([*self.schema.fields, StructField(END, IntegerType())])

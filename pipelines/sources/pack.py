@@ -1,9 +1,8 @@
-"""Files that are read once, their checksums taken on the way, and packed on the executors' disks: whole files, and small ones.
+"""Packs of whole or small files on the executors' disks: each file is opened once, for its checksum and its content.
 
-A small file costs by being opened, not by its bytes, and every pass over the rows would open all of them again. The packs
-lie on disks and not in memory, for a folder of pictures or recordings may be of any size. Text in large files is not packed,
-since reading it twice is cheaper than writing it in between; nor is Parquet, of which a pass reads only the columns that it
-needs.
+Opening a small file costs more than reading it, and every pass over the rows would open all of them again. The packs
+are on disks, not in memory, since a folder of images or recordings may have any size. Text in large files is not packed,
+since reading it twice is cheaper than writing it; nor is Parquet, where a pass reads only the columns that it needs.
 
 A pack has the files' `path` and `content`, and CHECKSUM. The first pass over it reads them.
 """
@@ -25,11 +24,11 @@ from pipelines.sources.files import OPEN_BYTES, TASK_BYTES, File
 NUMBER, CHECKSUM = "_number", "_checksum"
 _SCHEMA = pa.schema({NUMBER: pa.int32(), "path": pa.string(), "content": pa.binary(), CHECKSUM: pa.string()})
 MANY = 64
-"""So many small files are packed; of fewer, none is worth it."""
+"""Packing pays off from this number of small files."""
 
 
 def small(found: list[File]) -> bool:
-    """Whether the files are many, opening them costs more than reading them, and each is small enough for a row."""
+    """Whether there are many files, opening them costs more than reading them, and each is small enough for a row."""
     sizes = [file.bytes for file in found]
     return len(sizes) >= MANY and sum(sizes) < len(sizes) * OPEN_BYTES and max(sizes) <= TASK_BYTES[1]
 
@@ -41,7 +40,7 @@ def whole_files(rows: DataFrame) -> DataFrame:
 
 
 def text_files(spark: SparkSession, found: list[File]) -> DataFrame:
-    """The files as a pack, NUMBER being the place of each in `found`."""
+    """The files as a pack; NUMBER is the index of each in `found`."""
     numbers = iter(range(len(found)))
     lists = files.ranges(found, files.task_bytes(found, spark.sparkContext.defaultParallelism), split=False)
     work = [[(next(numbers), piece.file.path) for piece in pieces] for pieces in lists]

@@ -1,6 +1,6 @@
 """Text files inside an installed Python package, package://name/file: CSV.
 
-Spark reads them as a Python Data Source, so that the package is looked for where executors run.
+Spark reads them as a Python Data Source, so that executors look for the package on their machine.
 """
 
 import json
@@ -35,7 +35,7 @@ class Package(Csv):
 
 
 class PackageSource(DataSource):
-    """The records of a text file inside an installed Python package, with what is wrong with each; see `records.cut`."""
+    """The records of a text file inside an installed Python package, with the fault of each; see `records.cut`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Parquet: no records to lose, so it is read where it lies, after a look at its footers."""
+"""Parquet: Spark reads it in place, after a check of its footers, since it has no malformed records."""
 
 from collections.abc import Collection, Iterator
 
@@ -20,9 +20,9 @@ class Parquet(SparkFiles):
         return declared.load(list(self.settings.paths))
 
     def rows(self, spark: SparkSession) -> Rows:
-        """There is nothing to parse, so nothing is kept."""
+        """Parquet needs no parsing, so its rows are not cached."""
         paths = list(self.settings.paths)
-        # Any schema will do for a list of files, and spares Spark the inferring.
+        # Any schema will do for a list of files, and saves Spark from inferring one.
         self.listed(self.reader(spark).schema("_ int").load(paths))
         rows = self.reader(spark).load(paths)
         if self.settings.ddl:
@@ -33,6 +33,6 @@ class Parquet(SparkFiles):
         return Rows(rows, check_rows(spark, rows, one_schema=self.options.get("mergeschema", "").lower() != "true"))
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """A row has what Hive's folders say of it, and its file's path where a statement asks for that."""
+        """Checksums with Hive folders, which make columns, and with paths if a statement reads them."""
         asked = any("_metadata" in sql.lower() for sql in statements)
         yield from (f"{checksum} {name if asked else hive_folders(name)}".rstrip() for checksum, name in self.names(found))

@@ -1,5 +1,5 @@
-"""Columns of a parsed table of text: its own and those of ORIGIN, which say what is wrong with a record (NULL if nothing), and
-then the record itself, the number of the range it was in, and its line there.
+"""Columns of a parsed table of text: its own and those of ORIGIN, which contain the fault of a record (NULL if none), and
+then the record itself, the number of its range, and its line there.
 """
 
 from typing import cast
@@ -16,14 +16,14 @@ VALUES, CORRUPT, END = "_values", "_corrupt", "_end"
 TAKEN = {*ORIGIN, VALUES, CORRUPT, END}
 """Names that no column of the table may have."""
 
-# Options that are obeyed before Spark sees a record, and those that every parser gets.
+# Options that `records` applies before Spark sees a record, and those that every parser gets.
 OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
 PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 Options = dict[str, str]
 
 
 def schema_of(name: str, ddl: str) -> StructType:
-    """A table's columns. Raises ConfigError if the schema is not DDL, or has a name that is needed here."""
+    """A table's columns. Raises ConfigError if the schema is not DDL, or uses a reserved name."""
     try:
         schema = cast(StructType, StructType.fromDDL(ddl))
     except ParseException as error:
@@ -34,7 +34,7 @@ def schema_of(name: str, ddl: str) -> StructType:
 
 
 def apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: Column) -> DataFrame:
-    """The fields of `values`, and where a record came from, with the reason, if it is not `sound`."""
+    """The fields of `values`, and the origin and the fault of a record that is not `sound`."""
     missing = [
         F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]
@@ -43,7 +43,7 @@ def apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, 
 
 
 def origin(problem: Column) -> list[Column]:
-    """The columns of ORIGIN, empty for good rows so that they take no room."""
+    """The columns of ORIGIN, NULL for valid rows so that they take no space."""
     return [problem.alias(PROBLEM), *[F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]]
 
 

@@ -1,11 +1,11 @@
-"""Text cut into records, each checked for what no parser should have to guess.
+"""Cuts text into records, and checks each for faults that parsers would hide by guessing.
 
-Spark's own readers guess: they take a quote that stays open at a line's end, or to the end of the file, as a value;
-turn bytes that are not of the encoding into U+FFFD; drop the first line of each file as header, whatever it says. None
-of that is reported. So records are cut here, with NumPy on whole blocks (about 500 MB/s), and Spark parses each alone.
+Spark's readers guess without a report: they accept a quote that is still open at the end of a line or of the file, turn invalid
+bytes into U+FFFD, and drop the first line of each file as a header without comparing it. So records are cut here, with NumPy on whole
+blocks (about 500 MB/s), and Spark parses each record alone.
 
 A quote opens a value only at its start, and closes it only at its end (RFC 4180). Line breaks inside quotes belong to
-the value, if the dialect says so; else all lines up to the closing quote are refused, each by itself.
+the value if the dialect allows them; otherwise each line up to the closing quote is refused.
 """
 
 import codecs
@@ -28,44 +28,44 @@ SCHEMA = pa.schema({"record": pa.string(), "problem": pa.string(), "line": pa.in
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file's text falls into records."""
+    """The rules by which text is cut into records."""
 
     encoding: str = "utf-8"
     whole: bool = False
     """The file is one record."""
     multiline: bool = False
-    """A quoted value may hold line breaks."""
+    """A quoted value may contain line breaks."""
     quote: str = ""
-    """Empty where quotes mean nothing."""
+    """Empty if quotes have no meaning."""
     escape: str = ""
-    """What makes the next quote part of the value; by default another quote."""
+    """The character that escapes a quote; by default a quote."""
     separator: str = ","
     ignore_leading_blanks: bool = False
-    """A quote opens a value also behind blanks."""
+    """A quote also opens a value after blanks."""
     comment: str = ""
-    """Lines that start with it are left out."""
+    """Lines that start with it are skipped."""
     keep_blank: bool = False
     """Blank lines are records."""
     skip: int = 0
-    """Lines at the start of a file to leave out."""
+    """Lines to skip at the start of a file."""
     header: bool = False
-    """The first record of a file is none."""
+    """The first record of a file is a header."""
     columns: tuple[str, ...] = ()
-    """What the header must name; empty if it may say anything."""
+    """The names that the header must have; empty if the header is not compared."""
     json: bool = False
-    """Records are JSON. A file that is `whole` is one document: a record, or an array of records."""
+    """Records are JSON. With `whole` a file is one document: a record, or an array of records."""
 
     @property
     def splits(self) -> bool:
-        """Whether a record begins at any line break."""
+        """Whether every line break separates records."""
         return not self.whole and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
 
 
 def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True) -> Iterator[pa.RecordBatch]:
-    """Batches of SCHEMA: record, what is wrong with it (NULL if nothing), number of its first line in `blocks`, from 1.
+    """Batches of SCHEMA: record, its fault (NULL if none), number of its first line in `blocks`, from 1.
 
-    `start` says that the blocks are a file's first, which has the byte order mark and the header. Raises SourceError
-    for a header that names other columns, a record beyond RECORD_BYTES, text that is not of a declared encoding other
+    With `start` the blocks are the beginning of a file, with byte order mark and header. Raises SourceError
+    for a header with other columns, a record larger than RECORD_BYTES, and text that is not in a declared encoding other
     than UTF-8.
     """
     lines, header = 0, dialect.header and start
@@ -86,7 +86,7 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
 
 
 def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> Iterator[bytes]:
-    """The blocks in UTF-8 without a byte order mark. UTF-8 itself is passed on as it is: its records are checked one by one."""
+    """The blocks in UTF-8 without a byte order mark. UTF-8 is passed on unchecked, since its records are checked one by one."""
     codec = codecs.lookup(encoding).name
     decoder = None if codec == "utf-8" else codecs.getincrementaldecoder(codec)("strict")
     for block in blocks:
@@ -107,7 +107,7 @@ def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> 
 
 
 def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
-    """Blocks that end where a record ends, with the ends of their lines and records, after the line break."""
+    """Blocks of whole records, with the offsets after their line breaks and after their records."""
     limit = DOCUMENT_BYTES if dialect.whole else RECORD_BYTES
     pending: list[bytes] = []
     for block in blocks:
@@ -140,7 +140,7 @@ def _ends(data: bytes, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _checked(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
-    """The records of `data`, blank ones and comments left out. `lines` came before."""
+    """The records of `data` without blank records and comments. `lines` is the number of lines before."""
     texts, problems = texts_of(data, record_ends, dialect.whole)
     if dialect.quote and dialect.quote.encode() in data:
         refused = ~_well_quoted(texts, data, record_ends, dialect)
@@ -163,7 +163,7 @@ def _checked(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines:
 
 
 def _well_quoted(texts: pa.StringArray, data: bytes, record_ends: np.ndarray, dialect: Dialect) -> np.ndarray:
-    """Which records have quotes only around whole values. Those that NumPy cannot clear go through a regular expression,
+    """A mask of the records with quotes only around whole values. Records that NumPy cannot decide go through a regular expression,
     which takes ten times as long."""
     doubtful = np.arange(len(texts))
     if dialect.escape in ("", dialect.quote) and len(dialect.separator.encode()) == 1:
@@ -181,7 +181,7 @@ def _not_left_out(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
 
 
 def _check_header(record: str, dialect: Dialect, path: str) -> None:
-    """The header must name the schema's columns, in their order."""
+    """Raises SourceError unless the header has the schema's columns in their order."""
     quoting = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     try:
         names = (

@@ -1,4 +1,4 @@
-"""What is wrong with a record before anything parses it: bytes that are no text, stray quotes, half a character."""
+"""Faults of a record before parsing: invalid bytes, stray quotes, lone surrogates."""
 
 import re
 
@@ -13,7 +13,7 @@ SURROGATE = "half of a surrogate pair"
 
 
 def texts_of(data: bytes, ends: np.ndarray, whole: bool) -> tuple[pa.StringArray, pa.StringArray]:
-    """Records without their line breaks, and what is wrong with their bytes; those that are not UTF-8 with `\\xff` for a byte."""
+    """Records without their line breaks, and the faults of their bytes; invalid bytes are shown as `\\xff`."""
     offsets = np.concatenate(([0], ends)).astype(np.int32)
     texts = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     problems = pa.nulls(len(ends), pa.string())
@@ -28,21 +28,21 @@ def texts_of(data: bytes, ends: np.ndarray, whole: bool) -> tuple[pa.StringArray
 
 
 def where(mask: object, reason: str, problems: pa.StringArray) -> pa.StringArray:
-    """`reason` for the records of a mask that have none yet."""
+    """Set `reason` for the records of a mask that have none yet."""
     return pc.coalesce(problems, pc.if_else(mask if isinstance(mask, pa.Array) else pa.array(mask), reason, None))
 
 
 def quotes_in(data: bytes, quote: str, escape: str) -> np.ndarray:
-    """Offsets of the quotes that open or close: doubled ones do both, escaped ones neither."""
+    """Offsets of the quotes that open or close a value: doubled ones do both, escaped ones neither."""
     if escape not in ("", quote):
         data = re.sub(re.escape(escape.encode()) + b".", b"  ", data, flags=re.DOTALL)
     return np.flatnonzero(np.frombuffer(data, np.uint8) == ord(quote))
 
 
 def stray_quotes(data: bytes, quotes: np.ndarray, separator: str, quote: str) -> np.ndarray:
-    """Offsets of the quotes in whole records that do not stand where a value begins or ends, nor beside another quote.
+    """Offsets of the quotes in whole records that are neither at the start or end of a value nor beside another quote.
 
-    Every second quote opens. The one before it, if that is its neighbour, closed: together they are a quote in a value.
+    Every second quote opens a value. If the quote before it is adjacent, the pair is an escaped quote inside a value.
     """
     codes = np.frombuffer(data, np.uint8)
     bounds = np.zeros(256, bool)
@@ -55,7 +55,7 @@ def stray_quotes(data: bytes, quotes: np.ndarray, separator: str, quote: str) ->
 
 
 def well_quoted(texts: pa.StringArray, separator: str, quote: str, escape: str, ignore_leading_blanks: bool) -> np.ndarray:
-    """Which records have quotes only around whole values."""
+    """A pattern for records with quotes only around whole values."""
     escaped = escape not in ("", quote)
     quote, separator, escape = re.escape(quote), re.escape(separator), re.escape(escape)
     inside = rf"(?:[^{quote}{escape}]|{escape}.)*" if escaped else f"(?:[^{quote}]|{quote}{quote})*"
@@ -66,7 +66,7 @@ def well_quoted(texts: pa.StringArray, separator: str, quote: str, escape: str, 
 
 
 def half_surrogates(texts: pa.StringArray) -> np.ndarray:
-    """Which records have escapes that spell a surrogate without its partner: no text in any encoding."""
+    """Whether a record has an escape of a lone surrogate, which is no text in any encoding."""
     found = pc.match_substring_regex(texts, r"\\u[dD][89a-fA-F]").to_numpy(zero_copy_only=False)
     for index in np.flatnonzero(found):
         found[index] = half_surrogate(texts[index].as_py())

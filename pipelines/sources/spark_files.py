@@ -1,4 +1,4 @@
-"""Tables of files that Spark itself lists and reads, and whose folders `column=value` make columns."""
+"""Tables of files that Spark lists and reads, where folders `column=value` make columns."""
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
@@ -21,7 +21,7 @@ class SparkFiles(FileTable[Table]):
         return spark.read.format(self.settings.format).options(**self.options)
 
     def listed(self, rows: DataFrame) -> int:
-        """How many files Spark reads. Raises SourceError if it passes over files of the table that no option leaves out."""
+        """The number of files that Spark reads. Raises SourceError if it skips files that no option excludes."""
         there, listed = len(self.found), count_input_files(rows)
         if listed != there and not _LEAVING_OUT & self.options.keys():
             raise SourceError(

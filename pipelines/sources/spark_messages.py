@@ -21,7 +21,7 @@ _JAVA = re.compile(
     r"^Job aborted due to stage failure.*?executor [\w.]+\): |\b(?:[a-z]\w*\.)+\w*(?:Exception|Error): |\n\s*(?:at |Driver stack).*",
     re.DOTALL,
 )
-"""Where in Spark's own code it happened."""
+"""Java's class names and stack trace."""
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
@@ -51,18 +51,18 @@ def _causes(error: Py4JJavaError) -> Iterator[Any]:
 
 
 def error_of_ours(messages: list[str]) -> errors.LockstepError | None:
-    """The error that a Python worker raised: its traceback's last line."""
+    """The LockstepError that a Python worker raised, from the last line of its traceback."""
     raised = next((found for message in messages if (found := _OURS.search(message))), None)
     return getattr(errors, raised[1])(raised[2].strip()) if raised else None
 
 
 def in_a_line(messages: list[str]) -> str:
-    """The first message and the last cause, in a line."""
+    """The first message and the last cause, in one line."""
     told = [" ".join(_NOISE.sub("", _JAVA.sub("", message)).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
     return ": ".join(part.rstrip(".:")[:500] for part in told if part)
 
 
 def position_in(message: str) -> str:
-    """Where in the query, as Spark marks it."""
+    """The position in the query, as Spark marks it."""
     found = SHOWN.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
     return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""

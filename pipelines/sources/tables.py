@@ -1,4 +1,4 @@
-"""All tables of a config, read once: their good rows registered as views, their bad records apart."""
+"""Reads all tables of a config once, registers their valid rows as views, and returns their malformed records."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -15,14 +15,14 @@ from pipelines.sources.parsed import LINE, ORIGIN, PROBLEM, RANGE, RECORD
 
 @dataclass(frozen=True)
 class Tables:
-    """The source's tables, registered as temporary views under their names; what was parsed for them stays persisted."""
+    """The source's tables, registered as temporary views under their names; parsed rows stay persisted."""
 
     parsed: dict[str, int]
-    """Records by table, malformed ones included."""
+    """The number of records by table, including malformed ones."""
     handed_on: dict[str, int]
-    """Those that are rows of its view."""
+    """The number of rows of each view."""
     malformed: DataFrame | None = None
-    """They themselves: reason, record, source; None if there are none."""
+    """The malformed records: reason, record, source; None if there are none."""
 
     @property
     def rows_parsed(self) -> int:
@@ -30,7 +30,7 @@ class Tables:
 
 
 def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
-    """Read every table once, and register its good rows as a view.
+    """Read every table once, and register its valid rows as a view.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
     schema that is not DDL.
@@ -57,14 +57,14 @@ def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
 
 
 def _problems(found: Rows) -> dict[str | None, int]:
-    """Rows by what is wrong with them, the good ones under None. This is what materialises a table."""
+    """The number of records by fault, with valid ones under None. This action materialises the table."""
     if not found.ranges:
         return {None: found.rows.count() if found.count is None else found.count}
     return {row[PROBLEM]: row["count"] for row in found.rows.groupBy(PROBLEM).count().collect()}
 
 
 def _malformed(spark: SparkSession, name: str, found: Rows) -> DataFrame:
-    """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in the middle of a file."""
+    """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in ranges inside a file."""
     places = [(number, piece.file.path, piece.start) for number, piece in enumerate(found.ranges)]
     origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
     source = F.concat(

@@ -1,6 +1,6 @@
-"""The files inside a tar archive, read from front to back without unpacking it anywhere.
+"""The files inside a tar archive, read sequentially without unpacking it.
 
-An archive may be compressed, as its ending says: `.tar.gz`. Folders and links are left out.
+An archive may be compressed according to its extension: `.tar.gz`. Folders and links are skipped.
 """
 
 import json
@@ -22,7 +22,7 @@ from pipelines.sources.file_table import FileTable
 
 BATCH_BYTES = 4 * 2**20
 MEMBER_BYTES = 2**30
-"""A larger file inside an archive is refused: a header may promise any size."""
+"""Larger files inside an archive are refused, since a header may declare any size."""
 
 
 class Tar(FileTable[Table]):
@@ -69,7 +69,7 @@ class TarReader(DataSourceReader):
 def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of the schema's columns, of `path` (the file's name in the archive) and `content`.
 
-    Raises SourceError if the file is no tar archive, or breaks off.
+    Raises SourceError if the file is no tar archive, or is truncated.
     """
     names: list[str] = []
     contents: list[bytes] = []

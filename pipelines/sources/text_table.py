@@ -1,7 +1,7 @@
-"""Tables of text: cut into records, each judged and then parsed alone.
+"""Tables of text: files are cut into records, and each record is checked and then parsed alone.
 
-Text is parsed whole and kept: a query that reads two of five columns must not make a row of a record that has three.
-(With column pruning Spark hands out five rows of a csv file of which four are malformed.)
+All columns are parsed and cached: a query that reads two of five columns must not turn a record with three into a row.
+(With column pruning Spark returns five rows of a CSV file with four malformed records.)
 """
 
 import codecs
@@ -31,7 +31,7 @@ _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 
 class TextTable(FileTable[Table]):
     default_ddl: ClassVar[str] = ""
-    """Columns of a table whose config names none."""
+    """The columns of a table without a schema in its config."""
 
     def __init__(self, name: str, settings: Table) -> None:
         super().__init__(name, settings)
@@ -47,7 +47,7 @@ class TextTable(FileTable[Table]):
 
     @abstractmethod
     def dialect(self) -> Dialect:
-        """How the files fall into records."""
+        """The rules for cutting files into records."""
 
     @abstractmethod
     def parse(self, records: DataFrame) -> DataFrame:
@@ -55,7 +55,7 @@ class TextTable(FileTable[Table]):
 
     @cached_property
     def packed(self) -> bool:
-        """Whether the files are many and small, so that they are read once, for checksums and records."""
+        """Whether the files are many and small, so that they are read once for checksums and records."""
         return self.settings.checksum == "sha256" and pack.small(self.found)
 
     def empty(self, spark: SparkSession) -> DataFrame:
@@ -69,7 +69,7 @@ class TextTable(FileTable[Table]):
         return Rows(self.parse(records), None, ranges)
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
-        """Records with PROBLEM, LINE and RANGE, each task a share of the bytes, and the ranges that RANGE numbers."""
+        """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect = self.dialect()
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
