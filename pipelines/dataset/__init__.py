@@ -1,18 +1,18 @@
-"""A dataset version on disk: what `etl` writes and `loader` reads. The two meet nowhere else.
+"""The on-disk format of a dataset version. `etl` writes it and `loader` reads it; they share nothing else.
 
     <dataset.path>/<version>/
-      manifest.json                    written last, names the attempt that counts; without it there is no version;
-                                       ends with the SHA-256 of its own bytes, and has those of the tables beside it
-      row_groups-<attempt>.parquet     one row per row group, in the order that positions count
+      manifest.json                    written last, names the committed attempt; without it there is no version;
+                                       ends with the SHA-256 of its own bytes, and contains those of the two tables
+      row_groups-<attempt>.parquet     one row per row group, in the order of positions
       sources-<attempt>.parquet        one row per file of the raw tables: its path, size and checksum
       data-<attempt>/split=train/part-….parquet
       quarantine-<attempt>/….parquet
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
-3. `manifest`  what a version contains, and its digest; `sealed` JSON that notices an altered byte, `listings` the tables beside it.
-4. `storage`   the few file operations on which the promise of "whole or not at all" rests.
-5. `sources`   the files that a version was made of.
-6. `commit`    makes an attempt's parts a version, if its rows `balance`.
-7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one of arrays.
+3. `manifest`  describes a version and its digest; `sealed` is JSON with its own checksum; `listings` are the tables beside it.
+4. `storage`   the file operations that make a version visible whole or not at all.
+5. `sources`   the raw files of a version.
+6. `commit`    turns an attempt into a version, if its row counts agree (`balance`).
+7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one from arrays.
 """

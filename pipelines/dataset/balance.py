@@ -1,4 +1,4 @@
-"""Rows counted where they come in and where they end up: a version whose counts do not agree is not committed."""
+"""Row counts of all stages: a version whose counts disagree is not committed."""
 
 from collections.abc import Iterator
 
@@ -10,27 +10,27 @@ class TableBalance(Section):
     parsed: int
     """Records in the table's files."""
     handed_on: int
-    """Of them, rows that the query can read."""
+    """Valid records, which the query reads."""
     refused: int
     """The others, in the quarantine."""
 
 
 class Balance(Section):
-    """Each count is taken by another step: by the parsing, by the fit over the query's rows, by the tasks that write."""
+    """Three stages count rows: parsing, fitting on the query's rows, and writing."""
 
     tables: dict[str, TableBalance] = {}
     query: int
     """Rows that the query gave."""
     taken: int
-    """Of them, rows that every encoder took."""
+    """Rows that every encoder accepted."""
     refused: int
     """The others, in the quarantine."""
     made: int
-    """Rows that those taken make, as the encoders say: as many, or the windows that documents are cut into."""
+    """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
 
     @property
     def parsed(self) -> int:
-        """Records of all tables, or the query's rows where it reads none."""
+        """Records of all tables, or the query's rows if it reads no table."""
         return sum(table.parsed for table in self.tables.values()) or self.query
 
 

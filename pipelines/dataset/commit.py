@@ -1,8 +1,8 @@
-"""Makes an attempt's parts a version: whole, or not at all, whoever else is writing the same one.
+"""Commits an attempt as a version, atomically, also when several attempts write the same version.
 
 Every attempt writes in folders of its own, data-<attempt>/ and quarantine-<attempt>/, beside its own
-row_groups-<attempt>.parquet and sources-<attempt>.parquet. Creating manifest.json, which names the attempt, is the one
-moment at which the version comes to be. Whoever comes second finds it there, and removes what is its own.
+row_groups-<attempt>.parquet and sources-<attempt>.parquet. Creating manifest.json, which names the attempt, is the atomic
+commit. A second attempt finds the manifest, and removes its own files.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DEBRIS_AGE_SECONDS = 24 * 3600
 FOLDERS, FILES = ("data", "quarantine"), ("row_groups", "sources")
-"""What an attempt writes, each with its name behind a hyphen; the files are Parquet."""
+"""Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
 def commit(
@@ -56,7 +56,7 @@ def commit(
         return manifest
     earlier = read_manifest(filesystem, root)
     assert earlier is not None
-    if earlier.attempt == manifest.attempt:  # a store's answer was lost, and the request made again
+    if earlier.attempt == manifest.attempt:  # the store's response was lost, and the request was retried
         return earlier
     remove_attempt(filesystem, root, manifest.attempt)
     if earlier.digest != manifest.digest:
@@ -83,7 +83,7 @@ def sources_path(root: str, attempt: str) -> str:
 
 
 def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
-    """Remove everything that an attempt has written."""
+    """Remove all files of an attempt."""
     for kind in FOLDERS:
         storage.remove_folder(filesystem, f"{root}/{kind}-{attempt}")
     for kind in FILES:
@@ -93,9 +93,9 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
 
 
 def remove_debris(filesystem: FileSystem, root: str) -> None:
-    """Remove what attempts that died left behind: those that no manifest names and that nothing wrote to for a day.
+    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day.
 
-    Nothing, where the manifest cannot be read: it may name any of them.
+    Removes nothing if the manifest cannot be read, since it may name any of them.
     """
     try:
         manifest = read_manifest(filesystem, root)
@@ -115,7 +115,7 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
 
 
 def _remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
-    """Remove this attempt's files that no collected task named: a task that was retried leaves one."""
+    """Remove files of this attempt that no report names: a retried task leaves one."""
     for kind in FOLDERS:
         for entry in storage.entries(filesystem, f"{root}/{kind}-{attempt}", recursive=True):
             if entry.type == FileType.File and entry.path.removeprefix(root).lstrip("/") not in named:

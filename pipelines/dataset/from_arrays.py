@@ -1,4 +1,4 @@
-"""Arrays as a version on disk, without Spark: for rows that Python makes, as benchmarks and tests do."""
+"""Writes arrays as a version on disk, without Spark, for benchmarks and tests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from pipelines.dataset.parts import RowGroup, write_part
 from pipelines.dataset.schema import arrow_schema, from_numpy
 from pipelines.dataset.versions import Version, open_version
 
-# ETL names a version by its inputs and every attempt apart; here the path alone tells.
+# ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.
 VERSION, ATTEMPT = "0" * 12, "a"
 
 

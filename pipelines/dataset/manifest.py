@@ -1,4 +1,4 @@
-"""What a version contains, and the digest that names its content."""
+"""The manifest of a version, and the digest of its content."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
 
 
 class SourceSummary(Section):
-    """A raw table's files when they were read; sources-<attempt>.parquet lists them."""
+    """Summary of a raw table's files as they were read; sources-<attempt>.parquet lists them."""
 
     files: int
     bytes: int
@@ -31,28 +31,28 @@ class SourceSummary(Section):
 
 
 class FittedEncoder(Section):
-    """An encoder's settings with what it learned from the training split: enough to encode raw rows anywhere."""
+    """An encoder's settings with its fitted state: sufficient to encode raw rows anywhere."""
 
     feature: dict[str, Any]
-    """Its settings, as `pipelines.config.features` has them."""
+    """Its settings, a class of `pipelines.config.features`."""
     inputs: tuple[str, ...]
     """The query's columns it reads."""
     state: dict[str, Any]
     column: TensorColumn
-    """What it makes."""
+    """The tensor column that it produces."""
 
 
 class ServedQuery(Section):
-    """The query where it works row by row: how raw rows become the query's, in DuckDB's SQL over a table `raw`."""
+    """A row-by-row query for the served model, in DuckDB's SQL over a table `raw`."""
 
     table: str
     """The raw table whose rows it takes."""
     inputs: SchemaText
-    """The columns of it that are needed, as `schema.schema_to_text` has them."""
+    """The columns that it reads, encoded by `schema.schema_to_text`."""
     columns: dict[str, str]
     """An expression for each column of the query that features read."""
     conditions: dict[str, str]
-    """What has to be true of a row, by the reason why it is refused otherwise; none about what the target alone is made of."""
+    """Conditions that a row must satisfy, by the reason for refusing it; without those on columns that only the target uses."""
 
     @property
     def taken(self) -> pa.Schema:
@@ -77,35 +77,35 @@ class Manifest(Section):
     digest: str
     """Hex SHA-256 of the content; see `content_digest`."""
     attempt: str
-    """Names the folder of the parts: data-<attempt>/."""
+    """The attempt, which names the folder of the parts: data-<attempt>/."""
     row_groups_checksum: str = ""
-    """`sha256:…` of the bytes of row_groups-<attempt>.parquet; known when that is written."""
+    """`sha256:…` of row_groups-<attempt>.parquet; known when the file is written."""
     sources_checksum: str = ""
-    """Likewise of sources-<attempt>.parquet; empty where there are no raw tables."""
+    """The same for sources-<attempt>.parquet; empty if there are no raw tables."""
     created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     encoders: dict[str, FittedEncoder]
     splits: dict[str, SplitSummary]
 
-    # What only ETL knows.
+    # Fields that only ETL sets.
     identity: dict[str, Any] = {}
-    """The part of the config that decided the rows."""
+    """The part of the config that decides the rows."""
     sources: dict[str, SourceSummary] = {}
-    """What the raw tables were, by table."""
+    """Summaries of the raw tables, by name."""
     raw_schema: SchemaText | Literal[""] = ""
-    """The query's columns, as `schema.schema_to_text` has them: what a served model takes, the target apart."""
+    """The query's columns, encoded by `schema.schema_to_text`; a served model takes them without the target."""
     served_query: ServedQuery | None = None
-    """How a served model makes the query's columns of raw rows; None where it takes the query's columns."""
+    """The query as a served model applies it to raw rows; None if the model takes the query's columns."""
     rows_parsed: int = 0
     quarantined: dict[str, int] = {}
     """Refused rows by reason."""
     balance: Balance | None = None
-    """Rows in and rows out, which `commit` has held against each other."""
+    """Row counts of all stages, which `commit` has compared."""
     profile: dict[str, Any] = {}
     """Statistics of the training split, by raw column."""
     warnings: tuple[str, ...] = ()
-    """What in the query or the sources may make the next run of the same config differ."""
+    """Parts of the query or the sources that may make another run of the same config differ."""
     versions: dict[str, str] = {}
-    """Of the software that wrote it."""
+    """Versions of the software that wrote it."""
     run_id: str = ""
     """MLflow run of the ETL."""
 
@@ -122,7 +122,7 @@ class Manifest(Section):
 
 
 def parse_manifest(text: bytes, path: str) -> Manifest:
-    """Raises CorruptError if a byte is not as it was written, OutdatedError or DatasetError if the format is older or newer."""
+    """Raises CorruptError if a byte was altered, OutdatedError or DatasetError if the format is older or newer."""
     try:
         values, is_sealed = unseal(text)
     except ValueError as error:
@@ -148,7 +148,7 @@ def columns_of(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn, ...
 
 
 def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
-    """Every split's summary; those without rows have one too."""
+    """A summary of every split, including those without rows."""
     row_bytes = sum(column.row_bytes for column in columns_of(encoders))
     groups = list(row_groups)
     return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
@@ -166,7 +166,7 @@ def _summary(groups: list[RowGroup], row_bytes: int) -> SplitSummary:
 
 
 def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> str:
-    """Hex SHA-256 of what a model can see: columns, encoders' states, and every row group's rows and digest.
+    """Hex SHA-256 of everything that a model can see: columns, encoders' states, and every row group's rows and digest.
 
     Row groups count in the order of splits, then (part, index). File names, compression and creation do not count.
     """

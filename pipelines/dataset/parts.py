@@ -1,10 +1,9 @@
-"""Part files: a split's rows in Parquet, in row groups that are digested as they are written.
+"""Part files: a split's rows in Parquet, in row groups whose digests are computed during writing.
 
-A row group has two names. Its digest is a SHA-256 of its rows: it says what they are, whatever the compression or the
-writer, and the version's digest is made of such digests. Its checksum is of its bytes in the file: readers compare it on
-every read, before anything is decoded. XXH3 of 128 bits takes 0.04 ns a byte, where Parquet's page checksums take 0.3 and
-a SHA-256 0.6. It finds faults as surely as they do, and is no defence against forgery, which a manifest without a key
-is not either.
+A row group has a digest and a checksum. The digest is a SHA-256 of its rows, independent of compression and
+writer, and the version's digest is computed from these digests. The checksum covers its bytes in the file: readers verify it on
+every read, before decoding. XXH3 of 128 bits takes 0.04 ns per byte, Parquet's page checksums take 0.3 and
+a SHA-256 0.6. It detects faults as reliably as they do, but is no defence against forgery, like a manifest without a key.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from xxhash import xxh3_128
 from pipelines.dataset.schema import TensorColumn, arrow_schema, to_numpy
 
 ROWS_PER_GROUP = (16, 262_144)
-"""Below, there is little to shuffle; above, nothing is gained. Images of 3x224x224 fill 16 MiB with 111 rows."""
+"""Smaller row groups shuffle poorly; larger ones gain nothing. 111 images of 3x224x224 fill 16 MiB."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,15 @@ class RowGroup:
     """Path of the part, relative to the version."""
     rows: int
     offset: int
-    """Where its bytes start in the file. Those of the first one are from the file's start on, and none lie between two."""
+    """Offset of its bytes in the file. The first one begins at 0, and there are no gaps."""
     bytes: int
-    """How many there are: one ranged read brings them."""
+    """Number of its bytes, which one ranged read fetches."""
     checksum: str
-    """Hex XXH3 of them, 128 bits; empty in a folder of plain Parquet."""
+    """Hex XXH3 of its bytes, 128 bits; empty in a folder of plain Parquet."""
     footer_offset: int
-    """Where the file's footer starts; it reaches to the end."""
+    """Offset of the file's footer, which extends to the end."""
     footer_checksum: str
-    """The same of the footer's bytes."""
+    """Hex XXH3 of the footer's bytes."""
     digest: str
     """Hex SHA-256 of its columns in canonical form."""
 
@@ -60,13 +59,13 @@ ROW_GROUPS = pa.schema(
 
 
 def rows_per_group(columns: tuple[TensorColumn, ...], row_group_bytes: int) -> int:
-    """How many rows decode to about `row_group_bytes`, within ROWS_PER_GROUP."""
+    """The number of rows that decode to about `row_group_bytes`, within ROWS_PER_GROUP."""
     return int(np.clip(row_group_bytes // sum(column.row_bytes for column in columns), *ROWS_PER_GROUP))
 
 
 def row_group_digest(columns: tuple[TensorColumn, ...], table: pa.Table) -> str:
     """Hex SHA-256 over each column's name, dtype, shape and values, little-endian in C order: not over Arrow's buffers,
-    whose offsets and padding depend on who made them."""
+    whose offsets and padding depend on their origin."""
     digest = sha256()
     for column in columns:
         digest.update(f"{column.name} {column.dtype} {column.shape} {table.num_rows}\n".encode())
@@ -87,9 +86,9 @@ def write_part(
 ) -> list[RowGroup]:
     """Write `table` as `root`/`file` and return its row groups. Equal tables make equal bytes.
 
-    LZ4 costs a tenth of the decoding rate and halves what is read; pages of version 2 are left as they are where it gains
-    nothing, which images of noise decode twice as fast for. Page checksums are for other readers than ours. Dictionaries
-    help whole numbers only, and cost floats time and space.
+    LZ4 costs a tenth of the decoding rate and halves the bytes read; pages of version 2 stay uncompressed where it gains
+    nothing, which makes images of noise decode twice as fast. Page checksums are for other readers. Dictionaries
+    help only integers, and cost floats time and space.
     """
     whole_numbers = [column.name for column in columns if not column.shape and "int" in column.dtype]
     groups: list[tuple[int, _Span, str]] = []
@@ -130,7 +129,7 @@ class _Span:
 
 
 class _Summed:
-    """A file being written: every byte is in the checksum of one span, from one cut to the next."""
+    """A file being written: the checksum of a span covers the bytes from one cut to the next, and spans cover every byte."""
 
     closed = False
 
@@ -143,7 +142,7 @@ class _Summed:
         return self._stream.write(data)
 
     def cut(self) -> _Span:
-        """What was written since the last cut."""
+        """The span written since the last cut."""
         span = _Span(self._start, self._end - self._start, self._sum.hexdigest())
         self._sum, self._start = xxh3_128(), self._end
         return span
@@ -151,9 +150,9 @@ class _Summed:
     def flush(self) -> None: ...
 
     def close(self) -> None:
-        """Whoever opened the stream closes it."""
+        """Does nothing: the opener of the stream closes it."""
 
 
 def checksum(content: pa.Buffer) -> str:
-    """As a row group's. The object, not xxhash's function, which keeps other threads from running."""
+    """The checksum of a row group. Uses xxhash's object, since its function holds the GIL."""
     return xxh3_128(content).hexdigest()

@@ -1,4 +1,4 @@
-"""Any folder of plain Parquet with scalar columns as a version, so that the loader serves it without our ETL."""
+"""Opens any folder of plain Parquet with scalar columns as a version, so that the loader reads it without ETL."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pipelines.errors import CorruptError, DatasetError
 def from_parquet(path: str, target: str, split: str = "train") -> Version:
     """Every Parquet file below `path`, by name, as one split of a version that exists in memory only.
 
-    Its digest covers names, sizes and footers, not the rows: nothing is read but footers. Raises DatasetError if there
+    Its digest covers names, sizes and footers, not the rows: only footers are read. Raises DatasetError if there
     is no file, the files' columns differ, or a column is not a number.
     """
     filesystem, root = storage.locate(path)
@@ -46,7 +46,7 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
 
 
 def taken_as_they_are(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
-    """Encoders of columns that no ETL has encoded."""
+    """Encoders for columns that were not made by ETL."""
     feature = {"encoder": "identity"}
     return {column.name: FittedEncoder(feature=feature, inputs=(column.name,), state={}, column=column) for column in columns}
 
@@ -60,7 +60,7 @@ def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
 
 
 def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Where a row group's bytes start, and how many they are."""
+    """Offset and number of a row group's bytes."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0) for chunk in chunks]
     ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]

@@ -20,13 +20,13 @@ Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"
 Role = Literal["feature", "target"]
 
 ROW_KEYS = "row_key"
-"""Name under which a training batch carries, on request, a 64-bit number for each row, int64 of shape (rows,): the source of
-all that is drawn for the row. It is a pure function of (seed, epoch, row), as the loader gives it to the tasks."""
+"""Key of a batch's optional 64-bit numbers, int64 of shape (rows,), from which tasks draw a row's random numbers. A row's number is a
+pure function of (seed, epoch, row)."""
 
 FREE, UNKNOWN, FIRST = range(3)
-"""Numbers in a column of words: of a place that none fills, of a word that is not in the vocabulary, of the most frequent one."""
+"""Indices in a column of words: padding, a word outside the vocabulary, the most frequent word."""
 END = 0
-"""Number in a packed column: of what follows a document."""
+"""Index in a packed column: the end of a document."""
 
 
 class TensorColumn(Section):
@@ -38,7 +38,7 @@ class TensorColumn(Section):
     """Per row."""
     role: Role = "feature"
     cardinality: int | None = None
-    """Of a column of indices: they are below it. None for quantities."""
+    """Of a column of indices: their exclusive upper bound. None for quantities."""
 
     @property
     def row_bytes(self) -> int:
@@ -89,7 +89,7 @@ def from_numpy(column: TensorColumn, values: np.ndarray) -> pa.Array:
 
 
 def schema_to_text(schema: pa.Schema) -> str:
-    """An Arrow schema as base64 of its IPC message: exact for every type, and fit for JSON."""
+    """An Arrow schema as base64 of its IPC message: exact for every type, and valid in JSON."""
     return b64encode(schema.remove_metadata().serialize()).decode()
 
 

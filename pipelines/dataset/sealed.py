@@ -1,4 +1,4 @@
-"""JSON whose last entry is the SHA-256 of all bytes before it, so that no altered byte is read as if it were written."""
+"""JSON whose last entry is the SHA-256 of all bytes before it, so that every altered byte is detected."""
 
 import json
 from collections.abc import Mapping

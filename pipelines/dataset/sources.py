@@ -1,6 +1,6 @@
-"""The files that a version was made of, in sources-<attempt>.parquet.
+"""The list of a version's raw files, in sources-<attempt>.parquet.
 
-There may be millions of them, so the manifest, which travels with every model, has only a summary of each table.
+There may be millions of them, so the manifest, which is part of every model, contains only a summary of each table.
 """
 
 import json
@@ -31,7 +31,7 @@ Sources = dict[str, tuple[SourceFile, ...]]
 
 
 def summarised(sources: Sources) -> dict[str, SourceSummary]:
-    """The summary of each table, as the manifest has it."""
+    """The summary of each table, for the manifest."""
     return {
         table: SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=_digest(files))
         for table, files in sources.items()
@@ -53,7 +53,7 @@ def read_sources(filesystem: FileSystem, path: str, wanted: str) -> Sources:
 
 
 def _digest(files: tuple[SourceFile, ...]) -> str:
-    """In the order of paths. A path may hold any character, so each file counts as a line of JSON."""
+    """Sorted by path. A path may contain any character, so each file is hashed as a line of JSON."""
     digest = sha256()
     for file in sorted(files):
         digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")

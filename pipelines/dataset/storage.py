@@ -1,4 +1,4 @@
-"""The few file operations that versions are made of, on local disks and on any store pyarrow knows."""
+"""The file operations behind versions, on local disks and on any store that pyarrow supports."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from pipelines import atomic
 from pipelines.errors import DatasetError
 
 ATTEMPTS = 5
-"""So often a request to an S3-compatible store is made before it counts as failed: about ten seconds."""
+"""Attempts at a request to an S3-compatible store before it fails, which take about ten seconds."""
 
 
 def locate(uri: str) -> tuple[FileSystem, str]:
@@ -34,7 +34,7 @@ def locate(uri: str) -> tuple[FileSystem, str]:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """A failing store's OSError as a DatasetError that names the path."""
+    """Turns an OSError into a DatasetError that names the path."""
     try:
         yield
     except OSError as error:
@@ -42,7 +42,7 @@ def store_errors(path: str) -> Iterator[None]:
 
 
 def ask(filesystem: FileSystem, path: str) -> FileInfo:
-    """What the store says of a path now. Raises DatasetError if it does not answer: a corrupt file is another matter."""
+    """The store's information about a path. Raises DatasetError if the store does not answer, which is not a corrupt file."""
     try:
         return filesystem.get_file_info(path)
     except OSError as error:
@@ -52,7 +52,7 @@ def ask(filesystem: FileSystem, path: str) -> FileInfo:
 
 
 def read(filesystem: FileSystem, path: str) -> bytes | None:
-    """A small file's bytes, or None where there is no such file."""
+    """A small file's bytes, or None if it does not exist."""
     with store_errors(path):
         try:
             with filesystem.open_input_file(path) as file:
@@ -78,7 +78,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
 
 
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
-    """What lies in a folder, by path; nothing where there is no such folder."""
+    """The entries of a folder, sorted by path; none if it does not exist."""
     with store_errors(folder):
         found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
     return sorted(found, key=lambda entry: entry.path)

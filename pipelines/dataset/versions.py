@@ -19,13 +19,13 @@ from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 ABSENT = "nothing"
 CONFIRMED = "confirmed-"
-"""A file of this name and a time in nanoseconds says that ETL found the version up to date then."""
+"""Prefix of an empty file whose name ends with the time, in nanoseconds, at which ETL found the version up to date."""
 MOST_KEYS = 5
 
 
 @dataclass(frozen=True)
 class Version:
-    """An immutable dataset version, open for reading. It pickles, so workers get it as it is."""
+    """An immutable dataset version, open for reading. Workers receive it by pickle."""
 
     filesystem: FileSystem
     root: str
@@ -42,7 +42,7 @@ class Version:
         return self.manifest.digest
 
     def of_split(self, split: str) -> tuple[RowGroup, ...]:
-        """The split's row groups in (part, index) order, the order in which positions count."""
+        """The split's row groups in (part, index) order, which is the order of positions."""
         found = [group for group in self.row_groups if group.split == split]
         return tuple(sorted(found, key=lambda group: (group.part, group.index)))
 
@@ -50,7 +50,7 @@ class Version:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
     def sources(self) -> Sources:
-        """The files that it was made of, by table; none where it was made without ETL.
+        """Its raw files, by table; none if it was made without ETL.
 
         Raises CorruptError if their list is gone or altered.
         """
@@ -59,9 +59,9 @@ class Version:
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:
-    """Root and manifest of every version in a dataset's folder, the one that ETL made or confirmed last first.
+    """Root and manifest of every version in a dataset's folder, starting with the one that ETL made or confirmed last.
 
-    Those of an older format do not count beside others; raises OutdatedError if there are no others.
+    Ignores versions of an older format; raises OutdatedError if there are no others.
     """
     filesystem, folder = storage.locate(path)
     found: list[tuple[str, Manifest]] = []
@@ -80,7 +80,7 @@ def versions(path: str) -> list[tuple[str, Manifest]]:
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
     """Open a version by its own folder, or the one in a dataset's folder that ETL made or confirmed last.
 
-    With `identity` (`Config.data_identity`), the last one that was made from that very config: edited features never
+    With `identity` (`Config.data_identity`), the last one that was made from that config, so that edited features never
     train on stale data. Raises DatasetError if there is none, CorruptError if its files contradict each other.
     """
     filesystem, root = storage.locate(path)
@@ -103,7 +103,7 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
 
 
 def confirm(filesystem: FileSystem, root: str) -> None:
-    """Make a version that is there the one to open: raw data are again what it was made of."""
+    """Make an existing version the one to open, since the raw data equal its sources again."""
     storage.create(filesystem, f"{root}/{CONFIRMED}{time.time_ns()}", b"")
 
 
@@ -120,7 +120,7 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> t
 
 
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    """The dotted keys whose values differ, a few of them, with both values."""
+    """A few of the dotted keys whose values differ, with both values."""
     before, now = dict(_leaves(theirs)), dict(_leaves(ours))
     keys = [key for key in {**now, **before} if before.get(key, ABSENT) != now.get(key, ABSENT)]
     told = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
@@ -136,7 +136,7 @@ def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _check(version: Version) -> None:
-    """The row-group index must be the one that the manifest's digest was taken over."""
+    """Raises CorruptError unless the row-group index matches the manifest's digest."""
     path = row_groups_path(version.root, version.manifest.attempt)
     if strange := {group.split for group in version.row_groups} - {*SPLITS}:
         raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")

@@ -1,12 +1,12 @@
-"""A dataset version as batches: order as a pure function, reading apart from it.
+"""Batches of a dataset version: a pure function gives the order, and the rest reads rows in that order.
 
-1. `order`     which rows make up which step, by the `permutations` that a seed draws. NumPy only; no I/O, no state.
-2. `reader`    reads a row group and checks it; never returns a wrong one.
-3. `blocks`    columns of one kind lie together, in memory that is used again.
-4. `windows`   decodes what the order will need next, ahead of time, in threads; or keeps the whole split.
+1. `order`     computes the rows of each step from `permutations` that a seed decides. NumPy only; no I/O, no state.
+2. `reader`    reads a row group and verifies it; never returns a wrong one.
+3. `blocks`    stores columns of one dtype and shape together, in reused memory.
+4. `windows`   prefetches: decodes windows ahead of their use in threads, or caches the whole split.
 5. `chunks`    copies rows of windows into batches, several steps at a time.
-6. `transfer`  copies them to a GPU beside the computation.
-7. `producer`  does all this in a thread, ahead of its use; `threads` keeps libraries from starting more in it.
+6. `transfer`  copies them to a GPU concurrently with computation.
+7. `producer`  runs all this in a background thread; `threads` keeps libraries from starting more threads in it.
 8. `loader`    joins these into an iterator whose state is three integers.
 """
 

@@ -1,4 +1,4 @@
-"""Columns of one dtype and shape, stacked: they are gathered, copied and cut into batches together."""
+"""Blocks of stacked columns of one dtype and shape, which are gathered, copied and cut into batches together."""
 
 import weakref
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ ALIGNMENT = 64
 HUGE_PAGES_BYTES = 4 * 2**20
 """From this size on NumPy asks for pages of 2 MiB: one fault at the first touch instead of 512."""
 WIDE_BYTES = 512
-"""A value from this size on is copied once, straight to its place in a batch. Narrower ones are permuted a window at a time
-first, column by column, which stays in the processor's cache."""
+"""Values of at least this size are copied once, directly to their place in a batch. Narrower ones are first permuted within a window,
+column by column, which stays in the CPU's cache."""
 ROW_NUMBERS = "row_number"
-"""Name under which a batch carries its rows' numbers within the split, on request."""
+"""Key of a batch's optional row numbers within the split."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a tensor of shape (len(names), rows, *shape) holds."""
+    """Describes a tensor of shape (len(names), rows, *shape)."""
 
     names: tuple[str, ...]
     dtype: torch.dtype
     shape: tuple[int, ...]
     carried: torch.dtype
-    """As which its bytes are moved: torch gathers no uint16."""
+    """The dtype for moving its bytes, since torch cannot gather uint16."""
 
     @property
     def is_wide(self) -> bool:
         return prod(self.shape) * self.dtype.itemsize >= WIDE_BYTES
 
     def bytes_of(self, rows: int) -> int:
-        """Of so many rows, up to where the next block may begin."""
+        """Bytes of `rows` rows, rounded up to the alignment of the next block."""
         return -(-len(self.names) * rows * prod(self.shape) * self.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
@@ -57,10 +57,10 @@ NUMBERS = Block((ROW_NUMBERS,), torch.int64, (), torch.int64)
 
 
 class Buffers:
-    """Lends memory, and lends it again once no tensor refers to it any more. Safe to share between threads.
+    """A pool of memory, which is reused as soon as no tensor refers to it any more. Thread-safe.
 
-    The first touch of a page costs more than what is done with it: on one virtual machine copying 39 narrow columns into
-    fresh memory took 68 ns a row, and 5 ns into memory that had been used before.
+    The first access to a page costs more than its use: on one virtual machine copying 39 narrow columns into
+    fresh memory took 68 ns per row, and 5 ns into reused memory.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Buffers:
         with self._lock:
             fitting = [at for at, free in enumerate(self._free) if len(free) >= size]
             held = self._free.pop(fitting[0] if fitting else 0) if self._free else None
-            if held is None or len(held) < size:  # one that is too small makes room for a larger one
+            if held is None or len(held) < size:  # free one that is too small before allocating a larger one
                 held = np.empty(HUGE_PAGES_BYTES if 3 * HUGE_PAGES_BYTES // 4 <= size < HUGE_PAGES_BYTES else size, np.uint8)
         lent = held[:size]
         weakref.finalize(lent, self._free.append, held).atexit = False
@@ -91,5 +91,5 @@ class Buffers:
 
 
 def allocate(blocks: list[Block], rows: int, device: torch.device, pin: bool = False) -> list[Tensor]:
-    """The same from torch, which itself keeps and lends again what is pinned or lies on a GPU."""
+    """The same from torch, whose allocators reuse pinned and GPU memory themselves."""
     return [torch.empty((len(block.names), rows, *block.shape), dtype=block.carried, device=device, pin_memory=pin) for block in blocks]

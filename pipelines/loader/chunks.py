@@ -1,4 +1,4 @@
-"""Puts steps together: copies rows from the shards' windows into tensors of several whole batches."""
+"""Assembles batches: copies rows from the shards' windows into tensors of several whole batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Chunk:
     values: list[Tensor]
     """Of each block, shape (columns, steps, rows of a batch, *shape)."""
     copied: torch.cuda.Event | None = None
-    """On a GPU: when the copy to it is complete."""
+    """On a GPU: the event that marks the end of the copy."""
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
         """Each step's batch: views of the chunk."""
@@ -27,7 +27,7 @@ class Chunk:
             stream = torch.cuda.current_stream()
             stream.wait_event(self.copied)
             for values in self.values:
-                values.record_stream(stream)  # or its memory could be given away before the step has read it
+                values.record_stream(stream)  # or its memory could be reused before the step has read it
         by_step = [values.view(block.dtype).unbind(1) for block, values in zip(self.blocks, self.values, strict=True)]
         names = [name for block in self.blocks for name in block.names]
         for step in zip(*by_step, strict=True):
@@ -35,7 +35,7 @@ class Chunk:
 
 
 class _Cursor:
-    """A shard's rows, in order, whatever windows they lie in."""
+    """A shard's rows in order, across its windows."""
 
     def __init__(self, number: int, shard: Shard, windows: Windows, position: int) -> None:
         self._number, self._shard, self._windows = number, shard, windows
@@ -57,9 +57,9 @@ class _Cursor:
 
 
 def chunks(epoch: Epoch, shards: dict[int, Shard], windows: Windows, step: int, chunk_bytes: int) -> Iterator[Chunk]:
-    """The epoch's steps from `step` on, as many to a chunk as fit into `chunk_bytes`, one at least.
+    """The epoch's steps from `step` on, in chunks of as many steps as fit into `chunk_bytes`, at least one.
 
-    The first chunks are smaller, so that the first batch does not wait for those after it.
+    The first chunks are smaller, so that the first batch does not wait for later ones.
     """
     microbatch, full_steps = epoch.order.microbatch, epoch.order.full_steps(epoch.rows)
     cursors = {number: _Cursor(number, shard, windows, step * microbatch) for number, shard in shards.items()}
@@ -85,7 +85,7 @@ def _gather(shares: list[tuple[_Cursor, int]], steps: int, windows: Windows) -> 
 
 
 def _fill(targets: list[Tensor], cursor: _Cursor, steps: int, rows: int) -> None:
-    """Copy a shard's next rows into targets of shape (columns, steps, rows, *shape), whole steps at a time where it can be."""
+    """Copy a shard's next rows into targets of shape (columns, steps, rows, *shape), in whole steps where possible."""
     step, place = 0, 0
     for window, span in cursor.runs(steps * rows):
         at = span.start

@@ -1,7 +1,7 @@
-"""A split as an endless sequence of epochs of batches: joins the order and the reader, and reads ahead.
+"""The loader: an endless sequence of epochs over a split, which connects order and reader, and prefetches.
 
-A producer thread puts the next steps together while the caller computes; `Windows` decodes in threads of its own. Both
-hold a bounded number of bytes, and both end when the iterator does, however it ends.
+A producer thread assembles the next batches while the caller computes; `Windows` decodes in its own threads. Both
+hold a bounded number of bytes, and both end with the iterator, however it ends.
 """
 
 import time
@@ -26,14 +26,14 @@ from pipelines.loader.windows import Memory, Windows
 
 Batch = dict[str, Tensor]
 CHUNK_BYTES = 16 * 2**20
-"""Steps are put together several at a time, up to this or a 16th of what is read ahead: one at a time would be mostly
+"""Limit of a chunk of batches, beside a 16th of the prefetch memory: assembling one batch at a time would be mostly
 overhead."""
 INDEX_BYTES = 8
-"""Of a row's place in a window."""
+"""Bytes of a row's position in a window."""
 PAGE_BYTES = 2 * 2**20
-"""Of the pages that windows lie in; the last one is rarely full."""
+"""Bytes of a memory page; the last page of a window is rarely full."""
 LIBRARIES_BYTES = 32 * 2**20
-"""What Arrow's allocator and the threads keep beside the rows."""
+"""Overhead of Arrow's allocator and of the threads."""
 
 
 class Loader:
@@ -44,9 +44,9 @@ class Loader:
         loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), owned_shards=shards_of(0, 2, 8))
         for batch in loader: ...   # one epoch; the next `for` is the next epoch
 
-    A batch holds the rows of every shard owned, shard after shard: `microbatch` rows each, fewer in the last step with
+    A batch contains the rows of every owned shard, shard after shard: `microbatch` rows each, fewer in the last step with
     remainder "keep". Its tensors share memory with each other; copy before writing into them.
-    With `row_numbers` it has each row's number within the split, with `row_keys` its ROW_KEYS.
+    With `row_numbers` it also contains each row's number within the split, with `row_keys` its ROW_KEYS.
 
     Raises ConfigError if the split has fewer rows than one global batch, CorruptError from the iterator.
     """
@@ -73,12 +73,12 @@ class Loader:
         self.rows = int(self._reader.group_rows.sum())
         self.steps_per_epoch = order.steps(self.rows)
         self.remainder_rows = order.remainder_rows(self.rows) if order.remainder == "drop" else 0
-        """Rows that an epoch leaves out, other ones in every epoch."""
+        """Rows that an epoch leaves out, different ones in each epoch."""
         self.wait_seconds = 0.0
-        """How long the caller has waited for batches, in all."""
+        """Total time that the caller has waited for batches."""
         self._epoch, self._step = 0, 0
         self._ahead: tuple[tuple[int, int], Producer[Chunk]] | None = None
-        """The position from which reading has begun already."""
+        """The position from which prefetching has begun."""
         self._to_device = Transfer(torch.device(device))
         self._row_numbers, self._row_keys = row_numbers, row_keys
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
@@ -87,7 +87,7 @@ class Loader:
 
     @property
     def memory_bound_bytes(self) -> int:
-        """Memory taken at most: the cache, or a window per shard; what is read ahead; what threads are working on.
+        """Upper bound on memory: the cache, or a window per shard; prefetched batches; buffers of the threads.
 
         Without a cache it does not depend on the dataset's size.
         """
@@ -103,7 +103,7 @@ class Loader:
         return {"epoch": self._epoch + ended, "step": 0 if ended else self._step, "order_version": ORDER_VERSION}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there at once: the first batch costs the same anywhere in an epoch.
+        """Resume at a position: the first batch costs the same anywhere in an epoch.
 
         Raises DatasetError if the position was counted in another version of the order.
         """
@@ -127,7 +127,7 @@ class Loader:
         self._epoch, self._step = self._epoch + 1, 0
 
     def read_ahead(self) -> None:
-        """Begin to read from the current position, beside whatever comes before the next `for`. `close` ends it."""
+        """Start prefetching from the current position before the next `for`. `close` ends it."""
         position = self.state_dict()
         at = position["epoch"], position["step"]
         if self._ahead is None or self._ahead[0] != at:
@@ -141,11 +141,11 @@ class Loader:
             producer.close()
 
     def stream(self, shard: int) -> Iterator[Batch]:
-        """One shard's microbatches, from the current position to the end of the epoch; the position stays."""
+        """One shard's microbatches, from the current position to the end of the epoch; the position does not change."""
         yield from self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step), self._epoch)
 
     def by_shard(self, batch: Batch) -> list[Batch]:
-        """A batch's rows taken apart again: one microbatch for each shard owned, some empty in a smaller last step."""
+        """Split a batch into one microbatch for each owned shard; some are empty in a smaller last step."""
         order, rows = self.order, len(next(iter(batch.values())))
         if rows == len(self.owned_shards) * order.microbatch:
             counts = [order.microbatch] * len(self.owned_shards)

@@ -1,10 +1,10 @@
-"""Which rows make up which step: a pure function of plain numbers. NumPy only, no I/O, no state.
+"""The rows of each step as a pure function of plain numbers. NumPy only, no I/O, no state.
 
-An epoch's order depends on the row groups' sizes, `Order` and the epoch's number, and on nothing else: not on workers,
-threads, prefetch or what happened before. The construction, in five steps:
+An epoch's order depends only on the row groups' sizes, `Order` and the epoch's number: not on workers,
+threads, prefetching or earlier steps. The construction has five steps:
 
 1. Slices are the split's row groups, or equal cuts of them where there are few. They are permuted, by (seed, epoch).
-2. Their rows, end to end, make a circle, which is rotated by an offset, by (seed, epoch): otherwise a split of one row
+2. Their concatenated rows form a circle, which is rotated by an offset, by (seed, epoch): otherwise a split of one row
    group would leave out the same rows in every epoch.
 3. Shard v of V owns an equal arc of the circle. Rows after the last arc are the epoch's remainder.
 4. Within a shard every `window` consecutive pieces of slices are permuted row by row, by (seed, epoch, v, window).
@@ -23,26 +23,26 @@ from pipelines.errors import ConfigError
 from pipelines.loader.permutations import OFFSET, SLICES, WINDOW, permutation, words
 
 ORDER_VERSION = 1
-"""Changes whenever the same arguments would give another order; checkpoints carry it."""
+"""Raise it whenever the same arguments give another order; checkpoints record it."""
 
 SLICES_PER_SHARD = 16
-"""With fewer row groups than this, row groups are cut: an arc of very few slices would be a poor sample."""
+"""Row groups are cut to reach this number, since an arc of very few slices would be a poor sample."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Everything that decides the order of a split's rows, beside the split itself."""
+    """All settings that decide the order of a split's rows."""
 
     shards: int = 8
     global_batch: int = 512
     """Rows per step, over all shards."""
     seed: int = 0
     window: int = 4
-    """Pieces of slices that are shuffled together."""
+    """Number of pieces of slices that are shuffled together."""
     remainder: Literal["drop", "keep"] = "drop"
-    """Rows that do not fill a global batch: left out of this epoch, or one last, smaller step."""
+    """Rows that do not fill a global batch are left out of this epoch, or make a last, smaller step."""
     shuffle: bool = True
-    """False keeps the rows as they lie: shard v reads the v-th arc from front to back."""
+    """False keeps the stored order: shard v reads the v-th arc sequentially."""
 
     def __post_init__(self) -> None:
         if self.shards < 1 or self.window < 1 or self.global_batch < 1 or self.global_batch % self.shards:
@@ -64,7 +64,7 @@ class Order:
         return rows % self.global_batch
 
     def steps(self, rows: int) -> int:
-        """Steps of an epoch over `rows` rows: the same for every worker, whatever the number of workers.
+        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers.
 
         Raises ConfigError if there is none.
         """
@@ -77,7 +77,7 @@ class Order:
 
 
 def shards_of(rank: int, world_size: int, shards: int) -> range:
-    """The contiguous shards that worker `rank` of `world_size` owns; workers' numbers of them differ by one at most.
+    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers.
 
     Raises ConfigError if there are more workers than shards.
     """
@@ -88,7 +88,7 @@ def shards_of(rank: int, world_size: int, shards: int) -> range:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Consecutive runs of rows, in the order they are visited: three int64 arrays, each of shape (pieces,)."""
+    """Runs of consecutive rows, in the order of visits: three int64 arrays, each of shape (pieces,)."""
 
     group: np.ndarray
     """Row group."""
@@ -137,7 +137,7 @@ class Epoch:
         return Pieces(*(np.concatenate([empty, *(getattr(run, name) for run in cut)]) for name in ("group", "start", "rows")))
 
     def _run(self, begin: int, end: int) -> Pieces:
-        """The pieces between two positions of the circle before its rotation, begin < end."""
+        """The pieces between two positions of the unrotated circle, begin < end."""
         first = int(np.searchsorted(self._ends, begin, side="right"))
         last = int(np.searchsorted(self._ends, end, side="left")) + 1
         group, start, rows = (values[first:last].copy() for values in (self._slices.group, self._slices.start, self._slices.rows))
@@ -159,19 +159,19 @@ class Shard:
         self.rows = int(self.window_rows.sum())
 
     def find(self, position: int) -> tuple[int, int]:
-        """The window that holds the shard's row `position`, and the row's place in it."""
+        """The window that contains the shard's row `position`, and the row's index in it."""
         window = int(np.searchsorted(self.window_ends, position, side="right"))
         return window, position - int(self.window_ends[window] - self.window_rows[window])
 
     def permutation(self, window: int) -> np.ndarray:
-        """In which order the window's rows are visited: indices into its pieces laid end to end, shape (rows,), int64."""
+        """The order of visits to the window's rows: indices into its concatenated pieces, shape (rows,), int64."""
         rows, order = int(self.window_rows[window]), self._epoch.order
         if not order.shuffle:
             return np.arange(rows)
         return permutation(rows, order.seed, WINDOW, self._epoch.number, self._number, window)
 
     def row_numbers(self, window: int) -> np.ndarray:
-        """Numbers of the window's rows within the split, its pieces laid end to end, before the permutation."""
+        """Numbers of the window's rows within the split, for its concatenated pieces before the permutation."""
         pieces = self.windows[window]
         first = self._epoch.first_row[pieces.group] + pieces.start
         inside = np.arange(int(self.window_rows[window])) - np.repeat(np.cumsum(pieces.rows) - pieces.rows, pieces.rows)

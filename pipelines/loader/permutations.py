@@ -5,7 +5,7 @@ import numpy as np
 from pipelines import philox
 
 SLICES, OFFSET, WINDOW, KEYS = range(4)
-"""What is drawn; each has streams of its own."""
+"""The purposes of random words; each has its own streams."""
 
 _KEY_STRIDE = 0xD1342543DE82EF95
 """Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
@@ -30,8 +30,8 @@ def words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, windo
 def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
     """A permutation of range(count): the order that sorts random words.
 
-    Each word's low bits are replaced by its index, so that sorting the words themselves, three times as fast as
-    argsort, brings the indices along, and equal words cannot sort differently on another processor.
+    Each word's low bits are replaced by its index, so that sorting the words, which is three times as fast as
+    argsort, also gives the indices, and equal words cannot sort differently on another processor.
     """
     low = np.uint64(2 ** max(count - 1, 1).bit_length() - 1)
     drawn = words(count, seed, purpose, epoch, shard, window)

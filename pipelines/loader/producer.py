@@ -1,4 +1,4 @@
-"""A thread that makes items ahead of their use, within bounds, and ends when nobody wants them any more."""
+"""A background thread that produces a bounded number of items ahead of their use, and can be closed early."""
 
 import queue
 from collections.abc import Generator
@@ -13,10 +13,10 @@ _JOIN_SECONDS = 0.01
 
 
 class Producer(Generic[Item]):
-    """Runs a generator in a thread of its own; `take` hands out what it made."""
+    """Runs a generator in its own thread; `take` returns its items."""
 
     def __init__(self, items: Generator[Item, None, None], room: int) -> None:
-        """So many items wait at most; the generator is closed in its thread, however this ends."""
+        """At most this many items wait; the generator is always closed in its thread."""
         self._items = items
         self._ready: queue.Queue[Any] = queue.Queue(maxsize=room)
         self._stop = Event()
@@ -31,9 +31,9 @@ class Producer(Generic[Item]):
         return item
 
     def close(self) -> None:
-        """End the thread, and drop what it made."""
+        """End the thread, and drop its items."""
         self._stop.set()
-        while self._thread.is_alive():  # it may be waiting for room
+        while self._thread.is_alive():  # it may be waiting for space in the queue
             while not self._ready.empty():
                 self._ready.get_nowait()
             self._thread.join(_JOIN_SECONDS)
@@ -47,5 +47,5 @@ class Producer(Generic[Item]):
                     return self._items.close()
                 self._ready.put(item)
             self._ready.put(None)
-        except BaseException as error:  # raised again where the items are awaited
+        except BaseException as error:  # `take` raises it again
             self._ready.put(error)

@@ -1,8 +1,8 @@
 """Reads row groups, and never returns a wrong one.
 
-What the index says of a row group is checked on every read: the checksums of its bytes and of the file's footer before
-anything is decoded, row count and column types after. In a folder of plain Parquet, of which no checksums are known, the
-sizes that the footer claims are checked before memory is spent on them, and page checksums where there are any.
+Every read compares a row group with the index: the checksums of its bytes and of the file's footer before
+decoding, row count and column types after it. A folder of plain Parquet has no checksums in an index; there the
+sizes declared in the footer are checked before memory is allocated, and page checksums if there are any.
 """
 
 import os
@@ -22,11 +22,11 @@ from pipelines.loader.blocks import Buffers
 
 FOOTERS_KEPT = 256
 UNCOMPRESSED_SLACK = 4
-"""A row group whose pages claim to unpack to more than this many times the size of its rows is refused."""
+"""A row group is refused if its pages declare more than this many times the size of its rows."""
 
 
 class Reader:
-    """Row groups of a version's split, in order, as NumPy arrays. Safe to share between threads."""
+    """Row groups of a version's split, in order, as NumPy arrays. Thread-safe."""
 
     def __init__(self, version: Version, split: str) -> None:
         self.groups = version.of_split(split)
@@ -42,13 +42,13 @@ class Reader:
 
     @property
     def decoded_bytes(self) -> int:
-        """Of the whole split."""
+        """Bytes of the whole split."""
         return int(self.group_rows.sum()) * self.row_bytes
 
     def read(self, number: int) -> dict[str, np.ndarray]:
         """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
 
-        Raises CorruptError, naming the file and the row group, for whatever is not as it was written, and DatasetError
+        Raises CorruptError, naming the file and the row group, for any alteration, and DatasetError
         if the store does not answer.
         """
         group = self.groups[number]
@@ -84,7 +84,7 @@ class Reader:
         return content
 
     def _footer(self, group: RowGroup, source: pa.NativeFile) -> pq.FileMetaData:
-        """The file's footer, from the few last read; its offset is known, so that it takes one read."""
+        """The file's footer, cached; its offset is known, so that it takes one read."""
         with self._lock:
             if group.file in self._footers:
                 self._footers.move_to_end(group.file)
@@ -102,7 +102,7 @@ class Reader:
         return footer
 
     def _check_claims(self, group: RowGroup, footer: pq.FileMetaData) -> None:
-        """Refuse before decoding what would not be what the manifest says, or would take far more memory."""
+        """Refuse a row group before decoding if it contradicts the manifest, or would need far more memory."""
         if group.index >= footer.num_row_groups:
             raise DatasetError(f"the file has {footer.num_row_groups} row groups")
         claimed = footer.row_group(group.index)
@@ -117,7 +117,7 @@ class Reader:
 
 
 class _Excerpt:
-    """A file of which one span of bytes is at hand: places in it are those in the whole file."""
+    """A file-like object with one span of a file's bytes, at the offsets of the whole file."""
 
     closed = False
 
@@ -132,7 +132,7 @@ class _Excerpt:
         return self._at
 
     def read(self, size: int) -> memoryview:
-        """Without a copy. Raises OSError outside of the span."""
+        """Returns a view. Raises OSError outside the span."""
         at = self._at - self._start
         if not 0 <= at <= at + size <= len(self._content):
             raise OSError(f"it points to {size} bytes at {self._at}, outside of the row group")

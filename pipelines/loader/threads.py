@@ -1,4 +1,4 @@
-"""Threads that compute beside a model: each by itself."""
+"""Keeps background threads from starting OpenMP threads of their own."""
 
 from functools import cache
 
@@ -7,12 +7,12 @@ from threadpoolctl import ThreadpoolController
 
 
 def compute_alone() -> None:
-    """Keep the operations of the calling thread in it, for as long as it lives.
+    """Run the operations of the calling thread in that thread alone, from now on.
 
-    By default OpenMP gives every thread that computes a team as large as the machine. Such teams wait for each other's
-    cores: on two, reading took half as long again with them.
+    By default OpenMP gives every computing thread a team of one thread per core. The teams compete for
+    cores: on two cores reading took 1.5 times as long with them.
     """
-    torch.get_num_threads()  # sets the default now; else it would do so, over ours, at the thread's first operation
+    torch.get_num_threads()  # sets torch's default now; otherwise the thread's first operation would overwrite this setting
     _controller().limit(limits=1, user_api="openmp")
 
 

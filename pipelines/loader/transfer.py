@@ -1,4 +1,4 @@
-"""Copies chunks to a GPU on a stream of their own, so that the copy runs beside the step's kernels."""
+"""Copies chunks to a GPU on a separate stream, so that the copy overlaps with the step's kernels."""
 
 import torch
 
@@ -6,7 +6,7 @@ from pipelines.loader.chunks import Chunk
 
 
 class Transfer:
-    """Callable: a chunk on the host becomes a chunk on `device`. On the CPU it stays what it is."""
+    """A callable that copies a chunk from the host to `device`. On the CPU it returns the chunk itself."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""Decodes the windows of an epoch ahead of their use, in threads, within a bound on bytes."""
+"""Decodes the windows of an epoch in threads, ahead of their use, within a limit on memory."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,18 +16,18 @@ from pipelines.loader.threads import compute_alone
 
 @dataclass(frozen=True)
 class Window:
-    """A window's rows: of each block a tensor of shape (columns, rows, *shape)."""
+    """A window's rows: for each block a tensor of shape (columns, rows, *shape)."""
 
     permuted: list[Tensor]
-    """Of narrow blocks, in the order in which they are visited."""
+    """Narrow blocks, in the order of visits."""
     wide: list[Tensor]
-    """Of wide ones, as they are stored,"""
+    """Wide blocks, in stored order."""
     index: Tensor
-    """and which of those rows is visited when."""
+    """The order of visits to the rows of wide blocks."""
 
 
 class Memory:
-    """What windows and chunks are made in, from one epoch to the next; with a split that fits, all of its rows."""
+    """Memory for windows and chunks, kept from epoch to epoch; and the whole split if it fits into the cache."""
 
     def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
         found = blocks_of(reader.columns)
@@ -35,17 +35,17 @@ class Memory:
         self.row_numbers = row_numbers
         self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow
         self.blocks = [*self._permuted, *self.wide]
-        """Of chunks: those that windows permute, then the others."""
+        """Blocks of chunks: those that windows permute, then the others."""
         self.row_bytes = reader.row_bytes
         on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
         self.device = device if on_gpu else torch.device("cpu")
-        """Of windows and chunks. The GPU if it has twice the room that the split takes; the model needs the rest."""
+        """Device of windows and chunks: the GPU if its free memory is twice the split's size, since the model needs the rest."""
         self._pin = device.type == "cuda" and not on_gpu
         self._windows, self._chunks, self._lanes, self._wide_windows = Buffers(), Buffers(), Buffers(), Buffers()
         self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
 
     def window(self, rows: int) -> list[Tensor]:
-        """For the blocks that are permuted."""
+        """Tensors for the permuted blocks."""
         return self._windows.empty(self._permuted, rows) if self.device.type == "cpu" else allocate(self._permuted, rows, self.device)
 
     def chunk(self, rows: int) -> list[Tensor]:
@@ -54,16 +54,16 @@ class Memory:
         return self._chunks.empty(self.blocks, rows)
 
     def wide_window(self, rows: int) -> list[Tensor]:
-        """For the blocks that are not."""
+        """Tensors for the other blocks."""
         return self._wide_windows.empty(self.wide, rows)
 
     def lane(self, block: Block, rows: int) -> Tensor:
-        """For one column of a block, shape (rows, *shape)."""
+        """A tensor for one column of a block, shape (rows, *shape)."""
         return self._lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]
 
 
 class Cache:
-    """The whole split in memory, decoded row group by row group as it is first asked for."""
+    """A cache of the whole split; each row group is decoded at its first use."""
 
     def __init__(self, reader: Reader, blocks: list[Block], device: torch.device) -> None:
         self._reader, self._blocks = reader, blocks
@@ -83,7 +83,7 @@ class Cache:
 
 
 def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
-    """Copy some rows of decoded columns into the blocks that hold them, from row `at` on."""
+    """Copy rows of decoded columns into their blocks, from row `at` on."""
     for block, target in zip(blocks, targets, strict=True):
         for name, lane in zip(block.names, target, strict=True):
             values = columns[name][rows]
@@ -95,7 +95,7 @@ def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tenso
 
 @dataclass(frozen=True)
 class _Due:
-    """A window of a shard, and the row of the shard at which it is first needed."""
+    """A window of a shard, and the row of the shard that needs it first."""
 
     position: int
     shard: int
@@ -103,7 +103,7 @@ class _Due:
 
 
 class Windows:
-    """Hands out the windows of several shards, in the order of need, while later ones are being decoded."""
+    """Yields the windows of several shards in the order of use, while threads decode later ones."""
 
     def __init__(self, reader: Reader, memory: Memory, shards: dict[int, Shard], start: int, *, ahead_bytes: int, threads: int) -> None:
         """`start` is the row of every shard at which reading begins."""
@@ -122,7 +122,7 @@ class Windows:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=compute_alone)
 
     def take(self, shard: int, window: int) -> Window:
-        """The window, decoded. Every window is taken once, in the order of need."""
+        """The decoded window. Every window is taken once, in the order of use."""
         while (shard, window) not in self._futures:
             self._launch()
         self._launch_ahead()  # not only after it was decoded: at an epoch's start the other threads would wait for the first
@@ -169,10 +169,10 @@ class Windows:
         return Window(permuted, wide, at)
 
     def _permute(self, pieces: Pieces, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
-        """Decode the pieces: narrow columns into `permuted`, in the order `at`, and wide ones as they lie into what is returned.
+        """Decode the pieces: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
 
-        A column's pieces are laid end to end and permuted while they are in the processor's cache: in a third less time
-        than after all columns were laid.
+        A column's pieces are concatenated and permuted while they are in the CPU's cache, which takes a third less time
+        than concatenating all columns first.
         """
         memory, rows, end = self._memory, len(at), 0
         wide, decoded = memory.wide_window(rows), []
