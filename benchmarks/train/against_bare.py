@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 ON_RAY = (sys.executable, "-m", "benchmarks.train.on_ray")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))
 LIMIT_SECONDS = 600
-TURN_SECONDS, SMALL_TURN_SECONDS = 6.0, 2.0
+TURN_SECONDS = 6.0
 
 
 def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
@@ -47,7 +47,7 @@ def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[floa
             started(bare, variables, bare_log, lambda: printed(bare_log), case.warm_up) as second,
             started(plain, {**variables, **WORKERS_ENVIRONMENT}, plain_log, lambda: printed(plain_log), case.warm_up) as third,
         ):
-            taken = rates([first, second, third], turns, SMALL_TURN_SECONDS if small else TURN_SECONDS)
+            taken = rates([first, second, third], turns, TURN_SECONDS)
     return [[steps * case.global_batch for steps in turn] for turn in taken]
 
 
