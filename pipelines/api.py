@@ -1,4 +1,4 @@
-"""What the commands do, as functions: for a notebook, or for a program that makes models.
+"""The commands as functions, for notebooks and programs.
 
     from pipelines import api
 

@@ -1,11 +1,11 @@
-"""A run's state on storage: written beside the training, chosen only when it is whole, resharded when it is read.
+"""Checkpoints: written in the background, used only when complete, resharded when read.
 
     checkpoints/step-000001200-4f3a9c/
       __0_0.distcp …  .metadata    torch.distributed.checkpoint: model, optimizer and scaler; each with its SHA-256 beside it
       record.json                  written last, when all workers' files are there: without it there is no checkpoint;
                                    with the digests of all tensors, which are compared when they are loaded
 
-One that was damaged since is passed over for the one before. Reading unpickles .metadata: checkpoints are trusted input.
+If one is damaged, the previous one is used. Reading unpickles .metadata: checkpoints are trusted input.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The digest log: losses and digests of a run, so few bytes that all are kept, for a replay to compare itself with.
+"""The digest log: losses and digests of a run, small enough to be kept, for a replay to compare with.
 
 trail/step-000001200.json    beside a checkpoint, and not pruned: digests of model and optimizer, losses since the last
 """
@@ -39,7 +39,7 @@ def forget_steps_after(directory: RunDirectory, step: int) -> None:
 
 
 def read_digest_log(directory: RunDirectory) -> DigestLog:
-    """Everything that a run left; empty if it left nothing."""
+    """The whole log of a run; empty if there is none."""
     log = DigestLog()
     for step, name in _saved(directory):
         if (values := directory.get_json(name)) is not None:
@@ -57,7 +57,7 @@ def _saved(directory: RunDirectory) -> list[tuple[int, str]]:
 
 
 def machine_of(device: torch.device) -> str:
-    """What bits depend on beside dataset and config: the kind of processor, and torch."""
+    """The kind of processor and the version of torch, which bits depend on beside dataset and config."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     known = Path("/proc/cpuinfo")

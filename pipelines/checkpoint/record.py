@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside tensors, and how it is written."""
+"""The record of a checkpoint, which holds everything but tensors, and its file format."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ RECORD = "record.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What a checkpoint holds beside tensors."""
+    """The contents of a checkpoint beside tensors."""
 
     step: int
     """Optimizer steps done."""

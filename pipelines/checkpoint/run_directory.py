@@ -1,17 +1,17 @@
-"""A run's directory: how the driver and the workers tell each other what they must know, on storage that both see.
+"""A run's directory: the files by which driver and workers communicate, on storage that both share.
 
     checkpoints/            see `checkpoints`
     trail/                  see `digest_log`
     initial.safetensors     the driver: the weights to start from, where the config names some
-    progress.json           rank 0, twice a second, every 5 s on a store: how far it is
-    stop                    the driver: save and leave
-    reservation             the driver: under which name Ray keeps machines for it, if its group is elastic
-    attempt                 rank 0, when it starts: which group of workers the directory belongs to
+    progress.json           rank 0, twice a second, every 5 s on a store: the progress
+    stop                    the driver: save and stop
+    reservation             the driver: the name under which Ray reserves machines for an elastic group
+    attempt                 rank 0, when it starts: the group of workers that owns the directory
     heartbeats/<rank>.json  every worker, twenty times in a timeout: its heartbeat
-    failure.json            a worker: an error that another attempt would meet again
+    failure.json            a worker: an error that another attempt would repeat
     weights.safetensors     rank 0, at the end: the best epoch's
 
-JSON is sealed, and safetensors have their checksum beside them: what was altered since is not taken for what was written.
+JSON is sealed, and safetensors have their checksum in a file beside them, so that alterations are detected.
 The directory is <train.storage>/<name>-<run id>, and its tag keeps it where it is when the config's storage changes.
 """
 

@@ -1,6 +1,6 @@
-"""Sums over workers that come out the same, bit for bit, for any number of them.
+"""Tree all-reduce: sums over workers that are bitwise equal for any number of workers.
 
-1. `context`     a worker among the others: its rank, their number, its device; `agree` is for small values of theirs.
+1. `context`     a worker's rank, world size and device; `agree` exchanges small values.
 2. `tree`        the fixed binary tree over shards, as pure functions of spans.
 3. `transports`  carry partial sums between workers: point to point, or through memory that one machine's workers share.
 4. `all_reduce`  joins both: the workers' partial sums become one sum, in the background of a backward pass where that helps.

@@ -1,4 +1,4 @@
-"""Small values that workers tell each other, as Python objects over the CPU. Each call is collective; a worker alone agrees."""
+"""Exchanges small Python objects between workers over the CPU. Each call is collective; a single worker needs no exchange."""
 
 from typing import TypeVar
 

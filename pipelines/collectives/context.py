@@ -1,4 +1,4 @@
-"""A worker among the others: its rank, their number, its device."""
+"""A worker's rank, world size and device."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ import torch
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a worker computes as. Collectives run in torch.distributed's default group, on the CPU and on the device."""
+    """The context of a worker. Collectives run in torch.distributed's default group, on the CPU and on the device."""
 
     rank: int = 0
     world_size: int = 1

@@ -1,4 +1,4 @@
-"""Sums that come out the same, bit for bit, however the shards are dealt to workers.
+"""Sums that are bitwise equal for every distribution of the shards over workers.
 
 Floating-point addition is not associative, so a sum is a pure function of its terms only if its brackets are fixed.
 Here they are a binary tree over the shards 0 … V − 1: the node over [a, b) adds the node up to a + the largest power of

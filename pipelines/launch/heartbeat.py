@@ -1,4 +1,4 @@
-"""Heartbeats: where every worker is, written beside the training, so that a stuck collective names whom it waits for.
+"""Heartbeats: every worker writes its step and code line in the background, so that a stuck collective can name the cause.
 
 A collective operation that times out says only that some worker did not come. Each worker therefore writes, from a thread,
 which step it is in and which line it executes; a process that is stopped, or whose machine is away, writes no more.

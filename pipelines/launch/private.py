@@ -1,4 +1,4 @@
-"""What a Ray of our own leaves on the machine: nothing that another user may read or write."""
+"""Keeps the files of a training's own Ray private to this user."""
 
 import os
 import secrets

@@ -24,7 +24,7 @@ from pipelines.weights import digests, model_digest
 
 @dataclass
 class Found:
-    """What a comparison came to; the same on all workers."""
+    """The result of a comparison; the same on all workers."""
 
     losses: int = 0
     """Steps whose losses were compared."""

@@ -1,4 +1,4 @@
-"""How a config is given to Ray Train."""
+"""Translates a config to a Ray Train trainer."""
 
 import os
 import socket

@@ -1,6 +1,6 @@
-"""The driver of a verification: trains a finished run again, elsewhere and on other workers, and says whether it is the same.
+"""The driver of a verification: trains a finished run again, possibly on other workers, and compares the two.
 
-It writes into a folder of its own, which it removes, and nothing into MLflow: the run that it verifies stays as it is.
+It writes to its own folder, which it removes, and nothing to MLflow: the verified run does not change.
 """
 
 from pathlib import PurePath

@@ -1,4 +1,4 @@
-"""Watches the workers from the driver: prints how far they are, passes interrupts on, words their failures."""
+"""Watches the workers from the driver: prints progress, forwards interrupts, explains failures."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pipelines.launch.progress import TrainingProgress
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 120.0
-"""For the workers to save and leave once they were asked to."""
+"""Time for the workers to save and stop after a request."""
 
 
 def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None]) -> dict[str, Any]:

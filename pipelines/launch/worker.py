@@ -1,4 +1,4 @@
-"""What Ray Train calls on every worker: builds what the loop needs, and runs it."""
+"""The training function of Ray Train on every worker: builds the loop and runs it."""
 
 import socket
 from collections.abc import Callable
@@ -38,7 +38,7 @@ LAST_WORDS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the driver gives to every worker."""
+    """The driver's input to every worker."""
 
     config: dict[str, Any]
     """As plain values: the class of a config with a user's task is made where it is read."""

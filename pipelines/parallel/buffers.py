@@ -1,4 +1,4 @@
-"""A model's buffers, such as batch norm's statistics: every pass changes them by its own rows, and all workers get one value."""
+"""A model's buffers, such as batch norm's statistics: passes change them differently, and all workers get one value."""
 
 from collections.abc import Sequence
 

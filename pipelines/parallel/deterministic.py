@@ -1,4 +1,4 @@
-"""What has no deterministic form is refused by name, before training starts."""
+"""Refuses nondeterministic layers and kernels by name, before training starts."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pipelines.errors import ConfigError
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-"""Without it cuBLAS picks a workspace, and with it a sum's order, by what other streams do. Read when CUDA starts."""
+"""Without it cuBLAS picks a workspace, and so the order of sums, depending on other streams. Read when CUDA starts."""
 _REMEDY = "strategy exact cannot have it: take another layer, or set train.strategy to ddp"
 _TORCH_SAYS = " does not have a deterministic implementation"
 
@@ -19,7 +19,7 @@ def only_deterministic(device: torch.device) -> None:
     if device.type == "cuda":
         for name, value in CUBLAS.items():
             os.environ.setdefault(name, value)
-        torch.backends.cudnn.benchmark = False  # it would pick kernels by how fast they were just now
+        torch.backends.cudnn.benchmark = False  # it would pick kernels by measured speed
     torch.use_deterministic_algorithms(True)
     # Filling memory that kernels are about to write anyway takes a pass over it for every tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

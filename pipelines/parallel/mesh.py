@@ -1,4 +1,4 @@
-"""Which worker computes which rows, and which part of a model.
+"""Maps workers to the rows and the part of a model that they compute.
 
     ranks of 6 workers, 2 of them to a replica      replica   rows of `train.shards` = 12
     0  1                                            0         shards 0 to 3
@@ -45,5 +45,5 @@ class Mesh:
 
     @property
     def first_ranks(self) -> range:
-        """The first worker of each replica, which speaks for it where all of its workers have the same."""
+        """The first worker of each replica, which represents it where all of its workers have the same value."""
         return range(0, self.context.world_size, self.workers_per_replica)

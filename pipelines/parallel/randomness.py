@@ -1,4 +1,4 @@
-"""torch's random numbers as a function of the position in a run, so that none of their state has to be saved."""
+"""Seeds torch by the position in a run, so that no random state has to be saved."""
 
 from hashlib import sha256
 

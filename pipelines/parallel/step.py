@@ -1,4 +1,4 @@
-"""What an optimizer step is given beside rows, and what comes out of it."""
+"""The flags that workers attach to an optimizer step, and the step's result."""
 
 from dataclasses import astuple, dataclass, fields
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Flags:
-    """What a worker says at a step. How many workers said it comes with the step's result, and costs no message of its own."""
+    """Flags of a worker at a step. The step's result contains how many workers set each, without a message of its own."""
 
     save: bool = False
-    """The state should be saved; rank 0 alone says so."""
+    """The state should be saved; only rank 0 sets it."""
     stop: bool = False
     """The worker was asked to stop."""
     written: bool = False
@@ -33,7 +33,7 @@ class StepResult:
     """This worker's."""
     loss_sum: Tensor
     weight: Tensor
-    """What the sum of losses is divided by to give their mean."""
+    """The divisor that turns the sum of losses into their mean."""
     rows: Tensor
     flags: Tensor
-    """How many workers said each of `Flags`, in its order: shape (FLAGS,)."""
+    """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""

@@ -1,4 +1,4 @@
-"""What the loop asks of a strategy: everything that parallelism changes."""
+"""The interface of a strategy: everything in a step that depends on parallelism."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Strategy(ABC):
     environment: ClassVar[Mapping[str, str]] = {}
     """Variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
-    """The task's own module; its parameters bear the task's own names."""
+    """The task's module; its parameters have the task's names."""
     mesh: Mesh
     """Which rows this worker computes."""
 
@@ -36,7 +36,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def batches(self, loader: Loader) -> Iterator[Any]:
-        """What `step` takes, once for every step that is left of the loader's epoch."""
+        """The input of `step`, for every remaining step of the loader's epoch."""
 
     @abstractmethod
     def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
@@ -53,11 +53,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def sample(self, epoch: int) -> str:
-        """What the task gives to look at after an epoch: on rank 0, and empty on all others."""
+        """The task's samples after an epoch: on rank 0, and empty on all others."""
 
     @abstractmethod
     def sync_buffers(self) -> None:
-        """Make equal what the workers keep apart, batch norm's statistics; before evaluating and before saving."""
+        """Make buffers that differ between workers equal, such as batch norm's statistics; before evaluating and before saving."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What follows the reduction of gradients, alike for every strategy: divide, clip, step; and what a checkpoint holds of it."""
+"""The update after the reduction of gradients, for every strategy: divide, clip, step; and its state in a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,7 @@
-"""A split's metrics over all workers, every row exactly once, and the same for any number of them.
+"""A split's metrics over all workers, with every row exactly once, and equal for any number of workers.
 
-Each shard's rows go through the model by themselves and add to metrics of the shard's own; these are merged in the order
-of shards. So which epoch is the best does not depend on who computed what.
+The model predicts each shard's rows separately, each shard has its own metrics, and these are merged in the order
+of shards. So the best epoch does not depend on the number of workers.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Evaluation:
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
         self._most_shards = max(map(len, strategy.mesh.shards_by_replica(settings.shards)))
-        # A shard's share of a batch has as many rows as a global batch: without gradients they take less memory.
+        # A shard's part of a batch has as many rows as a global batch, since predictions without gradients need less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
         if version.rows(split):
@@ -39,7 +39,7 @@ class Evaluation:
     def __call__(self, broken_off: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
         """Metrics as `<split>/<metric>`, equal for all workers; none for a split without rows. Collective.
 
-        None if it was `broken_off` on any worker, which is asked before every batch.
+        None if `broken_off` is true on any worker; it is called before every batch.
         """
         if self._loader is None:
             return {}
@@ -54,7 +54,7 @@ class Evaluation:
         return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
 
     def _add(self, microbatches: list[Batch], shards: list[MetricCollection]) -> None:
-        """Add each shard's rows to its metrics. All workers predict equally often, since that is collective."""
+        """Add each shard's rows to its metrics. Prediction is collective, so all workers predict the same number of batches."""
         for number in range(self._most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}

@@ -1,4 +1,4 @@
-"""Numbers that went wrong: found at the step where they did, and never saved."""
+"""Detects NaN and infinite values at the step where they occur, so that they are never saved."""
 
 from collections.abc import Container, Mapping
 from math import isfinite
@@ -15,13 +15,13 @@ _REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_nor
 
 
 MOST_OVERFLOWS = 50
-"""fp16 halves its scale, 65,536 at first, at every gradient that overflows: after so many it was not the scale."""
+"""fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
 
 
 def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, overflows: int) -> None:
     """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite.
 
-    `overflows` steps in a row fp16 has left out by now.
+    `overflows` is the number of consecutive steps that fp16 has skipped.
     """
     if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
@@ -35,7 +35,7 @@ def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, over
 
 
 def infinite_buffers(model: nn.Module) -> frozenset[str]:
-    """Names of the buffers that hold infinities by intent, such as masks, when a model is new."""
+    """Names of the buffers of a new model that contain infinities on purpose, such as masks."""
     return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
 
 
@@ -43,7 +43,7 @@ def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step:
     """Raise NonFiniteError on all workers alike, naming the first such weight, if one is not finite: a loss shows it only
     one step later. Collective: a worker may hold other weights than the others.
 
-    Those named in `infinite` may be so, and not-a-number not.
+    Those named in `infinite` may be infinite, but not NaN.
     """
     floats = {name: values for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}

@@ -1,4 +1,4 @@
-"""Callbacks of the loop: it tells them what it does, and asks them whether to go on. `launch` connects them with Ray and MLflow."""
+"""Callbacks of the loop, for its progress and for requests to stop. `launch` connects them with Ray and MLflow."""
 
 from typing import Any, Protocol
 
@@ -8,32 +8,32 @@ class Hooks(Protocol):
         """A point of the curves; called on rank 0 only. Returns at once."""
 
     def write(self, epoch: int, text: str) -> None:
-        """What a task gives to look at after an epoch, counted from 1; called on rank 0 only. Returns at once."""
+        """A task's samples after an epoch, counted from 1; called on rank 0 only. Returns at once."""
 
     def epoch(self, number: int) -> None:
-        """Epoch `number`, counted from 1, begins or goes on."""
+        """Epoch `number`, counted from 1, begins or resumes."""
 
     def step(self, number: int) -> None:
         """Step `number` of the run, counted from 0, begins. Returns at once."""
 
     def asked_to_stop(self) -> bool:
-        """Whether this worker was asked to save and leave. Asked before every step; answers at once and does nothing else."""
+        """Whether this worker was asked to save and stop. Called before every step; returns at once and has no side effect."""
 
     def asked_to_break_off(self) -> bool:
-        """Whether an evaluation should be broken off, for the same reason. Asked before every batch; one worker's yes is enough."""
+        """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
 
     def unsent(self) -> list[Any]:
-        """Points that nobody has acknowledged yet, as JSON values; a checkpoint keeps them."""
+        """Points that the tracking server has not acknowledged, as JSON values; a checkpoint keeps them."""
 
     def resend(self, points: list[Any]) -> None:
-        """Log again what a checkpoint kept."""
+        """Log the points from a checkpoint again."""
 
     def saved(self, step: int, path: str) -> None:
-        """A checkpoint counts from now on. All workers call it, at the same step."""
+        """A checkpoint is complete. All workers call it at the same step."""
 
 
 class Silent:
-    """Nobody listens."""
+    """Hooks that do nothing."""
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         pass

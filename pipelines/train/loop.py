@@ -1,4 +1,4 @@
-"""The training loop. It knows nothing of Ray: a plain torchrun can run it, and so can one process."""
+"""The training loop. It is independent of Ray: torchrun or a single process can run it."""
 
 from contextlib import closing
 from dataclasses import asdict
@@ -23,7 +23,7 @@ from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStati
 
 
 class Loop:
-    """One worker's part of a run. All workers run one, with the same config, version and task."""
+    """The loop of one worker. All workers run one, with the same config, version and task."""
 
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
@@ -48,7 +48,7 @@ class Loop:
         self._monitor = task.monitored(self._settings.monitor)
         self._infinite = infinite_buffers(strategy.model)
         self._losses: list[float] = []
-        """Of the steps since the last save."""
+        """Losses of the steps since the last save."""
         self._stopwatch = Stopwatch()
 
     def run(self) -> Trained:
@@ -64,13 +64,13 @@ class Loop:
                     self._hooks.epoch(self._state.epochs + 1)
                     if not (self._train_epoch() and self._validate()):
                         return self._trained(False, self._state.best_metrics)
-            except NonFiniteError:  # on every worker: the save under way is of an earlier step, and counts
+            except NonFiniteError:  # on every worker: the save in progress is of an earlier step, and is valid
                 self._saver.commit()
                 raise
         return self._test()
 
     def _train_epoch(self) -> bool:
-        """The steps that are left of the epoch. False if the run was asked to stop, and has been saved."""
+        """The remaining steps of the epoch. False if the run was asked to stop, and has been saved."""
         state = self._state
         if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
             return True  # it was stopped after the epoch's last step
@@ -92,7 +92,7 @@ class Loop:
         return self._follow_up(self._pending.add(self._state.step, result))
 
     def _follow_up(self, steps: list[StepStatistics]) -> bool:
-        """Check and count steps that the device has done, and do what the workers said at them. False if one said to stop."""
+        """Check and count finished steps, and act on the workers' flags. False if a worker was asked to stop."""
         if not steps:
             return True
         self._count(steps)
@@ -109,7 +109,7 @@ class Loop:
         return True
 
     def _count(self, steps: list[StepStatistics]) -> None:
-        """Refuse what is no number, add to the sums, and give the curves a point if one is due."""
+        """Refuse non-finite values, add to the sums, and log a point of the curves if one is due."""
         state, window = self._state, self._state.window
         seconds, waited = self._stopwatch.lap(self._loader.wait_seconds)
         state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + waited
@@ -133,12 +133,12 @@ class Loop:
         return state.validated >= self._total or bool(patience and state.epochs - state.improved_epoch >= patience)
 
     def _is_point(self, step: int) -> bool:
-        """Whether the training curves have a point after `step` steps."""
+        """Whether a point of the training curves is due after `step` steps."""
         return step % self._stride == 0 or step == self._total
 
     def _validate(self) -> bool:
-        """Evaluate an epoch, and save it if it is the best, or if it is time. False if the run was asked to stop, and has been
-        saved as it was before."""
+        """Evaluate an epoch, and save it if it is the best, or if a save is due. False if the run was asked to stop, and has been
+        saved as before the evaluation."""
         state = self._state
         if state.step < self._total:
             self._loader.read_ahead()
@@ -193,7 +193,7 @@ class Loop:
         self._saver.save(state, record)
 
     def _resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+        """Resume from the newest checkpoint, if there is one."""
         state = self._strategy.state_dict()
         found = self._checkpoints.restore(state)
         if found is None:

@@ -1,4 +1,4 @@
-"""When a run's state is saved. At most one save is under way, and training goes on meanwhile."""
+"""Decides when a run's state is saved. At most one save is in progress, and training continues meanwhile."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from pipelines.train.hooks import Hooks
 
 
 class Saver:
-    """All workers call `save` and `commit` at the same steps: what rank 0's clock says reaches them with a step's sums."""
+    """All workers call `save` and `commit` at the same steps: rank 0's clock decides, and its decision comes with a step's sums."""
 
     def __init__(self, settings: Checkpoint, checkpoints: Checkpoints, hooks: Hooks, is_first: bool) -> None:
         self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first
@@ -19,29 +19,29 @@ class Saver:
 
     @property
     def is_written(self) -> bool:
-        """Whether this worker's part of the save under way is written."""
+        """Whether this worker's part of the current save is written."""
         return self._saving is not None and self._saving.written.done() and self._saving.digests.done()
 
     def is_due(self, step: int) -> bool:
-        """Whether the state after `step` steps should be saved; rank 0 says so."""
+        """Whether the state after `step` steps should be saved; only rank 0 returns true."""
         steps, seconds = self._settings.every_steps, self._settings.every_seconds
         by_steps = steps is not None and step - self.saved_step >= steps
         by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
         return self._is_first and (by_steps or by_seconds)
 
     def is_due_after_epoch(self, step: int) -> bool:
-        """Whether the state should be saved now that an epoch has ended; the same for all workers."""
+        """Whether the state should be saved at the end of an epoch; the same for all workers."""
         steps, seconds = self._settings.every_steps, self._settings.every_seconds
         return step - self.saved_step >= steps if steps is not None else seconds is None
 
     def save(self, state: dict[str, Any], record: Record) -> None:
-        """Begin a save; an earlier one is waited for."""
+        """Begin a save, after waiting for an earlier one."""
         self.commit()
         self._saving = self._checkpoints.begin(state, record)
         self.saved_step, self._saved_at = record.step, time.monotonic()
 
     def commit(self) -> None:
-        """Make the save under way count, if there is one; waits until it is written."""
+        """Complete the current save, if there is one; waits until it is written."""
         if self._saving is not None:
             saving, self._saving = self._saving, None
             path = self._checkpoints.commit(saving)

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: a resumed run has nothing to restore."""
+"""The learning rate as a pure function of the step, so that a resumed run has no scheduler state."""
 
 from math import cos, pi
 
@@ -6,7 +6,7 @@ from pipelines.config.train import Train
 
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
-"""Shares of the peak at which the cycle starts and ends, as torch's OneCycleLR has them."""
+"""Fractions of the peak at which the cycle starts and ends, as in torch's OneCycleLR."""
 
 
 def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
@@ -24,7 +24,7 @@ def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch:
 
 
 def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
-    """Up to 1 and down to nearly nothing, each along half a cosine (Smith and Topin 2017)."""
+    """The 1-cycle policy: up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)."""
     top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
     if step <= top:
         return _between(ONE_CYCLE_START, 1.0, step / top if top else 1.0)

@@ -1,4 +1,4 @@
-"""How far a run is, its result, and which epoch is the best."""
+"""The progress of a run, its result, and its best epoch."""
 
 from dataclasses import dataclass, field
 from math import isnan
@@ -12,26 +12,26 @@ from pipelines.train.step_statistics import CurveWindow
 
 @dataclass
 class State:
-    """What a checkpoint keeps of the loop itself."""
+    """The loop's own state in a checkpoint."""
 
     step: int = 0
     """Optimizer steps done."""
     rows: int = 0
     """Rows trained on, over all workers."""
     seconds: float = 0.0
-    """Spent in steps; starting, evaluating and waiting for a save apart."""
+    """Seconds in steps, without starting, evaluating and waiting for a save."""
     epochs: int = 0
     """Epochs validated."""
     validated: int = 0
     """Steps done at the last validation."""
     best_epoch: int = 0
-    """Of equal ones that of the lower loss, then the earlier."""
+    """Of equal epochs the one with the lower loss, then the earlier one."""
     best: float | None = None
     """The monitored metric of the best epoch."""
     best_loss: float | None = None
-    """What training minimises, of the best epoch on the validation split."""
+    """The validation loss of the best epoch."""
     improved_epoch: int = 0
-    """The first epoch of that metric, from which early stopping counts."""
+    """The first epoch with that metric, from which early stopping counts."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     window: CurveWindow = field(default_factory=CurveWindow)
 
@@ -41,18 +41,18 @@ class Trained:
     """A run's result."""
 
     finished: bool
-    """False if it was asked to stop: the same command goes on from its last step."""
+    """False if it was asked to stop: the same command resumes after its last step."""
     steps: int
     rows: int
     seconds: float
     epochs: int
     best_epoch: int
     metrics: dict[str, float]
-    """The best epoch's, on the validation and the test split."""
+    """Metrics of the best epoch, on the validation and the test split."""
 
 
 def order_of(config: Config) -> Order:
-    """The order in which the config's training rows come."""
+    """The order of the training rows according to the config."""
     train = config.train
     return Order(train.shards, train.global_batch, train.seed, train.window, train.remainder, train.shuffle)
 
@@ -75,7 +75,7 @@ def count_epoch(state: State, metrics: dict[str, float], monitor: Monitor, minim
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
-    """Whether a monitored value betters the best so far. Without a validation split every epoch does; not-a-number never does."""
+    """Whether a monitored value is better than the best so far: always without a validation split, never for NaN."""
     if value is None or best is None:
         return True
     if isnan(value) or isnan(best):
@@ -84,7 +84,7 @@ def improves(value: float | None, best: float | None, direction: Literal["min", 
 
 
 def breaks_tie(value: float | None, loss: float | None, state: State) -> bool:
-    """Whether an epoch that monitors the same as the best has a lower loss."""
+    """Whether an epoch with the same monitored value as the best has a lower loss."""
     if value is None or state.best is None:
         return False
     equal = value == state.best or (isnan(value) and isnan(state.best))

@@ -1,4 +1,4 @@
-"""What each step summed up to, read from the device a few steps at a time, and the curves that are drawn from it."""
+"""Sums of each step, read from the device a few steps at a time, and the training curves computed from them."""
 
 import time
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from torch import Tensor
 from pipelines.parallel.step import StepResult
 
 GPU_STEPS_PER_READING = 16
-"""A reading waits for the GPU to catch up, which leaves it idle for about a tenth of a millisecond."""
+"""Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
 
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """A step's result as plain numbers, over all workers where not said otherwise."""
+    """A step's result as plain numbers, over all workers unless stated otherwise."""
 
     number: int
-    """Steps done with it: the first is 1."""
+    """The number of the step, counted from 1."""
     grad_norm: float
-    """-1 where it was not measured."""
+    """-1 if it was not measured."""
     own_loss_sum: float
     """This worker's."""
     loss_sum: float
     weight: float
     rows: float
     save: float
-    """Workers that said that the state should be saved: rank 0 or none."""
+    """Number of workers that requested a save: 1 if rank 0 did."""
     stop: float
-    """Workers that were asked to stop."""
+    """Number of workers that were asked to stop."""
     written: float
-    """Workers whose part of the last save is written."""
+    """Number of workers whose part of the last save is written."""
 
 
 class PendingSteps:
@@ -40,19 +40,19 @@ class PendingSteps:
     def __init__(self, device: torch.device) -> None:
         self.steps_per_reading = GPU_STEPS_PER_READING if device.type == "cuda" else 1
         self.overflows = 0
-        """Steps in a row, up to the last one read, whose gradient was not finite: fp16 leaves such a step out."""
+        """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
         self._held: list[Tensor] = []
         self._last = 0
 
     def add(self, number: int, result: StepResult) -> list[StepStatistics]:
-        """Keep the result of step `number`. Returns the steps read: those held when a reading is due, none in between."""
+        """Keep the result of step `number`. Returns all kept steps when a reading is due, else none."""
         sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
         self._held.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
         self._last = number
         return self.read() if number % self.steps_per_reading == 0 else []
 
     def read(self) -> list[StepStatistics]:
-        """The steps held, in order; the device has done them when this returns."""
+        """The kept steps, in order. Waits until the device has finished them."""
         first = self._last - len(self._held) + 1
         rows = torch.stack(self._held).tolist() if self._held else []
         self._held = []
@@ -74,10 +74,10 @@ class CurveWindow:
     measured: int = 0
     """Steps whose gradient's norm is in the sum."""
     skipped: int = 0
-    """Steps that the fp16 scaler left out because a gradient overflowed."""
+    """Steps that the fp16 scaler skipped because a gradient overflowed."""
     seconds: float = 0.0
     waited: float = 0.0
-    """Seconds of them that rank 0 waited for data."""
+    """Seconds that rank 0 waited for data."""
 
     def add(self, step: StepStatistics) -> None:
         self.steps += 1
@@ -91,7 +91,7 @@ class CurveWindow:
             self.measured += 1
 
     def metrics(self) -> dict[str, float]:
-        """Means over the window, as MLflow has them."""
+        """Means over the window, named as in MLflow."""
         found = {}
         if self.weight:
             found["train/loss"] = self.loss / self.weight
@@ -124,7 +124,7 @@ class Stopwatch:
 
 
 def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
-    """Steps between two points of the training curves: a function of the config, so that they fall on the same steps
-    whatever was interrupted. About 250 points a run, at least one every 100 steps, each at a reading."""
+    """Steps between two points of the training curves: a function of the config, so that interruptions do not move
+    them. About 250 points per run, at least one every 100 steps, each at a reading."""
     wanted = min(100, max(1, total_steps // 250))
     return -(-wanted // steps_per_reading) * steps_per_reading
