@@ -21,6 +21,7 @@ from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.dataset.manifest import Manifest, ServedQuery
+from pipelines.dataset.schema import schema_to_text
 from pipelines.etl.run import run
 from pipelines.etl.served import served_query
 from pipelines.learning import task_of
@@ -225,7 +226,12 @@ def test_a_raw_column_that_is_missing_is_named(bank: Bank) -> None:
 
 def test_p7_so_has_one_that_cannot_be_computed() -> None:
     rows, conditions = pa.table({"a": [2, 0, 1, None]}), {"large": '"a" > 1'}
-    query = ServedQuery(table="t", inputs="", columns={"half": "CAST(CASE WHEN a = 2 THEN 'x' ELSE '1' END AS INT)"}, conditions=conditions)
+    query = ServedQuery(
+        table="t",
+        inputs=schema_to_text(rows.schema),
+        columns={"half": "CAST(CASE WHEN a = 2 THEN 'x' ELSE '1' END AS INT)"},
+        conditions=conditions,
+    )
     found, reasons = Evaluator().queried(rows, query)
     assert reasons.to_pylist() == ["half cannot be computed", "large", "large", "large"]
     assert len(found) == 0

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from pipelines.dataset.manifest import Manifest, ServedQuery
+from pipelines.dataset.schema import schema_to_text
 from pipelines.errors import SourceError
 from pipelines.etl import served
 from pipelines.etl.served_check_rows import hostile_rows
@@ -96,7 +97,10 @@ def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog:
 
 
 def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: pytest.LogCaptureFixture) -> None:
-    served, here = ServedQuery(table="t", inputs="", columns={"x": '"x" + 1'}, conditions={}), version("duckdb")
+    served, here = (
+        ServedQuery(table="t", inputs=schema_to_text(pa.schema({"x": pa.int64()})), columns={"x": '"x" + 1'}, conditions={}),
+        version("duckdb"),
+    )
     manifest = Manifest(name="t", version="", digest="", attempt="", encoders={}, splits={}, served_query=served, versions={"duckdb": here})
     assert without_other_duckdb(manifest).served_query == served
     assert not caplog.records
