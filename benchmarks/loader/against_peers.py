@@ -58,7 +58,7 @@ def _ours(path: str, batch: int, cores: int) -> tuple[Figures, Figures, Figures]
         "Lockstep, first epoch": cached.get("first"),
         "Lockstep, later epochs": cached.get("later"),
         "Lockstep, cache off": uncached.get("later"),
-        "Lockstep, cache off, first 2 s": uncached.get("first"),
+        "Lockstep, cache off, first epoch": uncached.get("first"),
     }
     memory = {"Lockstep, later epochs": cached.get("memory_bytes"), "Lockstep, cache off": uncached.get("memory_bytes")}
     return rates, memory, {}

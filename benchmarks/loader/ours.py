@@ -29,9 +29,6 @@ from pipelines.loader.windows import Windows
 SHARDS = 8
 SECONDS = 4.0
 """Of an epoch that takes a hundredth of that, a few say little on a machine with neighbours."""
-FIRST_SECONDS = 2.0
-"""Without a cache every epoch reads alike. The first touch of the memory costs milliseconds, once: an epoch of tenths of a
-second would show nothing else."""
 
 
 def write(kind: str, folder: str, rows: int, row_group_bytes: int) -> Result:
@@ -46,9 +43,9 @@ def _loader(folder: str, batch: int, **settings: Any) -> Loader:
 
 
 def epochs(folder: str, batch: int, cache: bool) -> Result:
-    """Rows per second of the first epoch or, without a cache, FIRST_SECONDS, in memory that was never used before, and of later ones."""
+    """Rows per second of the first epoch, in memory that was never used before, and of later ones."""
     loader = _loader(folder, batch, **({} if cache else {"cache_bytes": 0}))
-    first, later = _rates(lambda: sum(rows_in(each) for each in loader), first_seconds=0 if cache else FIRST_SECONDS)
+    first, later = _rates(lambda: sum(rows_in(each) for each in loader))
     return {"first": first, "later": later, "rows": loader.rows}
 
 
@@ -65,22 +62,15 @@ def bare(folder: str) -> Result:
         return {"rows_per_second": _rates(lambda: sum(pool.map(decode, groups)))[1]}
 
 
-def _rates(epoch: Callable[[], int], first_seconds: float = 0) -> tuple[float, float]:
-    """Rows per second of the first epoch, or as many as take `first_seconds`, and the median of later ones, three or SECONDS of them."""
+def _rates(epoch: Callable[[], int]) -> tuple[float, float]:
+    """Rows per second of the first epoch, and the median of later ones, three or as many as take SECONDS."""
     rates: list[float] = []
     begun = time.perf_counter()
     while len(rates) < 4 or time.perf_counter() - begun < SECONDS:
-        rates.append(_rate(epoch, 0 if rates else first_seconds))
+        started = time.perf_counter()
+        rows = epoch()
+        rates.append(rows / (time.perf_counter() - started))
     return rates[0], statistics.median(rates[1:])
-
-
-def _rate(epoch: Callable[[], int], seconds: float) -> float:
-    """Rows per second of one epoch, or of as many as take `seconds`."""
-    started = time.perf_counter()
-    rows = epoch()
-    while time.perf_counter() - started < seconds:
-        rows += epoch()
-    return rows / (time.perf_counter() - started)
 
 
 class ParquetRows(IterableDataset):
