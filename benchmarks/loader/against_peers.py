@@ -88,6 +88,18 @@ def _compared(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
     ]
 
 
+def first_epochs(bench: Bench) -> list[Row]:
+    """Two GiB of each kind, without a cache, on one core: an epoch is about its rows then, and little about its start."""
+    table: list[Row] = []
+    for kind, made in KINDS.items():
+        rows = made.small_rows if bench.small else 2**31 // made.row_bytes
+        found = ours("epochs", cores=1, folder=bench.data(kind, rows), batch=made.batch, cache=False)
+        first, later = found.get("first"), found.get("later")
+        ratio = first / later if first and later else None
+        table.append({"rows": kind, "count": rows, "first epoch, rows/s": first, "later epochs, rows/s": later, "first / later": ratio})
+    return table
+
+
 def resume(bench: Bench) -> list[Row]:
     """Seconds from opening the narrow rows to the first batch, on one core; ours is the median of three processes."""
     path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
@@ -135,7 +147,9 @@ def _seconds(found: dict[str, Any]) -> Row:
     return {f"{step}, s": found.get(f"{step}_seconds") for step in ("open", "plan", "place")}
 
 
-TABLES: dict[str, Callable[[Bench], list[Row]]] = {table.__name__: table for table in (narrow, resume, memory, planning, tensors)}
+TABLES: dict[str, Callable[[Bench], list[Row]]] = {
+    table.__name__: table for table in (narrow, resume, memory, planning, tensors, first_epochs)
+}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,11 @@ class Kind:
     batch: int
     row_group_bytes: int
     """Small enough for 16 row groups a shard, so that none is sliced: without a cache each slice decodes all of it."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of its columns, decoded; the label is a byte."""
+        return (np.dtype(self.dtype).itemsize * prod(self.shape) if self.shape else 4 * (FLOATS + WHOLE)) + 1
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""Shipped configs, damaged in 200 ways: each is a config that says what it was given, or lines that say what is wrong."""
+"""Shipped configs, damaged in 500 ways: each is a config that says what it was given, or lines that say what is wrong."""
 
 import copy
 import math
@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "conf").glob("*.yaml"))
-CONFIGS = 200
+CONFIGS = 500
 ODD: list[Any] = [
     None, True, False, 0, -1, 1.5, 10**30, -(10**30), 2**63, 1e308, math.nan, math.inf, -math.inf, 5e-324,
     "", " ", "x", "None", "null", "NaN", "../..", "a.b", "t; x", "x" * 5_000, "\u202e", "\u2028", "\0", "\ud800", "Ünïcode", "ﬁ", "🦆",
