@@ -63,8 +63,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     [
         PySparkException("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)"),
         PySparkException("java.io.IOException: No space left on device"),
-        PySparkException("[SPARK_JOB_CANCELLED] Job 7 cancelled"),
-        PySparkException("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file t.parquet"),
+        PySparkException("[SPARK_JOB_CANCELLED] Job 7 cancelled", "SPARK_JOB_CANCELLED"),
+        PySparkException("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file t.parquet", "FAILED_READ_FILE.NO_HINT"),
         Py4JNetworkError("Answer from Java side is empty"),
         ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
         OSError(errno.ENOSPC, "No space left on device"),
