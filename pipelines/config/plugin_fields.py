@@ -14,6 +14,7 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_path, own_settings
 from pipelines.config.section import Name
 from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.wording import dotted
 from pipelines.errors import ConfigError
 
 
@@ -48,7 +49,7 @@ def _own(
                 try:
                     found[path] = _tagged(own_settings(path, base, tag, ()), tag, path)
                 except ValueError as error:
-                    raise ConfigError(f"{origin}: {section}.{key}.{name}.{tag}: {error}") from error
+                    raise ConfigError(f"{origin}: {dotted((section, key, str(name), tag))}: {error}") from error
     return list(found.values())
 
 

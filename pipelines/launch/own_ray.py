@@ -29,7 +29,7 @@ def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
     """A Ray with so many CPUs, and `ray.init`'s settings. None of its processes is left afterwards, however this ends."""
     before = _below()
     try:
-        with signals_kept(), deaf_to_signals(), on_loopback():
+        with deaf_to_signals(), signals_kept(), on_loopback():
             ray.init(
                 "local",
                 num_cpus=cpus,
@@ -46,7 +46,10 @@ def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Around `ray.init`, which takes SIGTERM for itself: it is heeded as before, and the exit code is that of the signal."""
+    """Around `ray.init`, which takes SIGTERM for itself: it is heeded as before, and the exit code is that of the signal.
+
+    Ray's core also has a handler that aborts the process; a signal that waits must find ours again.
+    """
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

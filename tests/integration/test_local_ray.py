@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+
+def ended(program: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """A process that starts a Ray of its own in a new home."""
+    environment = {**{name: value for name, value in os.environ.items() if not name.startswith("RAY_")}, "HOME": str(home)}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=180, check=False)
+
+
 LISTENING = """
 import json
 from contextlib import suppress
@@ -29,8 +36,7 @@ print(json.dumps({"addresses": sorted(found), "private": private, "left": folder
 
 
 def test_nobody_else_reaches_it_or_reads_what_it_keeps(tmp_path: Path) -> None:
-    environment = {**{name: value for name, value in os.environ.items() if not name.startswith("RAY_")}, "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", LISTENING], env=environment, capture_output=True, text=True, timeout=180, check=False)
+    done = ended(LISTENING, tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert "127.0.0.1" in found["addresses"] and set(found["addresses"]) <= {"127.0.0.1", "::ffff:127.0.0.1"}
@@ -38,3 +44,31 @@ def test_nobody_else_reaches_it_or_reads_what_it_keeps(tmp_path: Path) -> None:
     assert not found["left"]
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in (tmp_path / ".ray").rglob("*")}
     assert ((tmp_path / ".ray").stat().st_mode & 0o777, modes) == (0o700, {".ray/auth_token": 0o600})
+
+
+SIGNALLED = """
+import os, signal
+import ray
+from pipelines.config.train import Train
+from pipelines.errors import exit_on_error
+from pipelines.launch.cluster import cluster
+
+init = ray.init
+
+def signalled(*arguments, **settings):
+    init(*arguments, **settings)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def main():
+    ray.init = signalled
+    with cluster(Train()):
+        print("entered")
+
+exit_on_error(main)
+"""
+
+
+def test_p8_a_signal_while_ray_starts_finds_no_handler_of_ray_s(tmp_path: Path) -> None:
+    done = ended(SIGNALLED, tmp_path)
+    assert (done.returncode, done.stdout) == (143, ""), done.stderr
+    assert "SIGTERM" not in done.stderr

@@ -45,7 +45,8 @@ def load(folder: Path) -> None:
 
 
 def test_every_flipped_bit_is_one_clear_error(model: Path) -> None:
-    files = [model / name for name in ("digests.json", *json.loads((model / "digests.json").read_text())["files"])]
+    named = [model / name for name in ("digests.json", *json.loads((model / "digests.json").read_text())["files"])]
+    files = [file for file in named if file.stat().st_size]
     chance, ends = random.Random(7), dict.fromkeys(("ours", "mlflow"), 0)
     for number in range(FLIPS):
         file = files[number % len(files)]

@@ -7,9 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from versions import write_version
 
+from pipelines.dataset.schema import schema_to_text
 from pipelines.dataset.sealed import seal, unseal
 from pipelines.dataset.versions import open_version
 from pipelines.errors import CorruptError
@@ -28,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         identity={"source": {"query": "SELECT * FROM people"}, "dataset": {"split": {"train": 0.8}}},
         sources={"people": {"files": 3, "bytes": 5_300_000, "digest": "5b" * 32}},
         sources_checksum="sha256:" + "b5" * 32,
-        raw_schema="/////9gAAAAQAAAAAAAKAAwABgAFAAgACgAAAAABBAA=",
+        raw_schema=schema_to_text(pa.schema([("x", pa.float32()), ("label", pa.int64())])),
         rows_parsed=1_512,
         quarantined={"plausible age": 12},
         profile={"x": {"mean": 0.5, "minimum": 0.0, "maximum": 1.0}},

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from benchmarks.loader.peers import no_torchvision  # noqa: F401 (before the next import)
+
+# isort: split
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 
 from benchmarks.loader.measure import CORES, Peer, run_peers
-from benchmarks.loader.peers import no_torchvision  # noqa: F401 (before the next import)
 from benchmarks.loader.rows import arrays, row_groups, rows_of
 
 WORKERS = {} if CORES == 1 else {"num_workers": CORES, "multiprocessing_context": "spawn"}
