@@ -89,13 +89,15 @@ def _compared(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
 
 
 def first_epochs(bench: Bench) -> list[Row]:
-    """Two GiB of each kind, without a cache, on one core: an epoch is about its rows then, and little about its start."""
+    """Two GiB of each kind, without a cache, on one core: an epoch is about its rows then. Medians of several processes, each of
+    which has one first epoch."""
     table: list[Row] = []
     for kind, made in KINDS.items():
         rows = made.small_rows if bench.small else 2**31 // made.row_bytes
-        found = ours("epochs", cores=1, folder=bench.data(kind, rows), batch=made.batch, cache=False)
-        first, later = found.get("first"), found.get("later")
-        ratio = first / later if first and later else None
+        path = bench.data(kind, rows)
+        found = [ours("epochs", cores=1, folder=path, batch=made.batch, cache=False) for _ in range(1 if bench.small else 5)]
+        first, later = (statistics.median(one[name] for one in found if one) for name in ("first", "later"))
+        ratio = statistics.median(one["first"] / one["later"] for one in found if one)
         table.append({"rows": kind, "count": rows, "first epoch, rows/s": first, "later epochs, rows/s": later, "first / later": ratio})
     return table
 
