@@ -11,7 +11,8 @@ TYPES = (
     *("interval", "void", "array", "map", "struct", "variant", "geometry", "geography"),
 )
 """Words that a type of Spark SQL begins with."""
-_TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]")
+_TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]", re.DOTALL)
+_COMMENTS = ("--", "/*")
 
 
 def ddl_faults(ddl: str) -> list[str]:
@@ -22,7 +23,7 @@ def ddl_faults(ddl: str) -> list[str]:
 def _columns(ddl: str) -> Iterator[list[str]]:
     """Each column's tokens, without the optional colon after its name."""
     column, depth = list[str](), 0
-    for token in [*_TOKEN.findall(ddl), ","]:
+    for token in [*(token for token in _TOKEN.findall(ddl) if not token.startswith(_COMMENTS)), ","]:
         depth += (token in "<(") - (token in ">)")
         if token == "," and depth <= 0:
             yield column

@@ -179,6 +179,7 @@ def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str,
     "ddl",
     [
         "a: INT NOT NULL, `b,``c` decimal(10, 2) COMMENT 'it\\'s, so, to say', c array<struct<a: int, b: map<string, long>>>",
+        "a int, -- no comma, no type\n /* nor, here */ b string",
         "a timestamp_ntz, b interval day to second, c variant, d void, e char(3) DEFAULT 'x y, z w', f time(3)",
     ],
 )
