@@ -1,4 +1,4 @@
-"""The shape of the code, as numbers: how long files and functions are, which room imports which, what is private elsewhere.
+"""The structure of the code, as numbers: the length of files and functions, imports between packages, private names used elsewhere.
 
 python tests/shape.py [CHECKOUT]
 """
@@ -13,17 +13,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OWN = {"self", "cls", "super()"}
 DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict"}
-"""Names of Python's that its documentation has, the last one of named tuples."""
+"""Names that begin with `_` and that Python documents, the last one for named tuples."""
 
 
-def room_of(file: Path, root: Path = ROOT) -> str:
-    """`pipelines/loader/order.py` is of `loader`, `pipelines/baseline.py` of `baseline`, `jobs/etl.py` of `jobs`."""
+def package_of(file: Path, root: Path = ROOT) -> str:
+    """`loader` for `pipelines/loader/order.py`, `baseline` for `pipelines/baseline.py`, `jobs` for `jobs/etl.py`."""
     top, *rest = file.relative_to(root).with_suffix("").parts
     return top if top == "jobs" else rest[0]
 
 
 def imports_of(file: Path) -> set[str]:
-    """Dotted names of every import in a file, those inside functions too."""
+    """Dotted names of all imports in a file, including those inside functions."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -35,7 +35,7 @@ def imports_of(file: Path) -> set[str]:
 
 
 def private_names(file: Path) -> Iterator[str]:
-    """Those that a file reads, sets or imports, of objects that are not its own class's. What it overrides, it names in `compat`."""
+    """Private names that a file reads, sets or imports from anything but its own classes. What a class overrides is named in `compat`."""
     for node in ast.walk(ast.parse(file.read_text())):
         match node:
             case ast.Attribute() if ast.unparse(node.value) not in OWN and not DOCUMENTED & {node.attr, ast.unparse(node)}:
@@ -53,13 +53,13 @@ def is_private(name: str) -> bool:
 
 
 def functions(file: Path) -> Iterator[tuple[int, str]]:
-    """Lines and name of every function."""
+    """Number of lines and name of each function in a file."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1, f"{file.name}: {node.name}"
 
 
-def has_circle(arrows: Iterable[tuple[str, str]]) -> bool:
+def has_cycle(arrows: Iterable[tuple[str, str]]) -> bool:
     graph: dict[str, set[str]] = {}
     for source, target in arrows:
         graph.setdefault(source, set()).add(target)
@@ -70,12 +70,12 @@ def has_circle(arrows: Iterable[tuple[str, str]]) -> bool:
     return False
 
 
-def arrows_of_rooms(files: Iterable[Path], root: Path = ROOT) -> Mapping[tuple[str, str], int]:
-    """How many files of one room import another, by both."""
+def imports_between_packages(files: Iterable[Path], root: Path = ROOT) -> Mapping[tuple[str, str], int]:
+    """Number of files of a package that import another one, by (importing, imported)."""
     found: Counter[tuple[str, str]] = Counter()
     for file in files:
-        rooms = {name.split(".")[1] for name in imports_of(file) if name.startswith("pipelines.")}
-        found.update((room_of(file, root), room) for room in rooms - {room_of(file, root)})
+        packages = {name.split(".")[1] for name in imports_of(file) if name.startswith("pipelines.")}
+        found.update((package_of(file, root), package) for package in packages - {package_of(file, root)})
     return found
 
 
@@ -83,12 +83,12 @@ def main() -> None:
     root = Path(sys.argv[1]).absolute() if sys.argv[1:] else ROOT
     files = [file for file in sorted([*root.glob("pipelines/**/*.py"), *root.glob("jobs/*.py")]) if file != root / "pipelines/__init__.py"]
     lines, longest = max((len(file.read_text().splitlines()), str(file.relative_to(root))) for file in files)
-    arrows = arrows_of_rooms(files, root)
-    print(f"files {len(files)}, rooms {len({room_of(file, root) for file in files})}")
-    print(f"most files in a room {Counter(room_of(file, root) for file in files).most_common(1)[0]}")
+    arrows = imports_between_packages(files, root)
+    print(f"files {len(files)}, packages {len({package_of(file, root) for file in files})}")
+    print(f"most files in one package {Counter(package_of(file, root) for file in files).most_common(1)[0]}")
     print(f"longest file {lines} lines, {longest}")
     print("longest function {} lines, {}".format(*max(found for file in files for found in functions(file))))
-    print(f"arrows between rooms {len(arrows)}, circles {int(has_circle(arrows))}")
+    print(f"imports between packages {len(arrows)}, cycles {int(has_cycle(arrows))}")
     print(f"private names outside compat {sum(len(list(private_names(file))) for file in files if file.parent.name != 'compat')}")
 
 

@@ -1,4 +1,4 @@
-"""One true MLflow run of everything that is done. Only this room and `serve` call MLflow.
+"""MLflow runs of ETL, training and baselines. Only this package and `serve` call MLflow.
 
 1. `client`     reaches the tracking server or file, and words what it answers.
 2. `liveness`   heartbeats: which runs are at work, and which a kill left RUNNING.

@@ -1,4 +1,4 @@
-"""The layer rule: a room imports only from rooms below it, and knows only its own third parties."""
+"""The layer rule: a package imports only from packages below it, and only the third-party libraries that are listed for it."""
 
 import ast
 import re
@@ -8,11 +8,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from shape import imports_of, room_of
+from shape import imports_of, package_of
 
 ROOT = Path(__file__).parents[2]
 
-# Lowest first. Rooms on one line do not know each other, so `etl` and `loader` meet only through `dataset`.
+# Lowest first. Packages on one line do not import each other, so `etl` and `loader` share only `dataset` and what is below it.
 LAYERS = (
     ("interrupts",),
     ("atomic", "errors", "installed", "philox", "progress", "weights"),
@@ -29,9 +29,9 @@ LAYERS = (
 )
 STRANGERS = {
     ("etl", "loader"),
-    *(("parallel", room) for room in ("dataset", "tracking")),
-    *(("checkpoint", room) for room in ("loader", "tasks", "tracking")),
-    *(("train", room) for room in ("etl", "serve", "tracking")),
+    *(("parallel", package) for package in ("dataset", "tracking")),
+    *(("checkpoint", package) for package in ("loader", "tasks", "tracking")),
+    *(("train", package) for package in ("etl", "serve", "tracking")),
     ("launch", "etl"),
 }
 THIRD_PARTIES = {
@@ -64,23 +64,23 @@ THIRD_PARTIES = {
     "commands": set(),
     "jobs": set(),
 }
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted([*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("jobs/*.py")])
 
 
-def faults(room: str, imports: set[str]) -> list[str]:
-    """What of a room's imports the rule forbids."""
+def faults(package: str, imports: set[str]) -> list[str]:
+    """The imports of a package that the rule forbids."""
     found = []
     for name in sorted(imports):
         top, _, rest = name.partition(".")
         other = rest.split(".")[0]
         if top == "pipelines" and rest:
             if other not in LEVEL:
-                found.append(f"{name}: no layer has a room {other}")
-            elif other != room and (LEVEL[other] >= LEVEL[room] or (room, other) in STRANGERS):
-                found.append(f"{name}: {room} may not know {other}")
-        elif top not in sys.stdlib_module_names and top not in {"pipelines", *THIRD_PARTIES[room]}:
-            found.append(f"{name}: {room} may import {', '.join(sorted(THIRD_PARTIES[room])) or 'no third party'}")
+                found.append(f"{name}: no layer has a package {other}")
+            elif other != package and (LEVEL[other] >= LEVEL[package] or (package, other) in STRANGERS):
+                found.append(f"{name}: {package} may not import {other}")
+        elif top not in sys.stdlib_module_names and top not in {"pipelines", *THIRD_PARTIES[package]}:
+            found.append(f"{name}: {package} may import {', '.join(sorted(THIRD_PARTIES[package])) or 'no third party'}")
     return found
 
 
@@ -88,13 +88,13 @@ def faults(room: str, imports: set[str]) -> list[str]:
     "file", [file for file in FILES if file != ROOT / "pipelines/__init__.py"], ids=lambda file: str(file.relative_to(ROOT))
 )
 def test_a_module_imports_only_from_layers_below(file: Path) -> None:
-    room = room_of(file)
-    assert room in LEVEL, f"{file.relative_to(ROOT)} has no layer; give its room one in LAYERS"
-    assert faults(room, imports_of(file)) == []
+    package = package_of(file)
+    assert package in LEVEL, f"{file.relative_to(ROOT)} has no layer; add its package to LAYERS"
+    assert faults(package, imports_of(file)) == []
 
 
 @pytest.mark.parametrize(
-    ("room", "name"),
+    ("package", "name"),
     [
         ("dataset", "pipelines.loader.Loader"),
         ("loader", "pipelines.features.encoding"),
@@ -112,11 +112,11 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("tasks", "pipelines.nowhere"),
     ],
 )
-def test_the_rule_forbids(room: str, name: str) -> None:
-    assert len(faults(room, {name})) == 1
+def test_the_rule_forbids(package: str, name: str) -> None:
+    assert len(faults(package, {name})) == 1
 
 
-def test_the_package_itself_imports_nothing() -> None:
+def test_pipelines_itself_imports_nothing() -> None:
     assert imports_of(ROOT / "pipelines/__init__.py") == set()
 
 
@@ -137,7 +137,8 @@ def test_the_loop_loads_no_ray() -> None:
 def test_a_packed_environment_has_what_executors_import() -> None:
     """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself."""
     (packed,) = re.findall(r'^packages=\((.*) "', (ROOT / "cluster/pack.sh").read_text(), re.MULTILINE)
-    modules = set().union(*(THIRD_PARTIES[room] for room in ("config", "dataset", "etl", "features", "sources"))) - {"pyspark", "py4j"}
+    packages = ("config", "dataset", "etl", "features", "sources")
+    modules = set().union(*(THIRD_PARTIES[package] for package in packages)) - {"pyspark", "py4j"}
     distributions = packages_distributions()
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in packed.split()}
 
@@ -154,11 +155,11 @@ def test_a_model_asks_for_what_its_code_imports() -> None:
 
 
 @pytest.mark.parametrize(
-    "room", sorted({file.parent for file in FILES if file.is_relative_to(ROOT / "pipelines")}), ids=lambda room: room.name
+    "package", sorted({file.parent for file in FILES if file.is_relative_to(ROOT / "pipelines")}), ids=lambda package: package.name
 )
-def test_a_room_says_what_each_of_its_files_is_for(room: Path) -> None:
-    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
-    files = [file.stem for file in room.glob("*.py")] + [inner.parent.name for inner in room.glob("*/__init__.py")]
+def test_a_package_says_what_each_of_its_files_is_for(package: Path) -> None:
+    said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    files = [file.stem for file in package.glob("*.py")] + [inner.parent.name for inner in package.glob("*/__init__.py")]
     assert [name for name in files if name != "__init__" and f"`{name}`" not in said] == []
 
 
