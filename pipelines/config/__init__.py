@@ -1,14 +1,15 @@
-"""One YAML file is one pipeline. It is read here, and nowhere else.
+"""Reads the YAML file of a pipeline. No other package does.
 
-1. `load`      merges a YAML file (`reading`) with the command line (`flags`), and checks it.
-2. `pipeline`  the whole: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, a file each.
-3. `section`   what they have in common; `options` those of Spark's readers, `ddl` a schema's types, `secrets` what no setting may hold.
-4. `formats`   are the raw tables' formats, `strategies` those of `train`, by name.
-5. `plugins`   finds what a file names by import path, `module:Class`; `plugin_fields` are a config's fields with it.
-6. `wording`   makes a line of every fault; `did_you_mean` finds the known name that is near a wrong one.
-7. `reference` writes the page of all settings, docs/config.md.
+1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
+2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train` and `tracking`, one file each.
+3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
+                   and `secrets` finds passwords and tokens.
+4. `table_formats` lists the formats of raw tables by name, `strategies` the strategies of `train`.
+5. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
+6. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
+7. `reference`     writes the page of all settings, docs/config.md.
 
-Nothing here imports torch, Spark, Ray, MLflow or Arrow, so that `--help` and errors answer at once.
+Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """
 
 from pipelines.config.features import EncoderSettings

@@ -1,4 +1,4 @@
-"""`dataset`: where versions go, how rows are split, and how columns are encoded."""
+"""`dataset`: where versions are stored, how rows are split, and how columns are encoded."""
 
 from typing import Annotated, Any
 
@@ -11,27 +11,27 @@ from pipelines.config.section import Fraction, Section, Text
 
 def _of_a_column(name: str) -> str:
     if not (0 < len(name) <= 100 and name.isprintable()) or set(".`/") & set(name):
-        raise ValueError("a tensor column's name has 1 to 100 characters, none of them . ` or /; choose another, and give its `column`")
+        raise ValueError("a tensor column's name has 1 to 100 characters, none of them . ` or /; choose another name and set its `column`")
     return name
 
 
 ColumnName = Annotated[str, AfterValidator(_of_a_column)]
-# YAML has made dates of 2017-01-01 by now, and numbers of 300.
+# YAML has parsed 2017-01-01 as a date and 300 as a number; both become text again.
 Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 
 
 class ByFraction(Section):
-    """Rows are dealt by a hash of `key`, so that a row which changes stays in its split; without a key by one of all columns;
-    with `group` by that column's value."""
+    """Assigns rows by a hash of `key`, so that a row stays in its split when its other columns change. Without a key, the hash
+    is of all columns; with `group`, of that column."""
 
     train: Fraction = 0.8
-    """Share of the rows that a model is fitted to."""
+    """Share of the rows that the model is trained on."""
     validation: Fraction = 0.1
-    """Share of the rows that choose the best epoch."""
+    """Share of the rows that select the best epoch."""
     test: Fraction = 0.1
-    """Share of the rows that the best epoch is judged by in the end."""
+    """Share of the rows that the best epoch is evaluated on at the end."""
     group: str = ""
-    """Column whose equal values stay in one split."""
+    """Column whose equal values all go to one split."""
 
     @model_validator(mode="after")
     def _fractions_make_a_whole(self) -> "ByFraction":
@@ -42,21 +42,21 @@ class ByFraction(Section):
 
 
 class ByColumn(Section):
-    """A column of the query says train, validation or test: for published splits."""
+    """Takes the split of each row from a column of the query that holds train, validation or test, as published splits have it."""
 
     by: Text
-    """That column; rows that say anything else are quarantined."""
+    """Column with the name of the split; rows with any other value are quarantined."""
     validation: Fraction = 0.0
-    """Share of the rows marked `train` that the hash of their `key`, or of all columns without one, moves to validation."""
+    """Share of the rows marked `train` that moves to validation, chosen by a hash of `key`, or of all columns if there is no key."""
 
 
 class ByTime(Section):
-    """Rows before `validation` train, rows before `test` validate, later ones test."""
+    """Rows before `validation` are for training, rows from there to `test` for validation, later rows for the test."""
 
     time: Text
-    """Column that is compared, in its own type."""
+    """Column to compare; values are compared in its type."""
     validation: Moment
-    """First value of the validation split, as a SQL literal is written: 2017-01-01."""
+    """First value of the validation split, written as in a SQL literal: 2017-01-01."""
     test: Moment
     """First value of the test split."""
 
@@ -76,33 +76,33 @@ class Dataset(Section):
     """The result of ETL: a folder of immutable versions."""
 
     path: Text
-    """Folder of the versions, or a URI of any file system pyarrow knows."""
+    """Folder of the versions, or a URI of any file system that pyarrow supports."""
     key: Annotated[tuple[Text, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = ()
-    """Columns that identify a row: of rows that share a key one, chosen by content, is kept, and the others are quarantined.
-    Without one, equal rows are kept."""
+    """Columns that identify a row. Of rows with the same key, one is kept, chosen by its content, and the others are quarantined.
+    Without a key, duplicate rows are kept."""
     split: tyro.conf.Suppress[Split] = ByFraction()
-    """Which rows train, validate and test: by shares, by a column of the query, or by time."""
+    """How rows are split into training, validation and test: by shares, by a column of the query, or by time."""
     features: tyro.conf.Suppress[dict[ColumnName, Feature]]
-    """Tensor columns the model takes, by name. The query's other columns are left out, and listed in the log."""
+    """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log."""
     target: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
-    """The one tensor column the model predicts; none beside a feature that is packed, whose later tokens are predicted."""
+    """The one tensor column that the model predicts. With a packed feature there is none: the model predicts the next token."""
     part_bytes: PositiveInt = 256 * 2**20
-    """Encoded size of a part file, about."""
+    """Approximate encoded size of a part file, in bytes."""
     row_group_bytes: PositiveInt = 16 * 2**20
-    """Decoded size of a row group, about; it has 64 to 262,144 rows."""
+    """Approximate decoded size of a row group, in bytes; a row group has 64 to 262,144 rows."""
 
     @model_validator(mode="after")
     def _columns_fit_together(self) -> "Dataset":
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
             if list(self.features) != packed or self.target:
                 raise ValueError(
-                    f"{packed[0]} is packed into windows, which are no rows of the query: it must be the only feature, without a target"
+                    f"{packed[0]} is packed into windows, which are not rows of the query; it must be the only feature, without a target"
                 )
             return self
         if not self.features or len(self.target) != 1:
-            raise ValueError(f"one target and at least one feature are needed (got {len(self.target)} and {len(self.features)})")
+            raise ValueError(f"a dataset needs one target and at least one feature (got {len(self.target)} and {len(self.features)})")
         if both := self.features.keys() & self.target.keys():
-            raise ValueError(f"{', '.join(sorted(both))}: both feature and target; rename one and give its `column`")
+            raise ValueError(f"{', '.join(sorted(both))}: both feature and target; rename one and set its `column`")
         return self
 
     @property

@@ -1,10 +1,10 @@
-"""The known name that is most like an unknown one."""
+"""Suggests the known name that is closest to an unknown one."""
 
 import difflib
 from collections.abc import Iterable
 
 
-def near(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """`x is near`, where x is the known name that is most alike, upper and lower case being alike; `otherwise` if none is."""
+def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """`did you mean x?` with the closest known name, ignoring case; `otherwise` if none is close."""
     lower = {one.lower(): one for one in known}
-    return next((f"{lower[one]} is near" for one in difflib.get_close_matches(name.lower(), lower, n=1)), otherwise)
+    return next((f"did you mean {lower[one]}?" for one in difflib.get_close_matches(name.lower(), lower, n=1)), otherwise)

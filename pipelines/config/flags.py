@@ -1,4 +1,4 @@
-"""The command line's settings: `--section.setting VALUE`, with YAML values, or several as `--help` prints them.
+"""Parses flags, `--section.setting VALUE`. A value is YAML, or several words, as `--help` prints lists.
 
 --task.hidden 256 128        --task.hidden [256, 128]        --task.hidden=[]
 """
@@ -15,10 +15,10 @@ from pipelines.errors import ConfigError
 
 
 def read(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
-    """Values by dotted key: of one word its YAML value, or itself where the model takes nothing but text, for YAML would join
-    the lines of a query; of several words a list, of none an empty tuple.
+    """Values by dotted key. One word is parsed as YAML, several words become a list, none an empty tuple. If the setting takes only
+    text, the word is not parsed, since YAML would join the lines of a query.
 
-    Raises ConfigError for a word that belongs to no flag, or is no YAML.
+    Raises ConfigError for a word that belongs to no flag or is not YAML.
     """
     words: dict[str, list[str]] = {}
     key = ""
@@ -26,19 +26,20 @@ def read(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
         if argument.startswith("--") and len(argument) > 2:
             key, equals, text = argument.removeprefix("--").partition("=")
             if not key:
-                raise ConfigError(f"{argument}: an override is --section.setting VALUE")
+                raise ConfigError(f"{argument}: not a flag; write --section.setting VALUE")
             words[key] = [text] if equals else []
         elif key:
             words[key].append(argument)
         else:
-            raise ConfigError(f"{argument}: an override is --section.setting VALUE")
+            raise ConfigError(f"{argument}: not a flag; write --section.setting VALUE")
     return {key: _value(key, texts, model) for key, texts in words.items()}
 
 
 def fit(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -> None:
-    """Give the flags' values the form of their settings: a list where only a list can be, pairs where a mapping can.
+    """Convert the values of flags to the type of their settings: to a list if the setting takes only lists, to a mapping from pairs
+    if it takes only mappings.
 
-    Raises ConfigError for a flag without a value that is no list.
+    Raises ConfigError for a flag without a value if its setting takes neither.
     """
     for flag in flags:
         *sections, last = flag.split(".")
@@ -48,7 +49,7 @@ def fit(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -
         kinds = _kinds(model, [*sections, last])
         value = holder[last]
         if value == () and kinds not in ({tuple}, {dict}):
-            raise ConfigError(f"--{flag}: a value must follow, such as --{flag} 2")
+            raise ConfigError(f"--{flag}: the value is missing; write it after the flag, such as --{flag} 2")
         if kinds == {tuple}:
             holder[last] = list(value) if isinstance(value, list | tuple) else [value]
         elif kinds == {dict} and isinstance(value, list | tuple) and len(value) % 2 == 0:
@@ -68,7 +69,7 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
 
 
 def _kinds(model: Any, keys: list[str]) -> set[Any]:
-    """Which types the setting can have, `tuple` and `dict` for all of their kind; none where no section declares it."""
+    """The types that the setting accepts, with `tuple` and `dict` for generic ones; empty if no section declares the setting."""
     for key in keys:
         if get_origin(model) is dict:
             model = get_args(model)[1]

@@ -1,9 +1,9 @@
-"""From a YAML file and the command line to a `Config`, or to one line per fault.
+"""Turns a YAML file and command-line flags into a `Config`, or reports one line per error.
 
     jobs/train.py conf/adult.yaml --train.workers 4 --source.tables.people.path /data/adult.csv
 
-An override is a dotted key and a YAML value, or several as `--help` prints them. Both are merged before anything is checked,
-so that a fault in either is reported in the same way; `--help` shows every setting with the file's values.
+An override is a dotted key with a YAML value, or with several words, as `--help` prints lists. File and flags are merged before
+they are validated, so errors in either are reported in the same way. `--help` shows every setting with the values of the file.
 """
 
 import os
@@ -26,25 +26,27 @@ from pipelines.errors import ConfigError
 
 
 def home() -> Path:
-    """The folder in which relative paths start: LOCKSTEP_HOME, else the current one."""
+    """The folder that relative paths start from: LOCKSTEP_HOME, or the current folder."""
     return Path(os.environ.get("LOCKSTEP_HOME") or "").absolute()
 
 
 def from_command_line(program: str, arguments: list[str]) -> Config:
-    """The config that a job's arguments describe, its relative paths resolved against LOCKSTEP_HOME.
+    """The config that the arguments of a command describe, with relative paths resolved against LOCKSTEP_HOME.
 
-    `--help` prints all settings and exits with 0. Raises ConfigError with one line per fault.
+    `--help` prints all settings and exits with 0. Raises ConfigError with one line per error.
     """
     wants_help = any(argument in ("-h", "--help") for argument in arguments)
     arguments = [argument for argument in arguments if argument not in ("-h", "--help")]
     if not arguments or arguments[0].startswith("-"):
         usage = f"usage: {program} CONF.yaml [--section.setting VALUE ...]"
         if wants_help:
-            print(f"{usage}\n\nAll settings, with a file's values: {program} CONF.yaml --help")
+            print(f"{usage}\n\nTo list all settings with the values of a file: {program} CONF.yaml --help")
             sys.exit(0)
-        raise ConfigError(f"{usage}\n{program}: the YAML file of a pipeline comes first (got {arguments[0] if arguments else 'nothing'})")
+        raise ConfigError(
+            f"{usage}\n{program}: the first argument must be the YAML file of a pipeline (got {arguments[0] if arguments else 'nothing'})"
+        )
     path, overrides = arguments[0], command_line.read(arguments[1:], Config)
-    sys.path.append(os.getcwd())  # where a task of one's own lies: of a script, Python only knows the folder of jobs
+    sys.path.append(os.getcwd())  # for tasks of one's own: a script has only its own folder on the path
     config = load(path, overrides)
     if wants_help:
         shape = (tyro.conf.FlagConversionOff,)
@@ -53,7 +55,7 @@ def from_command_line(program: str, arguments: list[str]) -> Config:
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
-    """The pipeline in a YAML file, with overrides by dotted key. Raises ConfigError with one line per fault."""
+    """The pipeline in a YAML file, with overrides by dotted key. Raises ConfigError with one line per error."""
     values = read(path)
     for key, value in (overrides or {}).items():
         _set(values, key, value)
@@ -61,7 +63,7 @@ def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
 
 
 def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset()) -> Config:
-    """Plain values as a Config. `origin` and `flags` (dotted keys given on the command line) only word the errors."""
+    """Validates plain values. `origin` and `flags` (dotted keys given on the command line) are used only in error messages."""
     task = values.get("task")
     try:
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
@@ -76,7 +78,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
 
 
 def with_absolute_paths(config: Config, folder: Path) -> Config:
-    """The config with every relative path made absolute: a job's working directory may be an uploaded copy."""
+    """The config with every relative path made absolute, because the working directory of a job may be an uploaded copy."""
 
     def absolute(path: str) -> str:
         return path if "://" in path or not path else str(folder / path)

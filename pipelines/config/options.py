@@ -1,13 +1,13 @@
-"""Options of raw tables: only those of the format that are obeyed here. Spark itself ignores a misspelt one in silence."""
+"""Checks the options of raw tables against those that the format supports. Spark ignores misspelt options without a warning."""
 
 import codecs
 from collections.abc import Mapping
 
 from pipelines.config import secrets
-from pipelines.config.did_you_mean import near
-from pipelines.config.formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
+from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import shown
+from pipelines.config.table_formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
 
 _SWITCHES = {
     option.lower()
@@ -20,18 +20,18 @@ Value = str | bool | int | float
 
 
 def spark_options(given: Mapping[str, Value]) -> dict[str, str]:
-    """Options by lower-case name, as Spark writes values."""
+    """Options by lower-case name, with values written as Spark writes them."""
     return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in given.items()}
 
 
 def check_options(table_format: str, given: Mapping[str, Value]) -> None:
-    """Raise ValueError for an option that the format does not have, or a value that nobody would understand."""
+    """Raise ValueError for an option that the format does not have, or for a value that is not valid."""
     known = FORMATS[table_format].options
     for option, value in given.items():
         if is_secret(option):
             raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
         if option.lower() not in map(str.lower, known):
-            remedy = near(option, known, f"there are {', '.join(known) or 'none'}")
+            remedy = suggestion(option, known, f"choose one of {', '.join(known)}" if known else "it has no options")
             raise ValueError(f"{table_format} has no option {option}; {remedy}")
         if rule := _rule_broken(option.lower(), str(value)):
             raise ValueError(f"{option} is {shown(value)}; {rule}")
@@ -45,17 +45,17 @@ def _rule_broken(option: str, value: str) -> str:
     if option in ("quote", "escape") and (len(value) > 1 or not value.isascii()):
         return "it must be one ASCII character, or '' for none"
     if option in ("sep", "delimiter") and (not value or set(value) & set('"\r\n\0') or ("\\" in value and value != "\\t")):
-        return "it must be what stands between values, such as ; or \\t, without a double quote, a backslash or a line break"
+        return "it must be the separator of values, such as ; or \\t, without double quotes, backslashes or line breaks"
     if option in ("maxcolumns", "maxcharspercolumn") and not value.removeprefix("-").isdecimal():
         return "it must be a whole number"
     if option in TEXT_OPTIONS and not _encodes_text(value):
-        return "it must be an encoding of text that Python knows, such as ISO-8859-1"
+        return "it must be a text encoding that Python supports, such as ISO-8859-1"
     return ""
 
 
 def _encodes_text(encoding: str) -> bool:
-    """Whether Python has the codec, and text comes out of it as it went in, byte by byte: base64 makes no text, punycode
-    needs all of it."""
+    """Whether Python has the codec, and text is unchanged when it is encoded and decoded byte by byte. base64 does not decode to
+    text, and punycode cannot be decoded byte by byte."""
     sample = "a,1\r\n" + "b" * 100
     try:
         encoded = sample.encode(encoding)

@@ -1,4 +1,4 @@
-"""The whole pipeline's config, and which part of it decides the model."""
+"""The config of a whole pipeline, and which of its settings determine the dataset and the model."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from pipelines.config.task import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
 
-# Settings of `train` that decide where and how it runs; never which rows make a step, nor, under `exact` on one kind of
-# processor, what comes out.
+# Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
+# of processor, the weights.
 PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
@@ -25,29 +25,29 @@ PLACEMENT = frozenset(
 
 def _named(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
-        raise ValueError("must have 1 to 100 letters of ASCII, digits, _, . and -, the first a letter or digit")
+        raise ValueError("must have 1 to 100 ASCII letters, digits, _, . and -, and begin with a letter or digit")
     return name
 
 
 class Config(Section):
-    """One YAML file: raw tables to a tracked model."""
+    """One YAML file describes one pipeline, from raw tables to a tracked model."""
 
     name: Annotated[str, AfterValidator(_named)]
-    """Of the pipeline, its MLflow experiment and its runs."""
+    """Name of the pipeline, its MLflow experiment and its runs."""
     source: Source
-    """Raw tables, the query over them, and what its rows must satisfy."""
+    """Raw tables, the query over them, and conditions that its rows must satisfy."""
     dataset: Dataset
-    """Where versions go, how rows are split, and how columns are encoded."""
+    """Where versions are stored, how rows are split, and how columns are encoded."""
     task: TaskSettings
-    """What is learned."""
+    """What the model learns, and its network."""
     train: Train = Train()
-    """How the model is fitted, on how many workers."""
+    """How the model is trained, and on how many workers."""
     tracking: Tracking = Field(default_factory=Tracking)
-    """Where MLflow keeps the results."""
+    """Where MLflow stores the results."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":
-        """A config is logged, shown and kept with the dataset. Errors of the whole do not repeat the value."""
+        """A config is logged, shown and stored with the dataset. An error about the whole config does not repeat its values."""
         sql: Any = {"source": {"query", "expect"}}
         if found := list(secrets_in(self.model_dump(mode="json", by_alias=True, exclude=sql))):
             raise ValueError(f"{', '.join(found)}: holds a password or a token, {ELSEWHERE}")
@@ -59,16 +59,16 @@ class Config(Section):
 
     @property
     def data_identity(self) -> dict[str, Any]:
-        """What of the config decides a dataset version: all of `source` and `dataset` but paths, for which checksums stand.
+        """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files.
 
-        What rows hold of a path, `etl.identity` adds.
+        `etl.identity` adds the parts of paths that rows contain.
         """
         paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 
     @property
     def model_identity(self) -> str:
-        """Hex digest of what decides the model, the dataset's digest apart: `task`, and `train` without placement."""
+        """Hex digest of the settings that, with the dataset, determine the model: `task`, and `train` without placement."""
         placement: Any = {"train": PLACEMENT}
-        decisive = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=placement)
-        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=placement)
+        return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

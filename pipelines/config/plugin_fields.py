@@ -1,4 +1,4 @@
-"""The config's class for a file that names encoders or sources of its own, `module:Class`: the same fields, with more members."""
+"""Extends the config class for a file that names encoders or sources by import path: the same fields accept their settings too."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -19,9 +19,9 @@ from pipelines.errors import ConfigError
 
 
 def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The fields of Config that are others for these values, as `create_model` takes them; none if nothing is of its own.
+    """Fields of Config that must change for these values, as arguments of `create_model`; empty if only built-in names are used.
 
-    Raises ConfigError for a class that cannot be imported, or is not what its place asks for.
+    Raises ConfigError for a class that cannot be imported or is not derived from the required base class.
     """
     fields: dict[str, Any] = {}
     if tables := _own(values, "source", ("tables",), "format", TableSettings, origin):
@@ -39,7 +39,7 @@ def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
 def _own(
     values: Mapping[str, Any], section: str, keys: tuple[str, ...], tag: str, base: type[Settings], origin: str
 ) -> list[type[Settings]]:
-    """Settings classes named at `tag` of the section's entries. What is no mapping, validation will tell."""
+    """Settings classes that the section's entries name at `tag`. Entries of a wrong type are skipped; validation reports them."""
     found: dict[str, type[Settings]] = {}
     for key in keys:
         entries = inner.get(key) if isinstance(inner := values.get(section), dict) else None
@@ -54,6 +54,6 @@ def _own(
 
 
 def _tagged(found: type[Settings], tag: str, path: str) -> type[Settings]:
-    """The class as a member of a union, which is told from the others by its path."""
+    """The class as a member of a discriminated union, with its import path as the tag."""
     field: Any = {tag: (Literal[path], path)}
     return create_model(found.__name__, __base__=found, __doc__=found.__doc__, **field)

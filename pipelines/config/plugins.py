@@ -1,4 +1,4 @@
-"""What a config names by import path, `module:Class`, beside what is built in."""
+"""Imports classes that a config names by import path, `module:Class`, in place of a built-in name."""
 
 from collections.abc import Collection
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from pipelines.config.did_you_mean import near
+from pipelines.config.did_you_mean import suggestion
 
 _OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -14,14 +14,14 @@ Found = TypeVar("Found")
 
 
 def imported(path: str, base: type[Found], what: str = "a part") -> type[Found]:
-    """The class that `module:Class` names. Raises ValueError if it cannot be imported, or is not derived from `base`.
+    """The class that `module:Class` names. `what` describes the expected class in error messages.
 
-    `what` the class should be words the error.
+    Raises ValueError if it cannot be imported or is not derived from `base`.
     """
     module, _, name = path.partition(":")
     try:
         found = getattr(import_module(module), name)
-    except Exception as error:  # a module of one's own may raise anything
+    except Exception as error:  # a user's module may raise anything
         raise ValueError(f"{path!r} cannot be imported: {_told(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
@@ -30,30 +30,30 @@ def imported(path: str, base: type[Found], what: str = "a part") -> type[Found]:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is written as `module:Class`."""
+    """Whether a name has the form `module:Class`."""
     module, _, inner = name.partition(":")
     return bool(inner) and all(part.isidentifier() for part in module.split("."))
 
 
 def own_settings(path: str, base: type[Settings], key: str, known: Collection[str]) -> type[Settings]:
-    """The settings class that an import path names; the `key` it stands at, and the `known` names beside it, word the errors.
+    """The settings class that an import path names. `key` and the `known` built-in names are used only in error messages.
 
-    Raises ValueError if it is no import path, or not that of a class derived from `base`.
+    Raises ValueError if `path` is not an import path, or does not name a class derived from `base`.
     """
     if not is_path(path):
         rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
-        raise ValueError(f"no {key} {path!r}; {near(path, known, rule)}")
+        raise ValueError(f"no {key} {path!r}; {suggestion(path, known, rule)}")
     found = imported(path, base, f"{_OWNERS[key]} settings")
     if not hasattr(found, "implementation"):
-        raise ValueError(f'{path!r} does not say what it configures; give it `implementation: ClassVar[str] = "module:Class"`')
+        raise ValueError(f'{path!r} has no implementation; set `implementation: ClassVar[str] = "module:Class"` in the class')
     return found
 
 
 def _told(error: Exception) -> str:
-    """What an import raised, with the remedy, in a line."""
+    """The error of an import and its remedy, in one line."""
     said = " ".join(str(error).split())
     if isinstance(error, ImportError):
-        return f"{said}; install it, or start in the folder that has it"
+        return f"{said}; install it, or start in the folder that contains it"
     if isinstance(error, AttributeError):
-        return f"{said}; correct the name, or the module"
+        return f"{said}; correct the name or the module"
     return f"{type(error).__name__}: {said}; correct the module"

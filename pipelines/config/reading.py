@@ -1,4 +1,4 @@
-"""YAML, read strictly: each key once, and every fault a line with its place."""
+"""Reads YAML strictly: a key may occur once, and an error is one line with its position."""
 
 import os
 import re
@@ -11,12 +11,12 @@ from pipelines.errors import ConfigError
 
 
 class _Strict(yaml.SafeLoader):
-    """YAML's own loader takes the last of a key that is given twice, and lets Python's errors of a value pass."""
+    """Unlike SafeLoader, rejects duplicate keys and reports invalid values as YAML errors with their position."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
-            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)}: given twice; leave one", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)}: duplicate key; remove one", node.start_mark)
         return super().construct_mapping(node, deep)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -24,24 +24,26 @@ class _Strict(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
-            told = f"{str(node.value)[:40]!r} is no {kind}, though it looks like one: {error}; correct it, or put it into quotes"
+            told = f"{str(node.value)[:40]!r} is not a valid {kind}: {error}; correct it, or quote it to make it text"
             raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
 
 
 def from_yaml(text: str) -> Any:
-    """Raises YAMLError, of which `told` makes a line."""
+    """Parses one document. Raises YAMLError, which `told` turns into one line."""
     try:
         return yaml.load(text, _Strict)
     except RecursionError as error:
-        raise yaml.YAMLError("nested too deeply; a pipeline has about six levels") from error
+        raise yaml.YAMLError("nested too deeply; the YAML of a pipeline has about six levels") from error
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if there is none."""
+    """The mapping in a YAML file. Raises ConfigError if the file cannot be read or is not a mapping."""
     try:
         values = from_yaml(_with_environment(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise ConfigError(f"{str(path) or repr(path)}: {error.strerror}; give a pipeline's YAML file, such as conf/digits.yaml") from error
+        raise ConfigError(
+            f"{str(path) or repr(path)}: {error.strerror}; name the YAML file of a pipeline, such as conf/digits.yaml"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except yaml.YAMLError as error:
@@ -53,7 +55,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def told(error: yaml.YAMLError) -> str:
-    """What is wrong in a line, without the text around it, which may be secret."""
+    """The problem and its position in one line, without the surrounding text, which may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
@@ -61,5 +63,5 @@ def told(error: yaml.YAMLError) -> str:
 
 
 def _with_environment(text: str) -> str:
-    """`${NAME:-default}` replaced by the environment's value, as a shell does."""
+    """Replaces `${NAME:-default}` by the environment variable or its default, as a shell does."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], text)

@@ -1,4 +1,4 @@
-"""docs/config.md, made from the settings themselves: `python -m pipelines.config.reference > docs/config.md`."""
+"""Generates docs/config.md from the settings classes: `python -m pipelines.config.reference > docs/config.md`."""
 
 import json
 from typing import Any, get_args
@@ -15,14 +15,14 @@ from pipelines.config.train import Checkpoint, Train
 
 INTRODUCTION = """# Every setting
 
-One YAML file is one pipeline. `python jobs/train.py conf/adult.yaml --help` shows a file's own values, and any setting can be
-given as a flag: `--train.lr 1e-3`. This page is made from the settings' classes.
+One YAML file describes one pipeline. `python jobs/train.py conf/adult.yaml --help` shows the values of a file, and each setting is
+also a flag: `--train.lr 1e-3`. This page is generated from the settings classes by `make docs`.
 """
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
+    """The whole page as Markdown."""
     parts = [INTRODUCTION, *_sections(), "## `dataset.features` and `dataset.target`: encoders\n", *_encoders(), "## `task`\n", *_tasks()]
     return "\n".join(parts)
 
@@ -45,18 +45,18 @@ def _sections() -> list[str]:
 
 
 def _encoders() -> list[str]:
-    own = described("### Any encoder, one of your own too", EncoderSettings)
+    own = described("### Every encoder, including your own", EncoderSettings)
     built_in = get_args(BUILT_IN)
     return [own, *(described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in)]
 
 
 def _tasks() -> list[str]:
-    own = described("### Any task, one of your own too", TaskSettings)
+    own = described("### Every task, including your own", TaskSettings)
     return [own, *(described(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
 
 
 def described(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
-    """A heading, what the section is for, and a row for each of its settings."""
+    """A heading, the purpose of the section, and a table with one row for each of its settings."""
     rows = [
         f"| `{name}` | {_type(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
         for name, values in _properties(section).items()

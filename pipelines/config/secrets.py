@@ -1,4 +1,4 @@
-"""What must not stand in a config, which is logged, shown and kept with the dataset: secrets, by name or inside a URI."""
+"""Finds secrets, by name or inside a URI. A config must not contain any, because it is logged, shown and stored with the dataset."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,29 +9,29 @@ _WORDS = (
     r"|(?:api|access|account|private|signing)[_.-]?key"
 )
 _NAME = re.compile(_WORDS, re.IGNORECASE)
-# A user and password before the host, of which the latter may hold what an address may not; over HTTP the user alone is a token.
-# Other stores have a user or a container there.
+# A user and password before the host; the password may contain characters that an address may not. Over HTTP a user alone may be a
+# token; in the addresses of other stores it is a user or a container.
 _LOGIN = re.compile(
     rf"://[^/@\s:]*:(?!\d*(?:/|$))\S*@|\bhttps?://[^/@\s]+@|[?&;#][^=&;#\s]*(?:{_WORDS}|\bsig(?:nature)?\b)[^=&;#\s]*=", re.IGNORECASE
 )
 ELSEWHERE = (
-    "which would be shown wherever a run is; give it in the environment: MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN, "
-    "AWS_SECRET_ACCESS_KEY, or Spark's own configuration"
+    "which everyone who sees the run could read; set it in the environment, as MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN or "
+    "AWS_SECRET_ACCESS_KEY, or in Spark's configuration"
 )
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name should not be shown."""
+    """Whether a value of this name is a secret."""
     return _NAME.search(name) is not None
 
 
 def holds_login(text: str) -> bool:
-    """Whether a URI in the text says who logs in, with what."""
+    """Whether a URI in the text contains credentials."""
     return _LOGIN.search(text) is not None
 
 
 def secrets_in(value: Any, place: str = "") -> Iterator[str]:
-    """Dotted keys of the texts that are secret, or hold one."""
+    """Dotted keys of the texts that are or contain a secret."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, below in inner:
         there = f"{place}.{key}" if place else str(key)

@@ -1,4 +1,4 @@
-"""The base of every config section: frozen, strict about names, documented field by field."""
+"""Base class of all config sections: frozen, without unknown keys, documented field by field."""
 
 import re
 from typing import Annotated, Any
@@ -13,16 +13,16 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 def _named(value: str) -> str:
     if not re.fullmatch(r"\w[\w -]{0,99}", value):
-        raise ValueError("a name has 1 to 100 letters, digits, spaces, _ and -, the first no space or -; choose another")
+        raise ValueError("a name has 1 to 100 letters, digits, spaces, _ and -, and no space or - first; choose another")
     return value
 
 
 Name = Annotated[str, AfterValidator(_named)]
-"""Of a table or an expectation: it stands in SQL, in reasons of the quarantine, and in MLflow's metrics."""
+"""Name of a table or an expectation, which is used in SQL, in reasons of the quarantine, and in names of MLflow metrics."""
 
 
 def shown(value: Any) -> str:
-    """A value in a line, as YAML writes it, short."""
+    """A value as YAML writes it, shortened to fit into one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = str(value)
@@ -31,7 +31,7 @@ def shown(value: Any) -> str:
 
 
 class Section(BaseModel):
-    """Values of one part of a pipeline. A field's documentation is the string below it."""
+    """Settings of one part of a pipeline. The string below a field is its documentation."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True, allow_inf_nan=False

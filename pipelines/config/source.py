@@ -1,4 +1,4 @@
-"""`source`: the raw tables, the query over them, and what its rows must satisfy."""
+"""`source`: raw tables, the query over them, and conditions that its rows must satisfy."""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -6,9 +6,9 @@ import tyro
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.ddl import ddl_faults
-from pipelines.config.formats import FORMATS
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
+from pipelines.config.table_formats import FORMATS
 
 if TYPE_CHECKING:
     FormatName = str
@@ -17,31 +17,31 @@ else:
 
 
 class TableSettings(Section):
-    """Base of every raw table's settings. A source of your own derives from it, or from `FileTableSettings` if it is files."""
+    """Base class of the settings of all raw tables. Derive your own source from it, or from `FileTableSettings` if it reads files."""
 
     implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.sources.base.RawTable` that these settings configure; imported once Spark runs."""
+    """`module:Class` of the `pipelines.sources.base.RawTable` that these settings configure; imported after Spark has started."""
     format: str
     """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
 
     @property
     def place(self) -> Any:
-        """What a message calls the table's data."""
+        """How messages refer to the data of the table."""
         return self.format
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where files lie, if it is files."""
+        """Paths of the files, if the table consists of files."""
         return ()
 
 
 class FileTableSettings(TableSettings):
-    """Base of the settings of tables that are files."""
+    """Base class of the settings of tables that consist of files."""
 
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
-    """A file, a folder, a glob, any URI Spark reads, or several of them; `package` takes package://name/file."""
+    """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file."""
     checksum: Literal["sha256", "stat"] = "sha256"
-    """`stat` takes size and modification time in place of a hash of the bytes; for very large inputs."""
+    """`stat` uses size and modification time instead of a hash of the content; for very large inputs."""
 
     @property
     def place(self) -> Any:
@@ -53,15 +53,16 @@ class FileTableSettings(TableSettings):
 
 
 class Table(FileTableSettings):
-    """One raw table, as Spark reads it."""
+    """One raw table that Spark reads."""
 
     format: FormatName
-    """Spark's own formats, of which `binaryFile` has a row with `path` and `content` for each file of a folder; `idx` reads
-    MNIST's files, `package` a file inside an installed Python package, `tar` the files in archives as binaryFile has them."""
+    """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
+    `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, and `package` reads a
+    CSV file inside an installed Python package."""
     ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
-    """Columns as Spark DDL, `age int, workclass string`. CSV and JSON need it: inferring depends on the rows seen."""
+    """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows."""
     options: dict[str, Value] = {}
-    """Of Spark's reader for the format."""
+    """Options of Spark's reader for the format."""
 
     @field_validator("ddl")
     @classmethod
@@ -72,7 +73,7 @@ class Table(FileTableSettings):
 
     @field_validator("options")
     @classmethod
-    def _somebody_obeys_them(cls, options: dict[str, Value], info: ValidationInfo) -> dict[str, Value]:
+    def _options_exist(cls, options: dict[str, Value], info: ValidationInfo) -> dict[str, Value]:
         if "format" in info.data:
             check_options(info.data["format"], options)
         return options
@@ -85,29 +86,30 @@ class Table(FileTableSettings):
 
 
 class Source(Section):
-    """Raw tables and the Spark SQL that turns them into rows."""
+    """Raw tables, and the Spark SQL query that turns them into rows."""
 
     tables: dict[Name, Table] = {}
-    """By the name the query uses; one with spaces or - stands in backticks there."""
+    """Raw tables by the name that the query uses. In the query, a name with spaces or - needs backticks."""
     query: str = ""
-    """Spark SQL over the tables: joins and cleaning live here. Empty with a single table: all of its columns."""
+    """Spark SQL over the tables, for joins and cleaning. May be empty with a single table; then all of its columns are taken."""
     expect: dict[Name, str] = {}
-    """Name: SQL condition. A row for which it is not true (NULL included) is quarantined under that name."""
+    """SQL conditions by name. A row for which a condition is false or NULL is quarantined, with the name as the reason."""
     max_quarantined: Fraction = 0.01
-    """Share that may be refused before the whole version is: of all records, and of malformed records and the query's rows together."""
+    """Maximum share of quarantined rows: malformed records among all records, and all quarantined rows among malformed records and rows
+    of the query. If it is exceeded, no version is made."""
 
     @field_validator("tables")
     @classmethod
     def _names_differ_in_more_than_case(cls, tables: dict[str, Table]) -> dict[str, Table]:
         lower = [name.lower() for name in tables]
         if twice := [name for name in tables if lower.count(name.lower()) > 1]:
-            raise ValueError(f"{' and '.join(twice)} are one name to SQL, which ignores case; rename one")
+            raise ValueError(f"{' and '.join(twice)} are the same name in SQL, which ignores case; rename one")
         return tables
 
     @model_validator(mode="after")
     def _query_is_known(self) -> "Source":
         if not self.query and len(self.tables) != 1:
-            raise ValueError(f"a query is needed with {len(self.tables)} tables; it may be left out with one")
+            raise ValueError(f"{len(self.tables)} tables need a query; only with a single table may it be empty")
         return self
 
     @property

@@ -1,19 +1,19 @@
-"""The strategies by name: how workers share the computation of a step. What each is for, `train.strategy` says."""
+"""The strategies by name: how workers share the computation of a step. `train.strategy` describes each."""
 
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from pipelines.config.did_you_mean import near
+from pipelines.config.did_you_mean import suggestion
 from pipelines.config.plugins import is_path
 
 STRATEGIES = {"ddp": "pipelines.parallel.ddp:DataParallel", "exact": "pipelines.parallel.exact:Exact"}
-"""By name the `module:Class` of the `pipelines.parallel.strategy.Strategy`; workers and drivers import it, a config does not."""
+"""`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""
 
 
 def _known(name: str) -> str:
     if name not in STRATEGIES and not is_path(name):
-        remedy = near(name, STRATEGIES)
+        remedy = suggestion(name, STRATEGIES)
         raise ValueError(f"must be one of {', '.join(STRATEGIES)}, or module:Class of your own{f'; {remedy}' if remedy else ''}")
     return name
 

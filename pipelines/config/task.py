@@ -1,4 +1,4 @@
-"""`task`: what is learned. Built-in kinds by name, others by import path."""
+"""`task`: what the model learns. Built-in kinds have names; other kinds are import paths."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -11,164 +11,165 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TaskSettings(Section):
-    """Base of every task's settings. A task of your own derives from it, in a module that imports no torch."""
+    """Base class of the settings of all tasks. Derive your own from it, in a module that does not import torch."""
 
     implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported by the workers only."""
+    """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported only by workers."""
     kind: str
     """One of the built-in kinds, such as `tabular`, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
-    """For a class target: `balanced` weighs a class by the inverse of its share in the training split."""
+    """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
+    in the training split."""
 
 
 class Tabular(TaskSettings):
-    """A multi-layer perceptron; vocabulary, hash and quantile columns are embedded, the others taken as they are."""
+    """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
     kind: Literal["tabular"] = "tabular"
     hidden: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the hidden layers; none at all is linear or logistic regression."""
+    """Widths of the hidden layers; an empty list makes a linear or logistic regression."""
     dropout: Probability = 0.0
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
     embedding: PositiveInt | None = None
-    """Width of every embedding; by default it grows with the fourth root of the number of values."""
+    """Width of each embedding; by default, it grows with the fourth root of the number of values."""
     batch_norm: bool = False
-    """After every hidden layer."""
+    """Adds batch norm after each hidden layer."""
 
 
 class Vision(TaskSettings):
-    """A convolutional network over one image column."""
+    """A convolutional network for one column of images."""
 
     implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
     kind: Literal["vision"] = "vision"
     network: Literal["small", "resnet18", "resnet50"] = "small"
-    """`small`: two 3x3 convolutions of 32 and 64 channels, 128 hidden units."""
+    """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; the others are ResNets."""
     dropout: Probability = 0.0
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
 
 
 class Language(TaskSettings):
-    """A GPT over one packed column: each token from those before it in its window."""
+    """A GPT language model for one packed column. It predicts each token from the previous ones in the window."""
 
     implementation: ClassVar[str] = "pipelines.tasks.language:Language"
     kind: Literal["language"] = "language"
     class_weights: Literal["none"] = "none"
-    """None: there are no classes of a target to weigh."""
+    """Always `none`, because the task has no target with classes."""
     layers: PositiveInt = 4
-    """Blocks of self-attention and perceptron."""
+    """Number of transformer blocks, each with self-attention and a perceptron."""
     heads: PositiveInt = 4
-    """Of the self-attention in a block."""
+    """Attention heads in each block."""
     width: PositiveInt = 128
-    """Of the residual stream; each head has an even share of it."""
+    """Width of the residual stream; the width of a head, width / heads, must be even."""
     dropout: Probability = 0.0
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
     sample_tokens: NonNegativeInt = 200
-    """Length of the text that the model writes after every epoch, a file of the MLflow run; 0 for none."""
+    """Number of tokens of the text that the model generates after each epoch and MLflow stores with the run; 0 for no text."""
     temperature: PositiveFloat = 0.8
-    """Of that text: below 1 it is more probable and less varied."""
+    """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
 
     @model_validator(mode="after")
     def _heads_are_of_even_width(self) -> "Language":
         if self.width % (2 * self.heads):
             near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
-            raise ValueError(f"width is {self.width}, which {self.heads} heads do not share in even numbers; take {near}")
+            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {2 * self.heads}, such as {near}")
         return self
 
 
 class Forecasting(TaskSettings):
-    """DLinear (Zeng et al. 2023): trend and rest of a series' history, each through a linear layer of its own."""
+    """DLinear (Zeng et al. 2023): splits the history of each series into trend and remainder, with one linear layer for each."""
 
     implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
     class_weights: Literal["none"] = "none"
-    """None: there are no classes of a target to weigh."""
+    """Always `none`, because the task has no target with classes."""
     kernel: PositiveInt = 25
-    """Steps of the moving average that is the trend; an odd number."""
+    """Window of the moving average that is the trend, in time steps; an odd number."""
 
     @model_validator(mode="after")
     def _the_average_has_a_middle(self) -> "Forecasting":
         if self.kernel % 2 == 0:
-            raise ValueError(f"kernel is {self.kernel}; an average around a step takes an odd number of them, such as {self.kernel + 1}")
+            raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
         return self
 
 
 class Text(TaskSettings):
-    """A convolutional network over the words of one column, as the encoder `sequence` cuts them: runs of letters, digits and
-    `_` with the apostrophe in front, and every other character but blanks by itself."""
+    """A convolutional network for texts (Kim 2014), over one column of words from the encoder `sequence`."""
 
     implementation: ClassVar[str] = "pipelines.tasks.text:Text"
     kind: Literal["text"] = "text"
     embedding: PositiveInt = 300
-    """Width of a word's vector."""
+    """Width of the embedding of a word."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (3, 4, 5)
-    """Words that a filter sees at once."""
+    """Widths of the filters, in words."""
     filters: PositiveInt = 100
-    """Of each width."""
+    """Number of filters of each width."""
     dropout: Probability = 0.5
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
 
 
 class Speech(TaskSettings):
-    """A convolutional network over one spectrogram column."""
+    """A convolutional network for one column of spectrograms."""
 
     implementation: ClassVar[str] = "pipelines.tasks.speech:Speech"
     kind: Literal["speech"] = "speech"
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
-    """Of each convolution."""
+    """Number of filters of each convolution."""
     dropout: Probability = 0.0
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
     shift_frames: NonNegativeInt = 0
-    """In training a recording is moved by up to so many frames, forwards or back."""
+    """Augmentation in training: maximum number of frames by which a recording is shifted, in either direction."""
     masked_frames: NonNegativeInt = 0
-    """In training up to so many frames in a row are hidden."""
+    """Augmentation in training: maximum number of consecutive frames that are masked."""
     masked_mels: NonNegativeInt = 0
-    """In training up to so many neighbouring bands are hidden."""
+    """Augmentation in training: maximum number of adjacent bands that are masked."""
 
 
 class Recommendation(TaskSettings):
-    """How much a user likes an item, from the features of both."""
+    """Predicts how a user rates an item, from features of both."""
 
     implementation: ClassVar[str] = "pipelines.tasks.recommendation:Recommendation"
     kind: Literal["recommendation"] = "recommendation"
     network: Literal["factors", "dlrm"] = "factors"
-    """`factors`: biases, and the product of a user's vector and an item's; `dlrm`: products of all pairs, and a perceptron."""
+    """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all
+    pairs of features, followed by a perceptron."""
     user: tuple[str, ...] = ()
-    """Of `factors`: the features whose vectors add up to the user's."""
+    """For `factors`: features whose vectors are summed to the vector of the user."""
     item: tuple[str, ...] = ()
-    """Of `factors`: those of the item."""
+    """For `factors`: features whose vectors are summed to the vector of the item."""
     width: PositiveInt = 32
-    """Of every vector."""
+    """Width of each vector."""
     hidden: tuple[PositiveInt, ...] = (64, 32)
-    """Of `dlrm`: widths of the hidden layers."""
+    """For `dlrm`: widths of the hidden layers."""
     dropout: Probability = 0.0
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
 
 
 class NextItem(TaskSettings):
-    """What follows in a sequence, by causal self-attention over what came before."""
+    """Predicts the next item of a sequence by causal self-attention over the previous items (SASRec)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
     kind: Literal["next_item"] = "next_item"
     class_weights: Literal["none"] = "none"
-    """None: there are no classes of a target to weigh."""
+    """Always `none`, because the task has no target with classes."""
     width: PositiveInt = 50
-    """Of an item's vector and of every layer."""
+    """Width of the vector of an item and of every layer."""
     blocks: PositiveInt = 2
-    """Of self-attention and perceptron."""
+    """Number of transformer blocks, each with self-attention and a perceptron."""
     heads: PositiveInt = 1
-    """Of the self-attention in a block."""
+    """Attention heads in each block; they must divide `width`."""
     dropout: Probability = 0.5
-    """Probability that a value between two layers is zeroed, in training."""
+    """Dropout probability between layers, in training."""
     negatives: PositiveInt = 256
-    """Items drawn anew for each row and epoch, among which the right one is to be found."""
+    """Number of negative samples in the loss: items drawn for each row and epoch."""
     evaluation_negatives: PositiveInt = 100
-    """Items that are not in the row's history, among which the right one is ranked; drawn once."""
+    """Number of negative samples in evaluation: items outside the history of a row, drawn once, among which the right one is ranked."""
 
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> "NextItem":
         if self.width % self.heads:
             near = max(self.width // self.heads, 1) * self.heads
-            raise ValueError(f"width is {self.width}, which {self.heads} heads do not divide; take {near}")
+            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {self.heads}, such as {near}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""`tracking`: where MLflow keeps the results."""
+"""`tracking`: where MLflow stores the results."""
 
 import os
 
@@ -8,13 +8,13 @@ from pipelines.config.section import Section, Text
 
 
 class Tracking(Section):
-    """MLflow's address and how the run is filed there."""
+    """Address of MLflow, and experiment and tags of a run."""
 
     uri: Text = Field(default_factory=lambda: os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
-    """A server's address, or an SQLite file for a single machine; by default what MLFLOW_TRACKING_URI says."""
+    """Address of a server, or an SQLite file for a single machine; by default MLFLOW_TRACKING_URI, or else sqlite:///mlflow.db."""
     experiment: str = ""
-    """By default the pipeline's name."""
+    """MLflow experiment; by default, the name of the pipeline."""
     tags: dict[str, str] = {}
-    """Set on every run, beside those that say where it comes from."""
+    """Tags to set on every run, in addition to those that record its origin."""
     log_every_seconds: PositiveFloat = 5.0
-    """Training metrics are sent in batches, this often."""
+    """Interval in seconds at which training metrics are sent, in batches."""

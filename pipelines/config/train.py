@@ -1,4 +1,4 @@
-"""`train`: how the model is fitted, on how many workers, and how a run survives."""
+"""`train`: how the model is trained, on how many workers, and how a run recovers from failures."""
 
 from typing import Annotated, Literal
 
@@ -14,102 +14,104 @@ Workers = Annotated[
 
 
 class Checkpoint(Section):
-    """When the run's state is saved and how much of it is kept."""
+    """When the state of a run is saved, and how many checkpoints are kept."""
 
     every_steps: PositiveInt | None = None
-    """By default at the end of every epoch."""
+    """Steps between checkpoints; by default, one is saved at the end of each epoch."""
     every_seconds: Annotated[float, Field(gt=0)] | None = None
-    """The first of the two that is due."""
+    """Seconds between checkpoints; with `every_steps` as well, whichever is due first."""
     keep: PositiveInt = 2
-    """The newest so many are kept, and the best."""
+    """Number of newest checkpoints to keep; the best one is kept too."""
 
 
 class Train(Section):
-    # Where it runs: none of these changes which rows make up a step.
+    # Where training runs: none of these changes the rows of a step.
     workers: Workers = 1
-    """Ray Train workers, one per GPU; `[min, max]` is a group that shrinks when machines go and grows when they return."""
+    """Number of Ray Train workers, one per GPU. `[min, max]` is an elastic group: it shrinks when machines fail and grows when they
+    return."""
     use_gpu: Literal["auto"] | bool = "auto"
-    """`auto` takes GPUs when the Ray cluster has one for each worker."""
+    """`auto` uses GPUs if the Ray cluster has one for each worker."""
     cpus_per_worker: PositiveInt = 1
-    """Also the number of threads torch computes with."""
+    """CPU cores of each worker, and the number of threads that torch uses."""
     max_failures: NonNegativeInt = 3
-    """So many times a group of workers that lost one is started again from the last checkpoint."""
+    """Maximum number of restarts from the last checkpoint after a worker has failed."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """A group of `[min, max]` workers looks so often whether it can grow; growing goes back to the last checkpoint."""
+    """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
-    """A collective operation that takes longer ends the attempt with an error that names the worker it waited for."""
+    """Timeout of a collective operation. When it is exceeded, the attempt fails with an error that names the missing worker."""
     storage: Text = "runs"
-    """Folder or URI of checkpoints."""
+    """Folder or URI of the checkpoints."""
     checkpoint: Checkpoint = Checkpoint()
-    """When the run's state is saved."""
+    """When checkpoints are saved, and how many are kept."""
 
     # The order of rows.
     seed: Seed = 0
-    """Of the order of rows, the first weights, dropout, and whatever else is drawn."""
+    """Seed of the order of rows, the initial weights, dropout, and all other random numbers."""
     shards: PositiveInt = 8
-    """Logical workers: fixed for a run, while `workers` may be anything up to it."""
+    """Logical workers: their number is fixed for a run, and `workers` may be any number up to it."""
     global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
-    """Rows of one optimizer step, over all workers and accumulated passes. `ddp` counts them in float32, hence the bound."""
+    """Rows of one optimizer step, over all workers and accumulated passes. The upper bound exists because `ddp` counts rows in float32."""
     window: PositiveInt = 4
-    """Row groups, or slices of them where a shard has fewer than 16, that are shuffled together within a shard: more is a better
-    shuffle and more memory."""
+    """Row groups that are shuffled together within a shard, or slices of row groups if the shard has fewer than 16. A larger window
+    shuffles better and needs more memory."""
     shuffle: bool = True
-    """Whether every epoch has an order of its own; false takes the rows as ETL wrote them."""
+    """Shuffles the rows anew in each epoch; with false, they keep the order in which ETL wrote them."""
     remainder: Literal["drop", "keep"] = "drop"
-    """What becomes of the rows of an epoch that do not fill a global batch; `keep` makes them one smaller step."""
+    """What happens to the last rows of an epoch if they do not fill a global batch: `drop` skips them, `keep` makes a smaller step."""
     cache_bytes: NonNegativeInt = 1 * 2**30
-    """A worker whose shards' decoded rows fit keeps them in memory after the first epoch."""
+    """Cache of decoded rows per worker. If all rows of its shards fit, the worker keeps them in memory after the first epoch."""
     prefetch_bytes: PositiveInt = 256 * 2**20
-    """Decoded rows read ahead of the step, per worker."""
+    """Decoded rows that each worker reads ahead."""
 
-    # How the model is fitted.
+    # How the model is trained.
     strategy: StrategyName = "ddp"
-    """`ddp`: a worker's shards in one pass; for other numbers of workers weights differ by rounding, with dropout or batch norm by
-    more. `exact`: a pass per shard; they agree bit for bit."""
+    """`ddp` computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by
+    more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
+    `module:Class` is a strategy of your own."""
     threads_per_shard: PositiveInt = 1
-    """Of `exact`: one and two threads give different sums, so their number decides the model."""
+    """For `exact`: threads per pass. One and two threads give different sums, so the number affects the weights."""
     epochs: PositiveInt = 5
-    """Passes over the training split; each is validated, and the weights of the best one by `monitor` are kept."""
+    """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
     max_steps: PositiveInt | None = None
-    """Ends the run early, after so many steps in all."""
+    """Total number of steps after which the run ends, if the epochs do not end before."""
     accumulate: PositiveInt = 1
-    """Passes that one step is split into, to save memory; the step's rows stay `global_batch`."""
+    """Gradient accumulation: number of passes that one step is split into to save memory. A step still has `global_batch` rows."""
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
-    """`sgd` has momentum; `adam` and `adamw` differ in how they decay weights."""
+    """`sgd` uses momentum; `adam` and `adamw` differ in weight decay."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
-    """The schedule's peak."""
+    """Learning rate at the peak of the schedule."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Of sgd."""
+    """Momentum of `sgd`."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Decoupled from the gradient by adamw; added to it by sgd and adam."""
+    """Weight decay: decoupled from the gradient in `adamw`, added to it in `sgd` and `adam`."""
     schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
-    """Of the learning rate from step to step: cosine and one_cycle end near 0."""
+    """Schedule of the learning rate; `cosine` and `one_cycle` end near 0."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of all steps over which the learning rate rises; `one_cycle` takes 0.3 when it is 0."""
+    """Share of all steps during which the learning rate rises; for `one_cycle`, 0 means 0.3."""
     step_epochs: PositiveInt = 10
-    """Of the `step` schedule: the learning rate is multiplied by `step_factor` after so many epochs."""
+    """For the `step` schedule: epochs after which the learning rate is multiplied by `step_factor`."""
     step_factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Of the `step` schedule: what the learning rate is multiplied by."""
+    """For the `step` schedule: factor of the learning rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """Gradients are scaled down to this norm."""
+    """Maximum norm of the gradient; a larger gradient is scaled down to it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """`auto` is bf16 on a GPU that has it, else fp32; `fp16` scales the loss."""
+    """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling."""
     compile: bool = False
     """Compiles the model with torch.compile."""
     sync_batch_norm: bool = False
-    """Batch norm over the rows of all workers, not of each."""
+    """Synchronized batch norm: statistics over the rows of all workers instead of each worker."""
     monitor: str = ""
-    """Validation metric that picks the best epoch: one that the curves show, or `loss`. By default the task's: `auc` of two classes,
-    `accuracy` of more, `rmse` of a number, `mse` of a forecast, `ndcg_10` of a next item, `nats_per_token` of text. Of equal epochs
-    the one of the lower loss is the best, then the earlier."""
+    """Validation metric that selects the best epoch: any logged metric, or `loss`. By default `auc` for two classes, `accuracy` for
+    more, `rmse` for a number, `mse` for a forecast, `ndcg_10` for the next item, `nats_per_token` for text. Ties are broken by the
+    lower loss, then by the earlier epoch."""
     early_stopping: PositiveInt | None = None
-    """Epochs without a better `monitor` after which training ends."""
+    """Number of epochs without improvement of `monitor` after which training ends."""
     init_from: str = ""
-    """Id of an MLflow run whose weights the model starts from."""
+    """ID of an MLflow run whose weights initialize the model."""
 
     @property
     def workers_range(self) -> tuple[int, int]:
-        """The fewest and the most workers; equal unless the group is elastic."""
+        """Minimum and maximum number of workers; equal unless the group is elastic."""
         return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
     @property
@@ -125,16 +127,20 @@ class Train(Section):
         if self.global_batch % self.shards:
             below = self.global_batch // self.shards * self.shards
             raise ValueError(
-                f"global_batch is {self.global_batch}, which {self.shards} shards do not divide; "
-                f"take {below or self.shards} or {below + self.shards}"
+                f"global_batch is {self.global_batch}; it must be a multiple of the {self.shards} shards, "
+                f"such as {below or self.shards} or {below + self.shards}"
             )
         if self.min_workers > self.max_workers:
-            raise ValueError(f"workers is {list(self.workers_range)}; the smaller number comes first")
+            raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
         if self.max_workers > self.shards:
-            raise ValueError(f"workers is {self.max_workers}, more than the {self.shards} shards; a worker owns at least one")
+            raise ValueError(f"workers is {self.max_workers}; each worker needs a shard, so it must be at most the {self.shards} shards")
         microbatch = self.global_batch // self.shards
         if self.accumulate > microbatch:
-            raise ValueError(f"accumulate is {self.accumulate}, more than the {microbatch} rows a shard gives to a step")
+            raise ValueError(
+                f"accumulate is {self.accumulate}, more than the {microbatch} rows of a shard in a step; reduce it, or raise global_batch"
+            )
         if self.strategy == "exact" and self.sync_batch_norm:
-            raise ValueError("sync_batch_norm sums over workers, so strategy exact cannot have it; set it to false, or strategy to ddp")
+            raise ValueError(
+                "sync_batch_norm sums over workers, which strategy exact does not support; set it to false, or strategy to ddp"
+            )
         return self

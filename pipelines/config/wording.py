@@ -1,4 +1,4 @@
-"""pydantic's faults in plain words: a line for each place, `file: dotted.key: rule; remedy (got value)`."""
+"""Words the errors of pydantic, one line for each setting: `file: dotted.key: rule; remedy (got value)`."""
 
 import re
 from collections.abc import Iterable
@@ -6,20 +6,20 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.config.did_you_mean import near
+from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import holds_login, is_secret
 from pipelines.config.section import shown
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
-# By pydantic's names of faults; in braces what it knows of the rule.
+# By error type of pydantic; braces refer to the context that pydantic gives with the error.
 _WORDS = {
     "tuple_type": _LIST,
     "dict_type": _MAPPING,
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
-    "union_tag_not_found": "`encoder` is missing, such as {{encoder: standardize}}",
-    "missing": "is needed",
+    "union_tag_not_found": "`encoder` is missing; add it, such as {{encoder: standardize}}",
+    "missing": "is missing",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
@@ -34,34 +34,34 @@ _WORDS = {
     "bool_type": _SWITCH,
     "bool_parsing": _SWITCH,
     "string_type": "must be text",
-    "string_unicode": "must be text, without halves of characters",
+    "string_unicode": "must be text without lone surrogates",
     "string_too_short": "must not be empty",
-    "too_short": "must have {min_length} at least",
-    "too_long": "must have {max_length} at most",
-    "invalid_key": "a name must be text; put it into quotes",
-    "recursion_loop": "must not hold itself",
+    "too_short": "must have at least {min_length}",
+    "too_long": "must have at most {max_length}",
+    "invalid_key": "a name must be text; quote it",
+    "recursion_loop": "must not contain itself",
 }
 MOST_NAMES = 20
 
 
 def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> list[str]:
-    """One line for each place that has a fault: what several kinds of values at one place miss is told together."""
+    """One line for each setting with an error. Errors of the members of a union are joined in one line."""
     by_place: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors():
         by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
-    # A fault inside a list is told alone: that the list is not text either would only distract.
+    # If an element of a list is wrong, only that is reported, and not that the list itself is no text.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
     return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Which of the known names was meant, or all of them if they are few."""
+    """A suggestion from the known names, or all of them if they are few."""
     names = list(known)
-    return near(name, names, f"there are {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists those there are")
+    return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists all names")
 
 
 def dotted(keys: Iterable[str]) -> str:
-    """Keys as a flag names them; those that no flag can name are quoted."""
+    """Keys joined as in a flag; keys that contain a dot are quoted."""
     return ".".join(shown(key) if "." not in key else repr(shown(key)) for key in keys)
 
 
@@ -73,7 +73,7 @@ def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], ori
     told = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
     rule = ", or ".join([told[0], *[rule.removeprefix("must be ") for rule in told[1:]]])
     allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _quoted(fault["ctx"]["expected"])]
-    if hint := near(str(faults[0]["input"]), allowed):
+    if hint := suggestion(str(faults[0]["input"]), allowed):
         rule += f"; {hint}"
     got = faults[0]["input"]
     hidden = isinstance(got, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or holds_login(str(got))
@@ -105,7 +105,7 @@ def _quoted(text: str) -> list[str]:
 
 
 def _keys(location: tuple[str | int, ...], values: Any, missing: bool) -> list[str]:
-    """pydantic's location without the names it adds for the members of a union."""
+    """The location of an error without the names that pydantic adds for members of a union."""
     keys = []
     for position, key in enumerate(location):
         if missing and position == len(location) - 1:
@@ -120,7 +120,7 @@ def _keys(location: tuple[str | int, ...], values: Any, missing: bool) -> list[s
 
 
 def _fields(model: Any, keys: Iterable[str]) -> list[str]:
-    """Names of the settings of the section that `keys` lead to; none where the way leads through a mapping."""
+    """Names of the settings of the section at `keys`; empty if the path leads through a mapping."""
     for key in keys:
         field = getattr(model, "model_fields", {}).get(key)
         model = field.annotation if field else None

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
-from pipelines.config.did_you_mean import near
+from pipelines.config.did_you_mean import suggestion
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes
@@ -73,8 +73,10 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
         if kind(node) == "UnresolvedRelation":
             name = ".".join(items(node.multipartIdentifier()))
             if name.lower() not in known:
-                hint = near(name, tables, f"there are {', '.join(tables) or 'none'}")
-                raise ConfigError(f"{key}: source.tables has no {name}; {hint}. Only tables named there are read, for their checksums")
+                hint = suggestion(name, tables, f"choose one of {', '.join(tables)}." if tables else "it is empty.")
+                raise ConfigError(
+                    f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
+                )
 
 
 def _cheap(plan: JavaObject) -> bool:

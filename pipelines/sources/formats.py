@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pipelines.config.formats import FORMATS
 from pipelines.config.plugins import imported
 from pipelines.config.source import Source, TableSettings
+from pipelines.config.table_formats import FORMATS
 from pipelines.errors import ConfigError
 from pipelines.sources.base import RawTable
 

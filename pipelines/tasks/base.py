@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import near
+from pipelines.config.did_you_mean import suggestion
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
@@ -101,7 +101,7 @@ class Task(ABC):
         if found == self.monitor[0]:
             return self.monitor
         if found not in higher:
-            remedy = near(name, higher, f"{self.monitor[0]} is the default")
+            remedy = suggestion(name, higher, f"{self.monitor[0]} is the default")
             raise ConfigError(f"train.monitor is {name}, and the validation metrics are {', '.join(higher)}; {remedy}")
         if higher[found] is None and found != self.minimised:
             raise ConfigError(f"train.monitor is {name}, a metric that does not say which way is better; set higher_is_better in its class")

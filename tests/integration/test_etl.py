@@ -179,7 +179,7 @@ def test_a_column_that_the_query_does_not_give(pipeline: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         run(config)
     assert str(raised.value).splitlines() == [
-        "dataset.features.age: the query gives no column agee; age is near; it gives id, age, height, city, job, rich, ratio",
+        "dataset.features.age: the query gives no column agee; did you mean age? (it gives id, age, height, city, job, rich, ratio)",
         "dataset.target.rich: the query gives no column wealthy; it gives id, age, height, city, job, rich, ratio",
     ]
 

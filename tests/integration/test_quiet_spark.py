@@ -17,5 +17,5 @@ def test_before_a_job_s_first_line_spark_says_nothing(tmp_path: Path) -> None:
     command = ["spark-submit", "jobs/etl.py", "conf/digits.yaml", "--train.wrokers", "2"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     said = (done.stdout + done.stderr).splitlines()  # spark-submit gives out Python's errors as its own output
-    assert done.returncode == 2 and "--train.wrokers: no such setting; workers is near (got 2)" in said
+    assert done.returncode == 2 and "--train.wrokers: no such setting; did you mean workers? (got 2)" in said
     assert [line for line in said if " INFO " in line] == []

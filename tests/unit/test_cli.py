@@ -41,7 +41,7 @@ def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
     ("flags", "line"),
     [
         (["--train.lr", "-1"], "--train.lr: must be greater than 0 (got -1)"),
-        (["--train.wrokers", "2"], "--train.wrokers: no such setting; workers is near (got 2)"),
+        (["--train.wrokers", "2"], "--train.wrokers: no such setting; did you mean workers? (got 2)"),
     ],
 )
 def test_a_wrong_flag_is_one_line_and_exit_code_2(job: str, flags: list[str], line: str) -> None:
@@ -56,7 +56,7 @@ def test_a_wrong_key_in_a_file_is_one_line_and_exit_code_2(job: str, tmp_path: P
     done = answer(job, str(file))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"{file}: trian: no such setting; train is near")
+    assert line.startswith(f"{file}: trian: no such setting; did you mean train?")
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -65,7 +65,7 @@ def test_a_fault_is_told_alike_by_both(site: Path, name: str) -> None:
         answer(site, *command, *arguments) for command in ([sys.executable, ROOT / f"jobs/{name}.py"], [site / "bin/lockstep", name])
     )
     assert (by_job.returncode, by_job.stdout, by_job.stderr) == (2, "", by_lockstep.stderr)
-    assert by_lockstep.returncode == 2 and "workers is near" in by_lockstep.stderr
+    assert by_lockstep.returncode == 2 and "did you mean workers?" in by_lockstep.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["ETL"], ["conf/digits.yaml"]])

@@ -113,20 +113,24 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
     [
         ("train.lr", -1, "train.lr: must be greater than 0 (got -1)"),
         ("train.max_steps", "many", "train.max_steps: must be a whole number (got many)"),
-        ("train.wrokers", 1, "train.wrokers: no such setting; workers is near (got 1)"),
-        ("tsak", 1, "tsak: no such setting; task is near (got 1)"),
-        ("train.checkpoint.kepe", 1, "train.checkpoint.kepe: no such setting; keep is near (got 1)"),
+        ("train.wrokers", 1, "train.wrokers: no such setting; did you mean workers? (got 1)"),
+        ("tsak", 1, "tsak: no such setting; did you mean task? (got 1)"),
+        ("train.checkpoint.kepe", 1, "train.checkpoint.kepe: no such setting; did you mean keep? (got 1)"),
         ("task.hidden", [10, -1], "task.hidden.1: must be greater than 0 (got -1)"),
         ("dataset.features.job.min_count", 0, "dataset.features.job.min_count: must be greater than 0 (got 0)"),
-        ("train.global_batch", 500, "train: global_batch is 500, which 8 shards do not divide; take 496 or 504"),
-        ("train.workers", 9, "train: workers is 9, more than the 8 shards; a worker owns at least one"),
+        ("train.global_batch", 500, "train: global_batch is 500; it must be a multiple of the 8 shards, such as 496 or 504"),
+        ("train.workers", 9, "train: workers is 9; each worker needs a shard, so it must be at most the 8 shards"),
         ("train.workers", 0, "train.workers: must be greater than 0 (got 0)"),
         ("train.workers", [0, 2], "train.workers.0: must be greater than 0 (got 0)"),
-        ("train.workers", [1], "train.workers.1: is needed"),
-        ("train.workers", [3, 2], "train: workers is [3, 2]; the smaller number comes first"),
-        ("train.workers", [1, 9], "train: workers is 9, more than the 8 shards; a worker owns at least one"),
-        ("dataset.target", {}, "dataset: one target and at least one feature are needed (got 0 and 2)"),
-        ("source.tables.people.options", {"nulValue": "?"}, "source.tables.people.options: csv has no option nulValue; nullValue is near"),
+        ("train.workers", [1], "train.workers.1: is missing"),
+        ("train.workers", [3, 2], "train: workers is [3, 2]; write the smaller number first"),
+        ("train.workers", [1, 9], "train: workers is 9; each worker needs a shard, so it must be at most the 8 shards"),
+        ("dataset.target", {}, "dataset: a dataset needs one target and at least one feature (got 0 and 2)"),
+        (
+            "source.tables.people.options",
+            {"nulValue": "?"},
+            "source.tables.people.options: csv has no option nulValue; did you mean nullValue?",
+        ),
         (
             "source.tables.people.options",
             {"quote": "ab"},
@@ -141,7 +145,7 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         (
             "source.tables.people.options",
             {"encoding": "UTF-7.5"},
-            "source.tables.people.options: encoding is UTF-7.5; it must be an encoding of text that Python knows, such as ISO-8859-1",
+            "source.tables.people.options: encoding is UTF-7.5; it must be a text encoding that Python supports, such as ISO-8859-1",
         ),
         ("source.tables.people.schema", "", "source.tables.people: csv needs a schema, such as `schema: age int, name string`"),
         ("train.lr", float("inf"), "train.lr: must be a finite number (got inf)"),
@@ -153,22 +157,23 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("dataset.split", None, "dataset.split: must be a mapping, such as {name: value} (got null)"),
         ("dataset.split", {"train": 0.9}, "dataset.split: train + validation + test is 1.1; it must be 1"),
         ("dataset.target", "rich", "dataset.target: must be a mapping, such as {name: value} (got rich)"),
-        ("dataset.features.age", {"impute": "mean"}, "dataset.features.age: `encoder` is missing, such as {encoder: standardize}"),
+        ("dataset.features.age", {"impute": "mean"}, "dataset.features.age: `encoder` is missing; add it, such as {encoder: standardize}"),
         ("tracking.log_every_seconds", -1, "tracking.log_every_seconds: must be greater than 0 (got -1)"),
         (
             "tracking.uri",
             "http://me:hidden@mlflow:5000",
-            "tracking.uri: holds a password or a token, which would be shown wherever a run is; give it in the environment: "
-            "MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN, AWS_SECRET_ACCESS_KEY, or Spark's own configuration",
+            "tracking.uri: holds a password or a token, which everyone who sees the run could read; set it in the environment, as "
+            "MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN or AWS_SECRET_ACCESS_KEY, or in Spark's configuration",
         ),
         (
             "source.tables.people.schema",
             "a intt, `a, b`: double, c, d blob,",
-            "source.tables.people.schema: a: no type intt (int is near); c has no type; d: no type blob (a type of Spark SQL is needed); "
-            "a comma has no column before or after it; give names and types as Spark DDL, such as `age int, name string` "
+            "source.tables.people.schema: a: no type intt (did you mean int?); c has no type; "
+            "d: no type blob (a type of Spark SQL is needed); a comma has no column before or after it; "
+            "give names and types as Spark DDL, such as `age int, name string` "
             "(got a intt, `a, b`: double, c, d blob,)",
         ),
-        ("name", "a b", "name: must have 1 to 100 letters of ASCII, digits, _, . and -, the first a letter or digit (got a b)"),
+        ("name", "a b", "name: must have 1 to 100 ASCII letters, digits, _, . and -, and begin with a letter or digit (got a b)"),
     ],
 )
 def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
@@ -198,7 +203,7 @@ def test_a_schema_of_spark_s_grammar_passes(ddl: str) -> None:
 )
 def test_p8_a_secret_is_refused_and_not_repeated(values: dict[str, Any], dotted: str, value: Any) -> None:
     (line,) = faults(changed(values, dotted, value))
-    assert dotted in line and "give it in the environment" in line and "hidden" not in line
+    assert dotted in line and "set it in the environment" in line and "hidden" not in line
 
 
 def test_the_tracking_server_may_come_from_the_environment(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +218,7 @@ def test_the_tracking_server_may_come_from_the_environment(values: dict[str, Any
 def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> None:
     (line,) = faults(changed(values, "dataset.features.age", "zscore"))
     assert (
-        line.startswith("conf/x.yaml: dataset.features.age: no encoder zscore; there are standardize, minmax, ")
+        line.startswith("conf/x.yaml: dataset.features.age: no encoder zscore; choose one of standardize, minmax, ")
         and "normal_quantile" in line
     )
 
@@ -221,22 +226,22 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("dotted", "value", "message"),
     [
-        ("dataset.features.age", "standardise", "no encoder standardise; standardize is near"),
-        ("task.kind", "tabluar", "no kind 'tabluar'; tabular is near"),
-        ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; adamw is near (got adamW)"),
-        ("train.strategy", "dpd", "must be one of ddp, exact, or module:Class of your own; ddp is near (got dpd)"),
-        ("train.use_gpu", "atuo", "must be auto, or true or false; auto is near (got atuo)"),
+        ("dataset.features.age", "standardise", "no encoder standardise; did you mean standardize?"),
+        ("task.kind", "tabluar", "no kind 'tabluar'; did you mean tabular?"),
+        ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; did you mean adamw? (got adamW)"),
+        ("train.strategy", "dpd", "must be one of ddp, exact, or module:Class of your own; did you mean ddp? (got dpd)"),
+        ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),
         (
             "source.tables.people.format",
             "cvs",
-            "must be one of csv, json, parquet, text, binaryFile, idx, package, tar; csv is near (got cvs)",
+            "must be one of csv, json, parquet, text, binaryFile, idx, package, tar; did you mean csv? (got cvs)",
         ),
         (
             "dataset.features.age",
             {"encoder": "standardize", "impute": "maen"},
-            "must be one of mean, median, none, or a number; mean is near",
+            "must be one of mean, median, none, or a number; did you mean mean?",
         ),
-        ("train.precision", 16, "must be one of auto, fp32, bf16, fp16; fp16 is near (got 16)"),
+        ("train.precision", 16, "must be one of auto, fp32, bf16, fp16; did you mean fp16? (got 16)"),
     ],
 )
 def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
@@ -261,7 +266,7 @@ def test_one_key_column_needs_no_list_and_a_date_no_quotes(values: dict[str, Any
 
 def test_a_key_given_twice_in_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("train:\n  lr: 1\n  lr: 2\n")
-    with pytest.raises(ConfigError, match=r"x\.yaml: not YAML: lr: given twice; leave one .line 2, column 3"):
+    with pytest.raises(ConfigError, match=r"x\.yaml: not YAML: lr: duplicate key; remove one .line 2, column 3"):
         load(tmp_path / "x.yaml")
 
 
@@ -269,7 +274,7 @@ def test_every_fault_has_its_line(values: dict[str, Any]) -> None:
     two = changed(changed(values, "train.lr", 0), "train.seeed", 1)
     assert faults(two) == [
         "conf/x.yaml: train.lr: must be greater than 0 (got 0)",
-        "conf/x.yaml: train.seeed: no such setting; seed is near (got 1)",
+        "conf/x.yaml: train.seeed: no such setting; did you mean seed? (got 1)",
     ]
 
 
@@ -281,11 +286,11 @@ def test_a_flag_s_fault_names_the_flag(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the YAML file of a pipeline comes first (got nothing)"),
-        (["--train.lr", "1"], "the YAML file of a pipeline comes first (got --train.lr)"),
-        (["nowhere.yaml"], "nowhere.yaml: No such file or directory; give a pipeline's YAML file"),
-        (["{file}", "workers"], "workers: an override is --section.setting VALUE"),
-        (["{file}", "--train.workers"], "--train.workers: a value must follow"),
+        ([], "the first argument must be the YAML file of a pipeline (got nothing)"),
+        (["--train.lr", "1"], "the first argument must be the YAML file of a pipeline (got --train.lr)"),
+        (["nowhere.yaml"], "nowhere.yaml: No such file or directory; name the YAML file of a pipeline"),
+        (["{file}", "workers"], "workers: not a flag; write --section.setting VALUE"),
+        (["{file}", "--train.workers"], "--train.workers: the value is missing; write it after the flag"),
         (["{file}", "--train.workers", "[1"], "--train.workers: not a YAML value: expected"),
         (["{file}", "--name.first", "x"], "--name.first: name is a value, not a section (got adult)"),
     ],
@@ -329,7 +334,7 @@ def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None
     config = parse(changed(values, "task", {"kind": "churn_settings:Churn", "horizon_days": 7}), "conf/x.yaml")
     assert isinstance(config.task, TaskSettings) and config.model_dump()["task"]["horizon_days"] == 7
     assert faults(changed(values, "task", {"kind": "churn_settings:Churn", "horizon": 7})) == [
-        "conf/x.yaml: task.horizon: no such setting; horizon_days is near (got 7)"
+        "conf/x.yaml: task.horizon: no such setting; did you mean horizon_days? (got 7)"
     ]
 
 
@@ -343,7 +348,7 @@ def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"width": 10, "heads": 3}, "task: width is 10, which 3 heads do not divide; take 9"),
+        ({"width": 10, "heads": 3}, "task: width is 10; with 3 heads it must be a multiple of 3, such as 9"),
         ({"class_weights": "balanced"}, "task.class_weights: must be none (got balanced)"),
     ],
 )
@@ -354,7 +359,7 @@ def test_next_item_s_settings_are_checked_before_anything_is_made(values: dict[s
 @pytest.mark.parametrize("name", ["t; x", "a.b", "../evil", "", " t", "-t", "a`b", "a\nb", "a'b", "x" * 101])
 def test_a_table_s_name_fits_into_sql_and_paths(values: dict[str, Any], name: str) -> None:
     (line,) = faults(changed(values, "source.tables", {name: values["source"]["tables"]["people"]}))
-    assert "a name has 1 to 100 letters, digits, spaces, _ and -, the first no space or -; choose another (got " in line
+    assert "a name has 1 to 100 letters, digits, spaces, _ and -, and no space or - first; choose another (got " in line
     assert len(line) < 300
 
 
@@ -367,7 +372,7 @@ def test_a_tensor_column_s_name_fits_everywhere(values: dict[str, Any], name: st
 def test_tables_that_sql_does_not_tell_apart_are_refused(values: dict[str, Any]) -> None:
     people = values["source"]["tables"]["people"]
     (line,) = faults(changed(values, "source.tables", {"people": people, "People": people}))
-    assert line.startswith("conf/x.yaml: source.tables: people and People are one name to SQL")
+    assert line.startswith("conf/x.yaml: source.tables: people and People are the same name in SQL")
 
 
 def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:

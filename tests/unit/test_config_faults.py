@@ -28,11 +28,11 @@ def told(folder: Path, text: str | bytes) -> list[str]:
     [
         (
             "dataset: {split: {time: d, validation: 2017-02-30}}",
-            "'2017-02-30' is no timestamp, though it looks like one: day is out of range",
+            "'2017-02-30' is not a valid timestamp: day is out of range",
         ),
-        ("train: {seed: !!int x}", "'x' is no int, though it looks like one"),
-        ("train: {shuffle: !!bool maybe}", "'maybe' is no bool"),
-        ("train: {seed: " + "9" * 5_000 + "}", "is no int"),
+        ("train: {seed: !!int x}", "'x' is not a valid int"),
+        ("train: {shuffle: !!bool maybe}", "'maybe' is not a valid bool"),
+        ("train: {seed: " + "9" * 5_000 + "}", "is not a valid int"),
         ("dataset: " + "[" * 20_000, "not YAML: nested too deeply"),
         ("dataset: " + "{a: " * 20_000, "not YAML: nested too deeply"),
         ("dataset: [" * 300, "not YAML: nested too deeply"),
@@ -97,7 +97,7 @@ def test_each_codec_of_python_s_is_one_of_text_or_refused() -> None:
         try:
             check_options("csv", {"encoding": name})
         except ValueError as error:
-            assert "it must be an encoding of text that Python knows, such as ISO-8859-1" in str(error)
+            assert "it must be a text encoding that Python supports, such as ISO-8859-1" in str(error)
             refused.add(name)
     assert refused >= NO_TEXT
     assert not refused & {

@@ -201,7 +201,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         (
             "dataset.features.level.encoder",
             "nowhere.settings:Clip",
-            "'nowhere.settings:Clip' cannot be imported: No module named 'nowhere'; install it, or start in the folder that has it",
+            "'nowhere.settings:Clip' cannot be imported: No module named 'nowhere'; install it, or start in the folder that contains it",
         ),
         ("source.tables.waves.format", "waves.broken:Gone", "'waves.broken:Gone' cannot be imported: SyntaxError: "),
         (
@@ -210,9 +210,9 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
             "'waves.failing:Net' cannot be imported: ZeroDivisionError: division by zero; correct the module",
         ),
         ("dataset.features.level.encoder", "waves.settings:OneLayer", "is not an encoder's settings"),
-        ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "does not say what it configures; give it `implementation"),
+        ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "has no implementation; set `implementation"),
         ("dataset.features.level.low", None, "must be a number"),
-        ("dataset.features.slope", "standarize", "no encoder standarize; standardize is near"),
+        ("dataset.features.slope", "standarize", "no encoder standarize; did you mean standardize?"),
         ("train.strategy", "waves", "must be one of ddp, exact, or module:Class of your own (got waves)"),
     ],
 )

@@ -146,7 +146,7 @@ def test_needs_are_the_union_over_a_columns_encoders() -> None:
         ({"word": "standardize"}, r"dataset.features.word: standardize cannot encode column word, which is string: it takes numbers; CAST"),
         (
             {"f": {"encoder": "minmax", "column": "wrod"}},
-            r"features.f: the query gives no column wrod; word is near; it gives x, y, word, yes",
+            r"features.f: the query gives no column wrod; did you mean word\? \(it gives x, y, word, yes",
         ),
         ({"pair": "vocabulary"}, r"vocabulary cannot encode column pair, which is list<\w+: float>: it takes text"),
         ({"x": {"encoder": "image", "shape": [1, 2, 2]}}, r"image cannot encode column x, which is double: it takes bytes, or arrays"),

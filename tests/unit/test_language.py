@@ -116,11 +116,11 @@ def test_columns_that_are_not_packed_are_named() -> None:
 @pytest.mark.parametrize(
     ("dataset", "task", "message"),
     [
-        ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are no rows of the query: it must be the only feature"),
+        ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are not rows of the query; it must be the only feature"),
         ({"features": {"text": {"encoder": "bpe", "length": 8}, "age": "identity"}}, {}, "text is packed into windows"),
         ({"features": {"text": {"encoder": "bpe", "length": 8, "vocabulary": 100}}}, {}, "must be at least 258"),
-        ({"features": {"text": "bytes"}}, {}, "length: is needed"),
-        ({}, {"width": 100, "heads": 8}, "width is 100, which 8 heads do not share in even numbers; take 96"),
+        ({"features": {"text": "bytes"}}, {}, "length: is missing"),
+        ({}, {"width": 100, "heads": 8}, "width is 100; with 8 heads it must be a multiple of 16, such as 96"),
         ({}, {"class_weights": "balanced"}, "must be none"),
     ],
 )

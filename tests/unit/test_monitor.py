@@ -42,7 +42,7 @@ def test_loss_is_what_training_minimises(home: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"monitor": "acuracy"}, "train.monitor is acuracy, and the validation metrics are accuracy, auc, loss; accuracy is near"),
+        ({"monitor": "acuracy"}, "train.monitor is acuracy, and the validation metrics are accuracy, auc, loss; did you mean accuracy?"),
         ({"monitor": "zzz"}, "train.monitor is zzz, and the validation metrics are accuracy, auc, loss; auc is the default"),
     ],
 )

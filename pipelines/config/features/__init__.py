@@ -1,6 +1,6 @@
-"""Encoders' settings: how columns of the query become tensor columns. `pipelines.features` does the work.
+"""Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.features` implements them.
 
-`numbers`, `categories`, `arrays` and `tokens` hold those that are built in, each derived from `base`.
+`numbers`, `categories`, `arrays` and `tokens` define the settings of the built-in encoders, all derived from the class in `base`.
 """
 
 from collections.abc import Mapping
@@ -63,14 +63,14 @@ BUILT_IN = (
     | Characters
     | Bpe
 )
-"""The built-in ones; `plugin_fields` adds those that a config names by import path."""
+"""Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)
-"""An encoder's name stands for its settings."""
+"""The name of an encoder alone is short for its settings with all defaults."""
 Feature = Annotated[BUILT_IN, Field(discriminator="encoder"), ALONE]
 _FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
 
 
 def settings_of(values: Mapping[str, Any]) -> EncoderSettings:
-    """The settings that a manifest holds, of an encoder of one's own too. Raises ValueError if that cannot be imported."""
+    """Settings as read from a manifest, also of encoders named by import path. Raises ValueError if such a class cannot be imported."""
     name = values["encoder"]
     return own_settings(name, EncoderSettings, "encoder", ()).model_validate(values) if is_path(name) else _FEATURE.validate_python(values)

@@ -1,4 +1,4 @@
-"""Settings of the encoders of arrays, images and recordings."""
+"""Settings of the encoders for arrays, images and recordings."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -8,17 +8,17 @@ from pipelines.config.features.base import EncoderSettings
 
 
 class Scale(EncoderSettings):
-    """(x − mean) / deviation of the numbers in an array, float32, by means and deviations that are given: where windows
-    overlap, the training split would count most values many times."""
+    """(x − mean) / deviation for each number of an array, as float32. Means and deviations are given here and not computed from
+    the training split, which contains most values many times if windows overlap."""
 
     implementation: ClassVar[str] = "pipelines.features.arrays:Scale"
     encoder: Literal["scale"] = "scale"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-    """Of the column, such as [336, 7] for 336 hours of 7 series; every row must have it."""
+    """Shape of the arrays, such as [336, 7] for 336 hours of 7 series; every row must have this shape."""
     mean: tuple[float, ...]
-    """One for each entry of the last axis."""
+    """Mean of each entry of the last axis."""
     deviation: tuple[PositiveFloat, ...]
-    """One for each entry of the last axis."""
+    """Standard deviation of each entry of the last axis."""
 
     @model_validator(mode="after")
     def _every_entry_has_its_numbers(self) -> "Scale":
@@ -31,35 +31,35 @@ class Scale(EncoderSettings):
 
 
 class Image(EncoderSettings):
-    """Pixels, uint8, channels first: from raw bytes or arrays of that shape, or from PNG and JPEG bytes."""
+    """Pixels as uint8, channels first, from PNG or JPEG files, or from raw bytes or arrays of that shape."""
 
     implementation: ClassVar[str] = "pipelines.features.arrays:Image"
     encoder: Literal["image"] = "image"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
-    """Channels, height, width. PNG and JPEG are converted to so many channels and resized."""
+    """Channels, height, width. PNG and JPEG images are converted to this number of channels and resized."""
 
 
 class LogMel(EncoderSettings):
-    """The spectrogram of a WAV file's bytes, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
+    """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
     implementation: ClassVar[str] = "pipelines.features.audio:LogMel"
     encoder: Literal["log_mel"] = "log_mel"
     sample_rate: PositiveInt
-    """Samples a second that every file must have; one of another rate is quarantined."""
+    """Sample rate in Hz. Files with another sample rate are quarantined."""
     seconds: PositiveFloat = 1.0
-    """Of the file's beginning that are taken; silence follows a shorter one."""
+    """Length of the recording, from its start. Shorter recordings are padded with silence."""
     mels: PositiveInt = 40
-    """Bands, equally far apart on the mel scale from 0 to half the sample rate."""
+    """Number of bands, evenly spaced on the mel scale from 0 to half the sample rate."""
     window_seconds: PositiveFloat = 0.025
     """Length of a frame."""
     hop_seconds: PositiveFloat = 0.01
-    """From the beginning of a frame to that of the next."""
+    """Time from the start of one frame to the start of the next."""
 
     @model_validator(mode="after")
     def _holds_a_frame(self) -> "LogMel":
         if self.hop_seconds * self.sample_rate < 1 or self.window_seconds * self.sample_rate < 2 or self.seconds < self.window_seconds:
             raise ValueError(
                 f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "
-                "a window must fit and have two samples at least, and a hop one"
+                "a window must fit into the recording and have at least two samples, and a hop at least one"
             )
         return self

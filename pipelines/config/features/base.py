@@ -1,4 +1,4 @@
-"""Base of every encoder's settings."""
+"""Base class of the settings of all encoders."""
 
 from typing import ClassVar
 
@@ -6,27 +6,27 @@ from pipelines.config.section import Section
 
 
 class EncoderSettings(Section):
-    """Base of every encoder's settings. An encoder of your own derives from it, in a module that imports no torch and no Arrow."""
+    """Base class of the settings of all encoders. Derive your own from it, in a module that imports neither torch nor Arrow."""
 
     implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.features.base.Encoder` that these settings configure; imported by whoever encodes."""
+    """`module:Class` of the `pipelines.features.base.Encoder` that these settings configure; imported where rows are encoded."""
     packs: ClassVar[bool] = False
-    """Whether it makes rows of another number than it is given: windows of documents."""
+    """Whether the number of encoded rows differs from the number of raw rows, as with windows of documents."""
     encoder: str
-    """One of the built-in encoders, such as `standardize`, or `module:Class` of your own settings; alone, it may stand for its
-    settings."""
+    """One of the built-in encoders, such as `standardize`, or `module:Class` of your own settings. If all other settings have their
+    defaults, this name alone is enough: `age: standardize`."""
     column: str = ""
-    """Column of the query to encode; by default the one of the feature's own name."""
+    """Column of the query to encode; by default, the column with the name of the feature."""
 
     @property
     def implemented_by(self) -> str:
-        """The implementation, where settings decide which it is."""
+        """The implementation; a subclass may choose it by its settings."""
         return self.implementation
 
     def inputs(self, feature: str) -> tuple[str, ...]:
-        """The query's columns that this encoder reads, for the feature of that name."""
+        """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)
 
     def learns_from(self, feature: str) -> tuple[str, ...]:
-        """The query's columns whose values in the training split decide its state; by default those it reads."""
+        """Columns of the query that the encoder is fitted on, in the training split; by default, the columns that it reads."""
         return self.inputs(feature)

@@ -1,4 +1,4 @@
-"""Settings of the encoders of numbers."""
+"""Settings of the encoders for numbers."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -10,74 +10,74 @@ from pipelines.config.section import Seed
 
 class Numeric(EncoderSettings):
     impute: Literal["mean", "median", "none"] | float = "none"
-    """What takes the place of NULL and NaN: a statistic of the training split, or a number. `none` quarantines."""
+    """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
 
 
 class Standardize(Numeric):
-    """(x − mean) / standard deviation, float32."""
+    """(x − mean) / standard deviation, as float32."""
 
     implementation: ClassVar[str] = "pipelines.features.numbers:Standardize"
     encoder: Literal["standardize"] = "standardize"
 
 
 class MinMax(Numeric):
-    """(x − min) / (max − min), float32."""
+    """(x − min) / (max − min), as float32."""
 
     implementation: ClassVar[str] = "pipelines.features.numbers:MinMax"
     encoder: Literal["minmax"] = "minmax"
 
 
 class Log1p(Numeric):
-    """sign(x) · log(1 + |x|), float32."""
+    """sign(x) · log(1 + |x|), as float32."""
 
     implementation: ClassVar[str] = "pipelines.features.numbers:Log1p"
     encoder: Literal["log1p"] = "log1p"
 
 
 class Quantile(Numeric):
-    """The number of the quantile bin x falls in, an int32 to embed. NULL has a bin of its own unless imputed."""
+    """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
     implementation: ClassVar[str] = "pipelines.features.quantiles:Quantile"
     encoder: Literal["quantile"] = "quantile"
     bins: Annotated[int, Field(ge=2, le=65_536)] = 32
-    """At most so many; equal edges make one."""
+    """Maximum number of bins; bins with equal edges are merged."""
 
 
 class NormalQuantile(Numeric):
-    """The normal deviate at x's quantile, float32: any distribution becomes a bell."""
+    """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
     implementation: ClassVar[str] = "pipelines.features.quantiles:NormalQuantile"
     encoder: Literal["normal_quantile"] = "normal_quantile"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
-    """Points of the distribution kept; between them x is interpolated."""
+    """Number of quantiles that are stored; values between them are interpolated."""
 
 
 class Fourier(Numeric):
-    """sin and cos of standardised columns at random frequencies (Tancik et al. 2020), float32 vector. `impute` is for
-    each column by itself."""
+    """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
+    `impute` applies to each column separately."""
 
     implementation: ClassVar[str] = "pipelines.features.fourier:Fourier"
     encoder: Literal["fourier"] = "fourier"
     columns: tuple[str, ...] = ()
-    """Columns encoded together, such as longitude and latitude."""
+    """Columns that are encoded together, such as longitude and latitude."""
     frequencies: PositiveInt = 16
-    """The vector has twice as many entries."""
+    """Number of frequencies; the vector has twice as many entries."""
     scale: PositiveFloat = 1.0
     """Standard deviation of the frequencies, in cycles per standard deviation of the column."""
     seed: Seed = 0
-    """Of the frequencies."""
+    """Seed of the random frequencies."""
 
     def inputs(self, feature: str) -> tuple[str, ...]:
         return self.columns or super().inputs(feature)
 
 
 class Identity(Numeric):
-    """The number or array of numbers as it is. Floats become float32, whole numbers keep their type."""
+    """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type."""
 
     implementation: ClassVar[str] = "pipelines.features.numbers:Identity"
     encoder: Literal["identity"] = "identity"
     shape: tuple[PositiveInt, ...] = ()
-    """Of an array column; every row must have it."""
+    """Shape of the arrays; every row must have this shape. Empty for a column of single numbers."""
 
     @property
     def implemented_by(self) -> str:

@@ -1,4 +1,4 @@
-"""Settings of the encoders that pack texts into windows of tokens."""
+"""Settings of the encoders that tokenize texts and pack them into windows."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -8,31 +8,31 @@ from pipelines.config.features.base import EncoderSettings
 
 
 class Tokens(EncoderSettings):
-    """Text as numbers, packed: the documents of a part end to end, 0 behind each, cut into windows of one length."""
+    """Packed tokens: the documents of a part file are joined, each followed by token 0, and cut into windows of equal length."""
 
     packs: ClassVar[bool] = True
     length: PositiveInt
-    """Tokens that a window predicts. It has one more in front: the last one of the window before."""
+    """Number of tokens that a window predicts. A window has one token more: it begins with the last token of the previous window."""
 
 
 class Bytes(Tokens):
-    """A token for each byte of UTF-8."""
+    """One token for each byte of UTF-8."""
 
     implementation: ClassVar[str] = "pipelines.features.tokens:Bytes"
     encoder: Literal["bytes"] = "bytes"
 
 
 class Characters(Tokens):
-    """A token for each character of the training split, and one for all others."""
+    """One token for each character of the training split, and one for all other characters."""
 
     implementation: ClassVar[str] = "pipelines.features.tokens:Characters"
     encoder: Literal["characters"] = "characters"
 
 
 class Bpe(Tokens):
-    """Byte pairs, merged as often as they met in the training split (Sennrich et al. 2016), by Hugging Face tokenizers."""
+    """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.features.bpe:Bpe"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
-    """Tokens at most: 256 bytes, the end of a document, and merges."""
+    """Maximum number of tokens: 256 bytes, the end of a document, and merges."""

@@ -1,4 +1,4 @@
-"""The formats of raw tables: who reads each, and which options of its reader are obeyed."""
+"""The formats of raw tables by name: the class that reads a format, and the options that it supports."""
 
 from dataclasses import dataclass
 
