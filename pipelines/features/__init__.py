@@ -1,12 +1,12 @@
-"""Encoders: one transform, two engines. Spark and the served model call the very same functions, on Arrow arrays.
+"""Encoders: Spark and the served model call the same functions, on Arrow arrays.
 
-1. `raw`         the query's columns as numbers and as text: the one place where they are converted.
-2. `statistics`  what a column of the training split looked like: sums are `exact_sums`, whatever the order of its rows.
-                 Of numbers it keeps a `sample`; of text, its `pieces` may be counted.
-3. `base`        what an encoder is; `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays`, `audio`
-                 are the encoders, and those whose rows multiply `tokens` and `bpe`.
-4. `fitting`     settings and statistics become `FittedEncoder` records for the manifest.
-5. `encoding`    `FittedEncoder` records turn raw rows into tensor columns, and give a reason for each row they refuse.
+1. `raw`         converts columns of the query to numbers and to text. Nothing else does.
+2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
+                 numbers are sampled (`sample`), and `pieces` of text counted.
+3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio`
+                 implement encoders with one output row per row, `tokens` and `bpe` those that pack documents into windows.
+4. `fitting`     makes `FittedEncoder` records for the manifest from settings and statistics.
+5. `encoding`    applies `FittedEncoder` records to raw rows, and gives a reason for each row that it refuses.
 """
 
 from pipelines.features.encoding import ENCODERS_VERSION, Encoders, kind_of, restored

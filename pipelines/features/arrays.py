@@ -1,4 +1,4 @@
-"""Encoders of many numbers in one value: identity of arrays, scale, image."""
+"""Encoders of arrays of numbers: identity with a shape, scale, image."""
 
 import struct
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from pipelines.features.raw import is_list, is_number, numbers
 
 # Pillow's modes by number of channels.
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# A file of a few bytes may ask for any number of pixels.
+# Limits the memory for one image: a small file may declare any number of pixels.
 MAX_PIXELS = 64 * 2**20
 
 
 class Array(Encoder[config.Identity]):
-    """`identity` of an array column. State: `dtype`. A row of another shape, or with NULL, NaN or ±∞ in it, is refused."""
+    """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
 
     @classmethod
     def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
         if not is_number(_nesting(kind, settings.shape)):
-            return "with a shape it takes arrays of numbers, flat or nested as the shape is; for a single number leave the shape out"
-        return "" if settings.impute == "none" else "it does not impute in arrays; COALESCE their elements in the query"
+            return "with a shape it takes arrays of numbers, flat or nested like the shape; remove the shape for single numbers"
+        return "" if settings.impute == "none" else "it does not impute elements of arrays; COALESCE them in the query"
 
     @classmethod
     def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -53,12 +53,12 @@ class Array(Encoder[config.Identity]):
 
 
 class Scale(Encoder[config.Scale]):
-    """An array's numbers less the mean of their place on the last axis, over its deviation. A row of another shape, or
-    with a number that float32 does not hold, is refused."""
+    """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
+    range of float32, are refused."""
 
     @classmethod
     def refusal(cls, settings: config.Scale, kind: pa.DataType) -> str:
-        return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested as the shape is"
+        return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
@@ -77,14 +77,14 @@ class Scale(Encoder[config.Scale]):
 
 
 class Image(Encoder[config.Image]):
-    """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files' bytes, which are
-    converted to as many channels and resized (bilinear). Other bytes, and numbers that are no pixels, are refused."""
+    """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are converted to this number
+    of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
 
     @classmethod
     def refusal(cls, settings: config.Image, kind: pa.DataType) -> str:
         if is_bytes(kind) or is_number(_nesting(kind, settings.shape)):
             return ""
-        return "it takes bytes, or arrays of numbers, flat or nested as the shape is"
+        return "it takes bytes, or arrays of numbers, flat or nested like the shape"
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="uint8", shape=self.settings.shape, role=role)
@@ -103,7 +103,7 @@ class Image(Encoder[config.Image]):
         return masked_tensor(encoded, np.array([pixels is None for pixels in rows], bool))
 
     def _pixels(self, content: bytes | None) -> np.ndarray | None:
-        """uint8 of the column's shape; None if the bytes are neither pixels nor a PNG or JPEG file that can be read."""
+        """uint8 of the shape of the column; None if the bytes are neither pixels nor a readable PNG or JPEG file."""
         if content is None:
             return None
         is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
@@ -116,14 +116,14 @@ class Image(Encoder[config.Image]):
         if channels not in MODES:
             return None
         try:
-            PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")).verify()  # a PNG's checksums, which load passes over
+            PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")).verify()  # checks the checksums of a PNG, which load ignores
             with PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     return None
                 image.load()
                 eight_bits = _of_eight_bits(image).convert(MODES[channels])
         except (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError):
-            return None  # what Pillow raises for files that are truncated or were altered
+            return None  # Pillow raises these for truncated or altered files
         resized = eight_bits if eight_bits.size == (width, height) else eight_bits.resize((width, height), PIL.Image.Resampling.BILINEAR)
         return np.asarray(resized).reshape(height, width, channels).transpose(2, 0, 1)
 
@@ -133,14 +133,14 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def _of_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """The image with its 16-bit greys, which Pillow would clip at 255, scaled to 8 bits."""
+    """Scale 16-bit grey values to 8 bits; Pillow would clip them at 255."""
     if not image.mode.startswith("I"):
         return image
     return PIL.Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
 def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
-    """The type of the elements of an array column that is flat, or nested as deep as the shape; else null."""
+    """Type of the elements of an array column that is flat or nested as deeply as the shape; null for any other nesting."""
     depth = 0
     while is_list(kind):
         kind, depth = kind.value_type, depth + 1
@@ -148,7 +148,7 @@ def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
 
 
 def _flattened(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
-    """The elements of the rows that have the shape, one after the other, and which rows those are."""
+    """The concatenated elements of the rows that have the shape, and a mask of these rows."""
     nested = is_list(values.type.value_type)
     whole = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False) == (shape[0] if nested else prod(shape))
     elements = values.filter(pa.array(whole)).flatten()
@@ -162,7 +162,7 @@ def _flattened(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.n
 
 
 def _scattered(elements: np.ndarray, missing: np.ndarray, whole: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
-    """The elements of the whole rows as tensors; rows that are not whole, or have a missing element, are refused."""
+    """The elements of the `whole` rows as tensors; other rows, and rows with a missing element, are refused."""
     encoded = np.zeros((len(whole), prod(shape)), elements.dtype)
     encoded[whole] = elements.reshape(-1, prod(shape))
     refused = ~whole

@@ -1,4 +1,4 @@
-"""Encoder of sound: log_mel."""
+"""Encoder of sound: log-mel spectrograms."""
 
 import wave
 from functools import cached_property
@@ -14,21 +14,21 @@ from pipelines.features.arrays import is_bytes
 from pipelines.features.base import Encoder, masked_tensor
 
 SILENCE = 1e-10
-"""Power that is added before the logarithm, about that of 16-bit rounding; a sine of full scale has 1."""
+"""Power that is added before the logarithm, about the power of 16-bit rounding noise; a sine at full scale has power 1."""
 STEP = 1 / 1024
-"""Spectrograms are rounded to it: the last bits of a logarithm differ from processor to processor."""
+"""Spectrograms are rounded to multiples of this, because the last bits of a logarithm differ between processors."""
 
 
 class LogMel(Encoder[config.LogMel]):
-    """Short-time Fourier transform with a Hann window, its power in triangular bands of the mel scale (Davis and Mermelstein
-    1980, with mel = 2595 log10(1 + Hz / 700), O'Shaughnessy 1987), natural logarithm.
+    """Natural logarithm of the power of a short-time Fourier transform with a Hann window, in triangular bands of the mel scale
+    (Davis and Mermelstein 1980; mel = 2595 log10(1 + Hz / 700), O'Shaughnessy 1987).
 
-    Channels are averaged. Bytes that are not a WAV file of whole numbers, of the settings' sample rate, are refused.
+    Channels are averaged. Anything but WAV files with integer samples and the sample rate of the settings is refused.
     """
 
     @classmethod
     def refusal(cls, settings: config.LogMel, kind: pa.DataType) -> str:
-        return "" if is_bytes(kind) else "it takes the bytes of WAV files, as formats binaryFile and tar give them"
+        return "" if is_bytes(kind) else "it takes the bytes of WAV files, as from the formats binaryFile and tar"
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=(self.settings.mels, self._frames), role=role)
@@ -71,13 +71,13 @@ class LogMel(Encoder[config.LogMel]):
 
     @cached_property
     def _hann(self) -> np.ndarray:
-        """Periodic, shape (window,), scaled so that a sine of amplitude 1 has power 1 where it is strongest."""
+        """Periodic Hann window, shape (window,), scaled so that a sine of amplitude 1 has a peak power of 1."""
         window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self._window) / self._window)
         return window * 2 / window.sum()
 
     @cached_property
     def _bands(self) -> list[tuple[slice, np.ndarray]]:
-        """Of each band the bins of the transform that it covers, and their weights: 1 at its middle, 0 at its neighbours'."""
+        """Bins of the transform in each band, and their weights: 1 at the centre of the band, 0 at the centres of its neighbours."""
         bins = _mel(np.fft.rfftfreq(self._points, 1 / self.settings.sample_rate))
         edges = np.linspace(0, _mel(np.array(self.settings.sample_rate / 2)), self.settings.mels + 2)
         found = []
@@ -92,11 +92,11 @@ class LogMel(Encoder[config.LogMel]):
 
     @property
     def _points(self) -> int:
-        """Of the transform: the window's samples, filled up to a power of two."""
+        """Size of the transform: the samples of the window, padded to a power of two."""
         return 1 << (self._window - 1).bit_length()
 
     def _spectrogram(self, samples: np.ndarray) -> np.ndarray:
-        """float64 of shape (mels, frames)."""
+        """Log-mel spectrogram, float64 of shape (mels, frames)."""
         filled = np.pad(samples, (0, self._samples_taken - len(samples)))
         frames = np.lib.stride_tricks.sliding_window_view(filled, self._window)[:: self._hop] * self._hann
         power = np.abs(np.fft.rfft(frames, self._points)) ** 2
@@ -109,7 +109,7 @@ def _mel(hertz: np.ndarray) -> np.ndarray:
 
 
 def _samples(content: bytes | None, sample_rate: int, most: int) -> np.ndarray | None:
-    """The first samples, float64 within ±1, shape (at most `most`,); None if the bytes are no such WAV file."""
+    """The first samples, at most `most`, as float64 within ±1; None if the bytes are not a WAV file with this sample rate."""
     if content is None:
         return None
     try:
@@ -117,7 +117,7 @@ def _samples(content: bytes | None, sample_rate: int, most: int) -> np.ndarray |
             channels, width, rate, count, *_ = sound.getparams()
             data = sound.readframes(min(count, most))
     except (wave.Error, EOFError, RuntimeError):
-        return None  # what `wave` raises for files that are truncated, or of another kind
+        return None  # `wave` raises these for truncated files and other formats
     taken = min(count, most)
     is_whole = len(data) == taken * channels * width and count * channels * width <= len(content)
     if rate != sample_rate or not count or width > 4 or not is_whole:
@@ -126,7 +126,7 @@ def _samples(content: bytes | None, sample_rate: int, most: int) -> np.ndarray |
 
 
 def _numbers(data: bytes, width: int) -> np.ndarray:
-    """Little-endian whole numbers of so many bytes, float64: of one byte from 0 to 255 around 128, of more with a sign."""
+    """Little-endian integers of `width` bytes as float64: 8-bit samples are unsigned with an offset of 128, wider ones signed."""
     if width == 1:
         return np.frombuffer(data, np.uint8) - 128.0
     if width == 3:

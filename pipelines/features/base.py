@@ -1,4 +1,4 @@
-"""What an encoder is: one or more raw columns in, one tensor column out."""
+"""Base classes of encoders, which turn one or more raw columns into one tensor column."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Settings = TypeVar("Settings", bound=EncoderSettings)
 
 @dataclass(frozen=True)
 class Input:
-    """A raw column that an encoder reads, as the training split had it."""
+    """A raw column that an encoder reads, with its statistics in the training split."""
 
     name: str
     type: pa.DataType
@@ -31,20 +31,20 @@ class Input:
 
     @property
     def moments(self) -> Statistics:
-        """Mean, deviation, minimum and maximum. Raises ConfigError if there is no number to take them from."""
+        """Mean, deviation, minimum and maximum. Raises ConfigError if the column has no finite number."""
         if not self.statistics.values:
             raise ConfigError(f"column {self.name} has no number in the training split, only NULL, NaN or ±∞; leave it out")
         return self.statistics
 
     @property
     def sample(self) -> np.ndarray:
-        """Sorted float64. Raises ConfigError as `moments` does."""
+        """Sorted float64 array. Raises ConfigError as `moments` does."""
         assert self.moments.sample is not None, f"{self.name} was fitted without a sample"
         return self.moments.sample
 
 
 class Encoder(ABC, Generic[Settings]):
-    """Settings, and the state that `fit` learned: plain JSON, all that is needed to encode a row anywhere."""
+    """Settings, and the state from `fit`, in plain JSON. Together they are sufficient to encode rows anywhere."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -52,42 +52,42 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        """The statistics of each input that `fit` wants: of "moments", "sample", and one of `statistics.COUNTED`."""
+        """The statistics of each input that `fit` needs: any of "moments" and "sample", and at most one of `statistics.COUNTED`."""
         return frozenset()
 
     @classmethod
     @abstractmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
-        """Why raw columns of this type cannot be encoded, and the remedy; empty if they can."""
+        """Why columns of this type cannot be encoded, and the remedy; empty if they can."""
 
     @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
-        """What is to be remembered of the training split. Raises ConfigError if nothing can be learned from it."""
+        """Compute the state from the training split. Raises ConfigError if the split has no usable values."""
         return {}
 
     @abstractmethod
     def column(self, name: str, role: Role) -> TensorColumn:
-        """The tensor column that `encode` makes."""
+        """The tensor column that `encode` produces."""
 
     @abstractmethod
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        """The rows as `field(…).type`; NULL where the encoder refuses the row. Row by row: slices encode alike."""
+        """Encode rows as `field(…).type`, with NULL for each refused row. Each row is encoded independently of the others."""
 
     def field(self, name: str, role: Role) -> pa.Field:
-        """The Arrow field of what `encode` makes."""
+        """The Arrow field that `encode` produces."""
         return self.column(name, role).field
 
     def example(self, kind: pa.DataType) -> Any:
-        """A raw value of this type that can be encoded; None where zeros can, in the column's shape."""
+        """A raw value of this type that can be encoded; None if zeros in the shape of the column can."""
         return None
 
     def decode(self, values: np.ndarray) -> np.ndarray:
-        """Encoded values, shape (rows, …), back in the query's units, as far as encoding kept them."""
+        """Convert encoded values, shape (rows, …), back to the units of the query, as far as encoding is invertible."""
         return values
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the encoded numbers, where those are classes."""
+        """Names of the classes that the encoded numbers stand for; empty if they are no classes."""
         return tuple(self.state.get("classes", ()))
 
     @property
@@ -97,25 +97,25 @@ class Encoder(ABC, Generic[Settings]):
 
 
 class Packer(Encoder[Settings]):
-    """An encoder whose rows multiply: `encode` gives a list for every row, of any length, and `windows` cuts lists into
-    values of the tensor column. ETL hands it all lists of a part, in the part's order; the served model a row's alone.
+    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists
+    into values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time.
     """
 
     @property
     @abstractmethod
     def tokens(self) -> tuple[bytes, ...]:
-        """What each number stands for, as UTF-8."""
+        """The UTF-8 bytes of each token."""
 
     def field(self, name: str, role: Role) -> pa.Field:
         return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))
 
     @abstractmethod
     def made_of(self, documents: int, tokens: int) -> int:
-        """How many windows so many lists make, of so many tokens together; ETL holds what it wrote against it."""
+        """Number of windows for this number of documents with this total of tokens. ETL compares it with what it has written."""
 
     @abstractmethod
     def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
-        """Values of shape (windows, *column.shape), a function of the lists and their order alone."""
+        """Values of shape (windows, *column.shape); they depend only on the lists and their order."""
 
 
 def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:

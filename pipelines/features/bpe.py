@@ -1,4 +1,4 @@
-"""Byte pair encoding of text (Sennrich et al. 2016, "Neural machine translation of rare words with subword units")."""
+"""Byte-pair encoding of text (Sennrich et al. 2016, "Neural machine translation of rare words with subword units")."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from pipelines.features.statistics import BYTE_WORDS
 from pipelines.features.tokens import TokenEncoder
 
 WORDS_TRAINED_ON = 2**24
-"""A training split with more words has its counts scaled down to so many: merges follow from their ratios."""
+"""If the training split has more words, their counts are scaled down to this total; merges depend only on ratios."""
 _ALPHABET = sorted(BYTE_LEVEL.alphabet())
 
 
 class Bpe(TokenEncoder[config.Bpe]):
-    """State: `merges`, in the order in which they are made, as `left right` in the characters of BYTE_LEVEL. Tokens count
-    from END on: the 256 bytes by their characters, then what each merge makes."""
+    """State: `merges` in their order, as `left right` in the characters of BYTE_LEVEL. Tokens after END are the 256 bytes, sorted by
+    their characters, and then the result of each merge."""
 
     @classmethod
     def needs(cls, settings: config.Bpe) -> frozenset[str]:
@@ -32,9 +32,9 @@ class Bpe(TokenEncoder[config.Bpe]):
 
     @classmethod
     def fit(cls, settings: config.Bpe, inputs: Sequence[Input]) -> dict[str, Any]:
-        """Words are counted where they lie, and merged here: a million different ones a minute."""
+        """Learn the merges from the counted words, about a million distinct words per minute."""
         if not len(inputs[0].counts):
-            raise ConfigError(f"column {inputs[0].name} has no word in the training split; take another")
+            raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
         tokenizer = Tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary - 1, initial_alphabet=_ALPHABET, show_progress=False)
         tokenizer.train_from_iterator(_repeated(inputs[0].counts), trainer)
@@ -58,7 +58,7 @@ class Bpe(TokenEncoder[config.Bpe]):
 
 
 def _repeated(counts: pa.Table) -> Iterator[list[str]]:
-    """Every word as often as it was counted, or in proportion."""
+    """Each word repeated by its count, scaled down to WORDS_TRAINED_ON in total."""
     total = sum(counts["count"].to_pylist())
     for word, count in zip(counts["value"].to_pylist(), counts["count"].to_pylist(), strict=True):
         yield [word] * (count if total <= WORDS_TRAINED_ON else max(1, count * WORDS_TRAINED_ON // total))

@@ -1,4 +1,4 @@
-"""Encoders of values as text: vocabulary, hash, binary, label."""
+"""Encoders of categorical values: vocabulary, hash, binary, label."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -20,7 +20,7 @@ Settings = TypeVar("Settings", bound=config.EncoderSettings)
 
 
 class CategoryEncoder(Encoder[Settings]):
-    """From text, or what Arrow writes as text, to a number."""
+    """Base class of encoders that map text, or values that Arrow can format as text, to numbers."""
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
@@ -32,8 +32,8 @@ class CategoryEncoder(Encoder[Settings]):
 
 
 class Vocabulary(CategoryEncoder[config.Vocabulary]):
-    """State: `values`, most frequent first; a value's number is its place, from 1. They are kept in the manifest, so a
-    vocabulary of a million words makes it some ten megabytes longer; beyond that take `hash`."""
+    """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
+    million words; use `hash` for larger vocabularies."""
 
     @classmethod
     def fit(cls, settings: config.Vocabulary, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -56,8 +56,8 @@ class Vocabulary(CategoryEncoder[config.Vocabulary]):
 
 
 class Hash(CategoryEncoder[config.Hash]):
-    """BLAKE2b of the text's UTF-8, its first 8 bytes as a little-endian number, modulo `buckets`; of the byte FF, which
-    no text has, for NULL."""
+    """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
+    which no UTF-8 text contains."""
 
     @classmethod
     def needs(cls, settings: config.Hash) -> frozenset[str]:
@@ -77,7 +77,7 @@ class Hash(CategoryEncoder[config.Hash]):
 
 
 class Binary(Encoder[config.Binary]):
-    """State: `classes`, the names of 0 and 1, and their `counts`. NULL and any other number is refused."""
+    """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
 
     @classmethod
     def needs(cls, settings: config.Binary) -> frozenset[str]:
@@ -85,7 +85,7 @@ class Binary(Encoder[config.Binary]):
 
     @classmethod
     def refusal(cls, settings: config.Binary, kind: pa.DataType) -> str:
-        return "" if is_number(kind) else "it takes true and false, 1 and 0; write a condition in the query, income = '>50K' AS rich"
+        return "" if is_number(kind) else "it takes true and false, or 1 and 0; write a condition in the query: income = '>50K' AS rich"
 
     @classmethod
     def fit(cls, settings: config.Binary, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Binary(Encoder[config.Binary]):
             if number in (0, 1):
                 counts[int(number)] += count
         if not sum(counts):
-            raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; take label")
+            raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; use label")
         return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -111,13 +111,15 @@ class Binary(Encoder[config.Binary]):
 
 
 class Label(CategoryEncoder[config.Label]):
-    """State: `classes`, whole numbers sorted as such, anything else as text, and their `counts`."""
+    """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
 
     @classmethod
     def fit(cls, settings: config.Label, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = dict(zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True))
         if not counts:
-            raise ConfigError(f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes; take another")
+            raise ConfigError(
+                f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes; use another column"
+            )
         classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
         return {"classes": classes, "counts": [counts[name] for name in classes]}
 
@@ -136,7 +138,7 @@ class Label(CategoryEncoder[config.Label]):
 
 
 def _places(values: pa.Array, words: pa.Array) -> pa.Array:
-    """Each value's place in `words` as int32, NULL where it is not there. Only distinct values are written as text."""
+    """Index of each value in `words` as int32, or NULL. Only distinct values are converted to text."""
     if types.is_string(values.type):
         return pc.index_in(values, words)
     distinct = values.dictionary_encode()

@@ -1,4 +1,4 @@
-"""Applies fitted encoders to raw rows: in Spark's tasks, and in the served model."""
+"""Applies fitted encoders to raw rows, in Spark tasks and in the served model."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.features.base import Encoder, Packer
 
 ENCODERS_VERSION = 1
-"""Rises whenever equal settings and statistics come to encode differently; part of a dataset version's identity."""
+"""Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
 
 _SHOWN = 40
 _CANNOT = " cannot encode "
 
 
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
-    """The encoder that settings configure. Raises ConfigError if it cannot be imported."""
+    """The encoder class for these settings. Raises ConfigError if it cannot be imported."""
     try:
         return imported(settings.implemented_by, Encoder, "an encoder")  # type: ignore[type-abstract]
     except ValueError as error:
@@ -28,23 +28,22 @@ def implementation(settings: config.EncoderSettings) -> type[Encoder]:
 
 
 def restored(fitted: FittedEncoder) -> Encoder:
-    """The encoder that a manifest holds the settings and the state of."""
+    """The encoder with the settings and state from a manifest."""
     settings = config.settings_of(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 
 
 class Encoders:
-    """Fitted encoders, ready to encode any number of tables."""
+    """Fitted encoders that can encode any number of tables."""
 
     def __init__(self, encoders: Mapping[str, FittedEncoder]) -> None:
         self._encoders = {name: (fitted, restored(fitted)) for name, fitted in encoders.items()}
         self.schema = pa.schema([encoder.field(name, fitted.column.role) for name, (fitted, encoder) in self._encoders.items()])
         self.packer = next((encoder for _, encoder in self._encoders.values() if isinstance(encoder, Packer)), None)
-        """The only encoder of rows that multiply: what `encode` gives of it are lists, still to be cut into windows."""
+        """The encoder that packs documents, if there is one; `encode` then gives lists, which its `windows` cuts into windows."""
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """The columns of `schema` of the rows that every encoder accepts, and for each raw row the reason why it was
-        refused, NULL where it was not.
+        """The columns of `schema` for the rows that all encoders accept, and for each raw row the reason why it was refused, or NULL.
 
         Raises SourceError if a column is missing.
         """
@@ -64,19 +63,19 @@ class Encoders:
 
 
 def kind_of(reason: str) -> str:
-    """A reason of `Encoders.encode` without the value, for counting."""
+    """A reason from `Encoders.encode` without the value, for counting."""
     encoder, _, value = reason.partition(_CANNOT)
     return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}"
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
-    """A table's column as one array, without a copy where it is one."""
+    """The column of a table as one array, without a copy if it has one chunk."""
     combined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return combined.dictionary_decode() if pa.types.is_dictionary(combined.type) else combined
 
 
 def _with_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:
-    """The reasons with one for each row that this output refuses and no earlier one did."""
+    """Add a reason for each row that this output refuses and that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
         values = {name: _short(column[int(row)].as_py()) for name, column in zip(names, inputs, strict=True)}

@@ -1,25 +1,25 @@
-"""Sums without rounding: the same for every order of the rows and every way of cutting them into batches.
+"""Exact sums, independent of the order of the rows and of their division into batches.
 
-Spark's avg and stddev of doubles differ in their last bits between one partition and four, and so would the dataset's
-digest. Here a batch is cut into slices that a float64 sums exactly (Rump, Ogita and Oishi 2008, "Accurate
-floating-point summation", part I), squares are split into product and error (Dekker 1971, "A floating-point technique
-for extending the available precision"), and the slices' sums add up as Python integers.
+Spark's avg and stddev of doubles differ in their last bits between one partition and four, and so would the digest of the dataset.
+Here the values of a batch are split into slices of bits that float64 sums exactly (Rump, Ogita and Oishi 2008, "Accurate
+floating-point summation", part I), squares are split into product and error (Dekker 1971, "A floating-point technique for extending
+the available precision"), and the sums of the slices are added as Python integers.
 """
 
 from math import frexp, isqrt, ldexp
 
 import numpy as np
 
-# A float64 is a whole number of these units, 2**-1074; a product of two is one of 2**-2148.
+# A float64 is an integer multiple of 2**-1074, a product of two a multiple of 2**-2148.
 UNIT_BITS = 1074
-# Rows summed at a time: 2**15 float64 and their temporaries stay in the processor's cache.
+# Rows summed at a time: 2**15 float64 and their temporaries fit into the cache of the processor.
 _ROW_BITS = 15
-# Outside of 2**±400 the error of a square could leave float64's range; such values are summed one by one.
+# Outside 2**±400 the error of a square could exceed the range of float64; such values are summed one by one.
 _RANGE_BITS = 400
 
 
 def sums(values: np.ndarray) -> tuple[int, int]:
-    """Σx in units of 2**-1074 and Σx² in units of 2**-2148, of finite float64 of shape (rows,)."""
+    """Σx in units of 2**-1074 and Σx² in units of 2**-2148, for finite float64 values of shape (rows,)."""
     total = squares = 0
     for start in range(0, len(values), 1 << _ROW_BITS):
         rows = values[start : start + (1 << _ROW_BITS)]
@@ -38,8 +38,8 @@ def sums(values: np.ndarray) -> tuple[int, int]:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """√(numerator / denominator), correctly rounded: a root of 55 bits or more, its last one odd if it was inexact,
-    rounds to float64 as the true one does (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")."""
+    """√(numerator / denominator), correctly rounded. An integer root of 55 bits or more, made odd if it is inexact, rounds to the same
+    float64 as the true root (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")."""
     shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
     numerator, denominator = (numerator, denominator << 2 * shift) if shift >= 0 else (numerator << -2 * shift, denominator)
     whole = isqrt(numerator // denominator)
@@ -48,7 +48,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def in_units(value: float) -> int:
-    """A float64 as a whole number of units of 2**-1074."""
+    """A float64 as an integer, in units of 2**-1074."""
     numerator, denominator = value.as_integer_ratio()
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
 
@@ -56,8 +56,8 @@ def in_units(value: float) -> int:
 def _sum(values: np.ndarray, exponent: int) -> int:
     """Σx in units, for at most 2**_ROW_BITS values below 2**exponent in magnitude.
 
-    Adding σ = 2**(exponent + _ROW_BITS) cuts a value off at a multiple of σ · 2**-53; so many of those have a sum below σ,
-    which float64 holds. What was cut off is below σ · 2**-53, and is summed in the same way.
+    Adding and subtracting σ = 2**(exponent + _ROW_BITS) rounds a value to a multiple of σ · 2**-53. The sum of these is below σ, so
+    float64 holds it exactly. The remainders are below σ · 2**-53 and are summed in the same way.
     """
     total = 0
     while values.any():
@@ -73,13 +73,13 @@ def _sum(values: np.ndarray, exponent: int) -> int:
 def _squared(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x² as product + error, both float64, without rounding."""
     product = values * values
-    shifted = values * 134_217_729.0  # 2**27 + 1: Veltkamp's split into halves of 26 bits
+    shifted = values * 134_217_729.0  # 2**27 + 1: Veltkamp's split into two halves of 26 bits
     high = shifted - (shifted - values)
     low = values - high
     return product, ((high * high - product) + 2.0 * high * low) + low * low
 
 
 def _without_extremes(values: np.ndarray, magnitude: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The values that float64 can square, and the others in units."""
+    """The values that float64 can square without loss of range, and the others as integers in units of 2**-1074."""
     extreme = (magnitude > 2.0**_RANGE_BITS) | ((magnitude < 2.0**-_RANGE_BITS) & (magnitude > 0))
     return values[~extreme], [in_units(value) for value in values[extreme].tolist()]

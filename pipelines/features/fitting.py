@@ -1,4 +1,4 @@
-"""From settings and the training split's statistics to fitted encoders."""
+"""Fits encoders from their settings and the statistics of the training split."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ from pipelines.features.statistics import COUNTS, WORDS, Statistics
 
 
 def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
-    """Which statistics (names in `statistics`) of which of the query's columns fitting takes."""
+    """Statistics (names in `statistics`) that fitting needs, by column of the query."""
     needed: dict[str, frozenset[str]] = {}
     for name, settings in dataset.encoders.items():
         for column in settings.inputs(name):
@@ -25,16 +25,18 @@ def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
 
 
 def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
-    """Raises ConfigError, a line per fault, if encoders read columns that the query does not give, or that are of a type
-    they do not take: before a row is read."""
+    """Check that the query gives the columns that encoders read, with types that they accept; needs no rows.
+
+    Raises ConfigError with one line per error.
+    """
     if faults := list(_faults(dataset, schema)):
         raise ConfigError("\n".join(faults))
 
 
 def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, FittedEncoder]:
-    """Fitted encoders by feature, the target last. `schema` is that of the query's output.
+    """Fitted encoders by feature, the target last. `schema` is the schema of the query.
 
-    Raises ConfigError, a line per fault, as `check_columns` does, and where the training split teaches nothing.
+    Raises ConfigError with one line per error, as `check_columns` does, and if the training split has no usable values.
     """
     check_columns(dataset, schema)
     fitted, faults = {}, []
@@ -67,11 +69,11 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
                 yield f"{_key(dataset, name)}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}"
             elif {COUNTS, WORDS} <= needed[column] and WORDS in implementation(settings).needs(settings):
                 yield (
-                    f"{_key(dataset, name)}: {settings.encoder} takes column {column} word by word, and another encoder takes it whole; "
-                    f"give each a column of its own, such as {column} AS {column}_whole in the query"
+                    f"{_key(dataset, name)}: {settings.encoder} splits column {column} into words, and another encoder takes whole values; "
+                    f"give each its own column, such as {column} AS {column}_whole in the query"
                 )
 
 
 def _key(dataset: Dataset, name: str) -> str:
-    """Where the YAML file has the encoder."""
+    """Dotted key of the encoder in the YAML file."""
     return f"dataset.{'target' if name in dataset.target else 'features'}.{name}"

@@ -1,4 +1,4 @@
-"""Fourier features: numbers of few dimensions, such as coordinates, as waves of random frequencies.
+"""Fourier features: sines and cosines of low-dimensional numbers, such as coordinates, at random frequencies.
 
 Tancik et al. 2020, "Fourier features let networks learn high frequency functions in low dimensional domains".
 """
@@ -19,7 +19,7 @@ from pipelines.features.statistics import MOMENTS
 
 
 class Fourier(Encoder[config.Fourier]):
-    """State: `impute`, `mean` and `deviation` of each input, `frequencies` of shape (inputs, frequencies), in cycles per deviation."""
+    """State: `impute`, `mean` and `deviation` of each input; `frequencies` in cycles per deviation, shape (inputs, frequencies)."""
 
     @classmethod
     def needs(cls, settings: config.Fourier) -> frozenset[str]:
@@ -43,7 +43,7 @@ class Fourier(Encoder[config.Fourier]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         turns = np.zeros((len(inputs[0]), self.settings.frequencies))
-        # A matrix product would round as the number of rows has it; these sums round row by row.
+        # The rounding of a matrix product depends on the number of rows; these sums round each row by itself.
         for number, values in enumerate(inputs):
             found, stands_in = numbers(values), self.state["impute"][number]
             if stands_in is not None:
@@ -58,7 +58,7 @@ class Fourier(Encoder[config.Fourier]):
 
 
 def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Standard normal deviates from Philox words, by Box and Muller 1958: NumPy's own may change between versions."""
+    """Standard normal deviates from Philox words (Box and Muller 1958); those of NumPy may change between versions."""
     words = philox.words(2 * shape[0] * shape[1], key=seed)
     uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, *shape)
     return np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])

@@ -1,4 +1,4 @@
-"""Encoders of one number: standardize, minmax, log1p, identity."""
+"""Encoders of single numbers: standardize, minmax, log1p, identity."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ Settings = TypeVar("Settings", bound=config.Numeric)
 
 
 class NumberEncoder(Encoder[Settings]):
-    """From float64 to one value per row, NULL and NaN imputed where the settings say so, ±∞ always refused.
+    """Base class of encoders from float64 to one value per row. NULL and NaN are imputed according to the settings, ±∞ is refused.
 
-    State: `impute`, the number that takes their place, or None.
+    State: `impute`, the number that replaces NULL and NaN, or None.
     """
 
     @classmethod
@@ -30,7 +30,7 @@ class NumberEncoder(Encoder[Settings]):
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
-        return "" if is_number(kind) else "it takes numbers; CAST the column in the query, or take vocabulary, hash or label"
+        return "" if is_number(kind) else "it takes numbers; CAST the column in the query, or use vocabulary, hash or label"
 
     @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -46,16 +46,16 @@ class NumberEncoder(Encoder[Settings]):
         return masked(encoded, ~np.isfinite(encoded))
 
     def imputed(self, found: np.ndarray) -> np.ndarray:
-        """float64 of shape (rows,), with what stands for NULL and NaN in their place."""
+        """float64 of shape (rows,), with NULL and NaN replaced if the settings impute."""
         return found if self.state["impute"] is None else np.where(np.isnan(found), self.state["impute"], found)
 
     @abstractmethod
     def transform(self, found: np.ndarray) -> np.ndarray:
-        """float64 to float64, shape (rows,); NaN and ±∞ stay what they are. What float32 cannot hold is refused."""
+        """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
 
 
 class Standardize(NumberEncoder[config.Standardize]):
-    """State: `mean` and `deviation`. A constant column becomes 0."""
+    """State: `mean` and `deviation`. A constant column is encoded as 0."""
 
     @classmethod
     def needs(cls, settings: config.Standardize) -> frozenset[str]:
@@ -74,7 +74,7 @@ class Standardize(NumberEncoder[config.Standardize]):
 
 
 class MinMax(NumberEncoder[config.MinMax]):
-    """State: `minimum` and `span`. A constant column becomes 0; values outside the training split's leave [0, 1]."""
+    """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
 
     @classmethod
     def needs(cls, settings: config.MinMax) -> frozenset[str]:
@@ -103,7 +103,7 @@ class Log1p(NumberEncoder[config.Log1p]):
 
 
 class Identity(NumberEncoder[config.Identity]):
-    """State: `dtype`. Whole numbers of up to 64 bits keep their type, booleans are uint8, everything else is float32."""
+    """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32."""
 
     @classmethod
     def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
@@ -136,7 +136,7 @@ def imputing_needs(settings: config.Numeric) -> frozenset[str]:
 
 
 def stand_in(settings: config.Numeric, column: Input) -> float | None:
-    """The number that takes the place of NULL and NaN; None if they are refused."""
+    """The number that replaces NULL and NaN; None if such rows are refused."""
     if isinstance(settings.impute, float):
         return settings.impute
     if settings.impute == "mean":
@@ -145,15 +145,15 @@ def stand_in(settings: config.Numeric, column: Input) -> float | None:
 
 
 def kept_dtype(kind: pa.DataType) -> str:
-    """The dtype in which values of this Arrow type are taken as they are."""
+    """The dtype of unchanged values of this Arrow type."""
     if types.is_boolean(kind):
         return "uint8"
     return str(kind) if types.is_integer(kind) and str(kind) in get_args(Dtype) else "float32"
 
 
 def _within(value: float, dtype: str, column: str) -> int:
-    """The nearest whole number of that dtype."""
+    """The value rounded to an integer of this dtype."""
     limits = np.iinfo(dtype)
     if not limits.min <= round(value) <= limits.max:
-        raise ConfigError(f"column {column} is {dtype}, in which impute: {value:g} does not fit; CAST the column in the query")
+        raise ConfigError(f"column {column} is {dtype}, which cannot hold impute: {value:g}; CAST the column in the query")
     return round(value)

@@ -1,4 +1,4 @@
-"""Pieces of text, which are counted where whole values would be: characters, and words as byte pairs are merged in them."""
+"""Splits text into pieces to count: characters, and words for byte-pair encoding."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,34 +6,34 @@ import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
-"""Cuts text into words as GPT-2 does (Radford et al. 2019), a blank before a word as its part, and writes each byte of
-their UTF-8 as a printable character."""
+"""Splits text into words as GPT-2 does (Radford et al. 2019), each with the space before it, and maps each byte of their UTF-8 to a
+printable character."""
 
 
-# The characters that stand for bytes: printable bytes of Latin-1 for themselves, the others from code point 256 on.
+# Characters that stand for bytes: printable bytes of Latin-1 stand for themselves, code points from 256 on for the other bytes.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
 
 
 def bytes_of(word: str) -> bytes:
-    """The bytes that a word of BYTE_LEVEL stands for."""
+    """The bytes of a word of BYTE_LEVEL."""
     return bytes(_BYTES[character] for character in word)
 
 
 def codes_of(text: str) -> np.ndarray:
-    """The characters' code points, uint32 of shape (characters,)."""
+    """Code points of the characters, uint32 of shape (characters,)."""
     return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
 def characters_in(values: pa.Array) -> pa.Table:
-    """(value, count) of every character of the texts."""
+    """(value, count) of each character in the texts."""
     codes, counts = np.unique(codes_of("".join(filter(None, values.to_pylist()))), return_counts=True)
     return _counted(pa.array(map(chr, codes.tolist()), pa.string()), pa.array(counts))
 
 
 def byte_words_in(values: pa.Array) -> pa.Table:
-    """(value, count) of every word of the texts, as BYTE_LEVEL writes it."""
+    """(value, count) of each word in the texts, in the characters of BYTE_LEVEL."""
     words = [word for text in values.to_pylist() if text for word, _ in BYTE_LEVEL.pre_tokenize_str(text)]
     found = pc.value_counts(pa.array(words, pa.string()))
     return _counted(found.field("values"), found.field("counts"))

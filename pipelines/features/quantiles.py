@@ -1,6 +1,6 @@
-"""Encoders of a number by its place in the training split's distribution: quantile, normal_quantile.
+"""Encoders of a number by its quantile in the training split: quantile, normal_quantile.
 
-Both take their points from the sorted sample by index, so no arithmetic enters that another machine rounds otherwise.
+Both take their points from the sorted sample by index, without arithmetic that other machines might round differently.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pipelines.features.statistics import MOMENTS, SAMPLE
 
 
 class Quantile(NumberEncoder[config.Quantile]):
-    """State: `edges`, sorted and distinct; bin b holds edges[b − 1] ≤ x < edges[b]. Unless imputed, the last bin is NULL's."""
+    """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
 
     @classmethod
     def needs(cls, settings: config.Quantile) -> frozenset[str]:
@@ -47,8 +47,8 @@ class Quantile(NumberEncoder[config.Quantile]):
 
 
 class NormalQuantile(NumberEncoder[config.NormalQuantile]):
-    """State: `points` of the distribution and their normal `deviates`; between points x is interpolated, beyond the first
-    and the last it is clipped. A point's rank in a sample of n is the mean of its ties' ranks, so deviates stay finite.
+    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
+    and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
     """
 
     @classmethod

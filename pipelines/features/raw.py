@@ -1,6 +1,6 @@
-"""The query's columns as encoders and their statistics see them: numbers are float64, categories are text.
+"""Converts columns of the query for encoders and their statistics: numbers to float64, categories to text.
 
-Both go through these two functions, so what was counted is what is encoded.
+Both use the same functions, so the values that are counted are the values that are encoded.
 """
 
 import numpy as np
@@ -28,25 +28,28 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def words(text: pa.Array) -> pa.Array:
-    """Each text's words, as a list: runs of letters and digits with the apostrophe before them, and any other character
-    that is no blank by itself, so that `it's` is `it` and `'s` as treebanks have it. NULL where the text is."""
+    """The words of each text as a list; NULL for a NULL text.
+
+    A word is a run of letters, digits and `_` with the apostrophe before it, or any other single character except whitespace:
+    `it's` has the words `it` and `'s`, as in treebanks.
+    """
     apart = pc.replace_substring_regex(text.cast(pa.string()), r"('?[\pL\pN\pM_]+|[^\s])", r" \1 ")
     found = pc.utf8_split_whitespace(apart)
     kept = pc.not_equal(found.flatten(), "")
-    # Splitting leaves an empty word at either end.
+    # Splitting leaves an empty word at each end.
     ends = np.concatenate([[0], np.cumsum(kept.to_numpy(zero_copy_only=False))])[_offsets(found)]
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), found.flatten().filter(kept))
     return pc.if_else(pc.is_valid(text), lists, pa.scalar(None, lists.type)) if text.null_count else lists
 
 
 def _offsets(lists: pa.Array) -> np.ndarray:
-    """Where each list begins in the flattened elements, and where the last one ends."""
+    """Offsets of the lists in the flattened elements, shape (rows + 1,)."""
     return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))])
 
 
 def elements(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The elements of all lists as text, one after the other, and the offsets, shape (rows + 1,), between which each row's lie.
-    A NULL list has none."""
+    """The elements of all lists as text, concatenated, and the offset of each row in them, shape (rows + 1,). A NULL list has no
+    elements."""
     return categories(values.flatten()), _offsets(values)
 
 
@@ -56,22 +59,22 @@ def check_category(kind: pa.DataType) -> None:
 
 
 def numbers(values: pa.Array) -> np.ndarray:
-    """float64, shape (rows,), NaN where a value is NULL or NaN.
+    """Convert values to float64, shape (rows,), with NaN for NULL.
 
-    Whole numbers beyond 2**53 and decimals become the nearest float64, true and false 1 and 0, −0 becomes 0.
+    Integers beyond 2**53 and decimals are rounded to the nearest float64, true and false become 1 and 0, and −0 becomes 0.
     Raises ConfigError if the values are not numbers.
     """
     if not is_number(values.type):
-        raise ConfigError(f"{values.type} values are not numbers; CAST them in the query, or take a categorical encoder such as vocabulary")
+        raise ConfigError(f"{values.type} values are not numbers; CAST them in the query, or use a categorical encoder such as vocabulary")
     if types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
 
 
 def categories(values: pa.Array) -> pa.Array:
-    """Strings, NULL where a value is NULL or NaN; numbers, booleans and times as Arrow writes them.
+    """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them.
 
-    Raises ConfigError if the values are neither.
+    Raises ConfigError for values of other types.
     """
     check_category(values.type)
     if types.is_floating(values.type):

@@ -1,16 +1,16 @@
-"""A sample of a column's numbers: those of the rows of smallest order, whatever the partitions."""
+"""Samples the numbers of a column: the rows with the smallest hashes, so the sample does not depend on partitions."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# Rows that quantiles are taken from: a quantile's rank is then off by 0.0016 at most, one standard error.
+# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
 SAMPLE_ROWS = 100_000
 
 
 class Sample:
-    """The SAMPLE_ROWS rows of smallest order, of those that were added."""
+    """Keeps the SAMPLE_ROWS rows of smallest order among all added rows."""
 
     def __init__(self) -> None:
         self._order, self._values = np.empty(0, np.uint64), np.empty(0, np.float64)
@@ -24,7 +24,7 @@ class Sample:
             self._keep_smallest()
 
     def summary(self) -> dict[str, str]:
-        """Fit for JSON: 16 bytes a row, as base64."""
+        """The sample as JSON values: 16 bytes per row, in base64."""
         self._keep_smallest()
         return _summary(self._order, self._values)
 
@@ -35,14 +35,14 @@ class Sample:
 
 
 def combined(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The sample over all of those partitions, as if they had been one."""
+    """Combine the samples of partitions into the sample that one partition with all rows would give."""
     parts = list(summaries)
     order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
     return _summary(*_smallest(order, np.concatenate([_values(part) for part in parts])))
 
 
 def in_order(summary: Mapping[str, str]) -> np.ndarray:
-    """The sample's numbers, float64, from the smallest to the largest."""
+    """The numbers of the sample, float64, in ascending order."""
     return np.sort(_values(summary))
 
 
@@ -59,7 +59,7 @@ def _packed(values: np.ndarray, dtype: str) -> str:
 
 
 def _smallest(order: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ties are broken by value: which rows they are does not depend on partitions."""
+    """The SAMPLE_ROWS rows of smallest order. Ties are broken by value, so the result does not depend on partitions."""
     if len(order) <= SAMPLE_ROWS:
         return order, values
     limit = np.partition(order, SAMPLE_ROWS - 1)[SAMPLE_ROWS - 1]

@@ -1,4 +1,4 @@
-"""Encoder of many categories in one value: the words of a text, or the elements of an array."""
+"""Encoder of sequences of categories: the words of a text, or the elements of an array."""
 
 from collections.abc import Sequence as Inputs
 from typing import Any
@@ -15,7 +15,7 @@ from pipelines.features.statistics import COUNTS_SCHEMA, WORDS
 
 
 class Sequence(Encoder[config.Sequence]):
-    """State: `words`, most frequent first; a word's number is its place, from FIRST. NULL is refused, no words at all are not."""
+    """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     @classmethod
     def needs(cls, settings: config.Sequence) -> frozenset[str]:
@@ -25,7 +25,7 @@ class Sequence(Encoder[config.Sequence]):
     def refusal(cls, settings: config.Sequence, kind: pa.DataType) -> str:
         if is_text(kind) or (is_list(kind) and is_category(kind.value_type)):
             return ""
-        return "it takes text, or arrays of text or numbers; split(…) in the query makes an array of a text"
+        return "it takes text, or arrays of text or numbers; split(…) in the query turns text into an array"
 
     @classmethod
     def fit(cls, settings: config.Sequence, inputs: Inputs[Input]) -> dict[str, Any]:

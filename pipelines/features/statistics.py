@@ -1,9 +1,9 @@
-"""What encoders learn from: statistics of a raw column, equal for any order and any partitioning of its rows.
+"""Statistics of a raw column, which encoders are fitted on. They do not depend on the order or partitioning of the rows.
 
-1. An `Accumulator` takes one partition's values of one column, a batch at a time, in one pass.
-2. Its `summary()` is small and fits JSON; its value counts may be many, and are drained apart as tables.
-3. `combine` makes one summary of several, where partitions are many and their samples would not fit one machine.
-4. `merge` makes `Statistics` of the summary that is left and the counts that were summed up by value.
+1. An `Accumulator` reads the values of one column in one partition, a batch at a time, in one pass.
+2. Its `summary()` is small and can be written as JSON. Counts of values may be large and are drained separately, as tables.
+3. `combine` merges several summaries into one, since the samples of many partitions may not fit on one machine.
+4. `merge` makes `Statistics` from the last summary and the counts summed by value.
 """
 
 from collections.abc import Iterable
@@ -21,33 +21,33 @@ from pipelines.features.sample import Sample, combined, in_order
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
-"""Those that come as counts: of values, of the words of a text or the elements of an array, or of other pieces of text. Of
-one column only one of them is gathered."""
+"""Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
+only one of them."""
 _PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
-# Spark hands over 10,000 rows at a time; counting ten times as many at once takes half the time.
+# Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
 _PENDING_COUNTS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of one raw column of the training split. Numbers of a column that is not numeric are None, or empty."""
+    """Statistics of one raw column of the training split. Fields that do not apply to its type are None."""
 
     rows: int
     nulls: int
-    """NULL and NaN."""
+    """Number of NULL and NaN values."""
     infinite: int = 0
-    """±∞, which count for nothing below."""
+    """Number of ±∞, which are excluded from the statistics below."""
     mean: float | None = None
     deviation: float | None = None
     """√(Σ(x − mean)² / n)."""
     minimum: float | None = None
     maximum: float | None = None
     counts: pa.Table | None = None
-    """(value, count) of every value as text, or of its pieces, most frequent first, equal counts by value."""
+    """(value, count) of each value as text, or of its pieces; the most frequent first, ties by value."""
     sample: np.ndarray | None = None
-    """float64, sorted: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows."""
+    """Sorted float64: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows if there are fewer."""
 
     @property
     def values(self) -> int:
@@ -55,9 +55,9 @@ class Statistics:
 
 
 class Accumulator:
-    """One column's statistics in one partition.
+    """Accumulates the statistics of one column in one partition.
 
-    `needs` says which are gathered: "moments" (mean, deviation, minimum, maximum), "sample", and one of COUNTED.
+    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", and one of COUNTED.
     """
 
     def __init__(self, needs: Iterable[str]) -> None:
@@ -69,9 +69,9 @@ class Accumulator:
         self._sample = Sample()
 
     def add(self, values: pa.Array, order: np.ndarray) -> None:
-        """Take a batch of rows. `order`, uint64 of shape (rows,), is a hash of each row's content.
+        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row.
 
-        Raises ConfigError if the values' type cannot give what is needed.
+        Raises ConfigError if the type of the values does not have the needed statistics.
         """
         self._rows += len(values)
         if self._needs & {MOMENTS, SAMPLE}:
@@ -91,14 +91,14 @@ class Accumulator:
             self._add_counts(_PIECES[piece](values))
 
     def drain(self) -> pa.Table:
-        """The counts since the last call, as a table (value, count) with each value once. Tables of several calls,
-        partitions and columns' batches are summed by value before `merge`."""
+        """Counts since the last call, as a table (value, count) with each value once. The tables of all calls and partitions are
+        summed by value before `merge`."""
         self._count()
         drained, self._counts = _summed(self._counts), []
         return drained
 
     def summary(self) -> dict[str, Any]:
-        """All but the counts, fit for JSON."""
+        """All statistics except the counts, as JSON values."""
         return {
             "rows": self._rows,
             "nulls": self._nulls,
@@ -128,7 +128,7 @@ class Accumulator:
             self._sample.add(found, order)
 
     def _count(self) -> None:
-        """Count the rows that wait for it."""
+        """Count the rows that have not been counted yet."""
         if not self._uncounted:
             return
         counted = pc.value_counts(pa.chunked_array(self._uncounted))
@@ -144,7 +144,7 @@ class Accumulator:
 
 
 def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """One column's summary over all of those partitions, as if they had been one."""
+    """Combine the summaries of partitions into the summary that one partition with all rows would give."""
     parts = list(summaries)
     return {
         **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite")},
@@ -157,9 +157,9 @@ def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
-    """One column's statistics from the summary of all its rows and the table of its counts.
+    """The statistics of one column from the summary of all its rows and the table of its counts.
 
-    Sums are exact before they are divided, and rounded once.
+    Sums are exact; only the final division rounds.
     """
     numeric = summary["rows"] - summary["nulls"] - summary["infinite"] if MOMENTS in summary["needs"] else 0
     moments: dict[str, float] = {}

@@ -1,9 +1,9 @@
-"""Encoders of text as tokens, packed into windows of one length: bytes, characters; `bpe` is a third.
+"""Encoders that tokenize text and pack it into windows of equal length: bytes and characters; `bpe` is the third.
 
-A part's documents come one after the other, each followed by END, so that a model learns where they end; an END stands
-before the first one, too. The stream is cut into windows of `length` + 1 tokens, each beginning with the one that the
-window before it ended with: every token of every document, and every END, is predicted exactly once. What the last
-window lacks is filled with END. No document is empty, so an END behind an END is filling and nothing else.
+The documents of a part file are concatenated. END follows each document, so that a model learns where documents end, and also
+precedes the first one. The stream is cut into windows of `length` + 1 tokens, each of which begins with the last token of the
+previous window: every token of every document, and every END, is predicted exactly once. The last window is padded with END. No
+document is empty, so an END after an END is always padding.
 """
 
 from abc import abstractmethod
@@ -25,11 +25,11 @@ from pipelines.features.statistics import CHARACTERS
 Settings = TypeVar("Settings", bound=config.Tokens)
 
 _OTHER = 1
-"""Of `characters`: any character that the training split does not have, counted and written as the one byte of `?`."""
+"""For `characters`: the token of all characters that are not in the training split; it counts as, and decodes to, the byte `?`."""
 
 
 class TokenEncoder(Packer[Settings]):
-    """NULL and empty text are refused."""
+    """Base class of token encoders. NULL and empty texts are refused."""
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -40,11 +40,11 @@ class TokenEncoder(Packer[Settings]):
 
     @abstractmethod
     def numbers(self, text: str) -> np.ndarray:
-        """A document's tokens, END apart, as whole numbers of shape (tokens,)."""
+        """The tokens of a document without END, integers of shape (tokens,)."""
 
     @property
     def dtype(self) -> Dtype:
-        """The narrowest that holds all tokens."""
+        """The narrowest dtype that holds all tokens."""
         return "uint8" if len(self.tokens) <= 2**8 else "uint16" if len(self.tokens) <= 2**16 else "int32"
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -73,7 +73,7 @@ class TokenEncoder(Packer[Settings]):
 
 
 class Bytes(TokenEncoder[config.Bytes]):
-    """Byte b of UTF-8 is token b + 1."""
+    """Byte b of the UTF-8 text is token b + 1."""
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
@@ -94,7 +94,7 @@ class Characters(TokenEncoder[config.Characters]):
     def fit(cls, settings: config.Characters, inputs: Sequence[Input]) -> dict[str, Any]:
         found = inputs[0].counts["value"].to_pylist()
         if not found:
-            raise ConfigError(f"column {inputs[0].name} has no character in the training split; take another")
+            raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
         return {"characters": "".join(sorted(found))}
 
     def __init__(self, settings: config.Characters, state: dict[str, Any]) -> None:

@@ -71,11 +71,11 @@ def test_nested_arrays_equal_their_flat_form(data: st.DataObject) -> None:
 
 
 def test_identity_of_arrays_does_not_impute() -> None:
-    with pytest.raises(ConfigError, match="does not impute in arrays; COALESCE"):
+    with pytest.raises(ConfigError, match="does not impute elements of arrays; COALESCE"):
         encoder_of({"encoder": "identity", "shape": [1], "impute": 0}, pa.array([[1.0]]))
     with pytest.raises(ConfigError, match="arrays need their shape"):
         encoder_of("identity", pa.array([[1.0]]))
-    with pytest.raises(ConfigError, match="flat or nested as the shape is"):
+    with pytest.raises(ConfigError, match="flat or nested like the shape"):
         encoder_of({"encoder": "identity", "shape": [1, 1, 1]}, pa.array([[[1.0]]]))
 
 

@@ -150,7 +150,7 @@ def test_needs_are_the_union_over_a_columns_encoders() -> None:
         ),
         ({"pair": "vocabulary"}, r"vocabulary cannot encode column pair, which is list<\w+: float>: it takes text"),
         ({"x": {"encoder": "image", "shape": [1, 2, 2]}}, r"image cannot encode column x, which is double: it takes bytes, or arrays"),
-        ({"word": "binary"}, r"binary cannot encode column word, which is string: it takes true and false, 1 and 0; write a condition"),
+        ({"word": "binary"}, r"binary cannot encode column word, which is string: it takes true and false, or 1 and 0; write a condition"),
         ({"waves": {"encoder": "fourier", "columns": ["x", "word"]}}, r"fourier cannot encode column word"),
     ],
 )

@@ -126,7 +126,7 @@ def test_identity_keeps_whole_numbers(kind: pa.DataType, values: list, dtype: st
 def test_identity_imputes_a_whole_number() -> None:
     encoder = encoder_of({"encoder": "identity", "impute": "mean"}, pa.array([1, None, 4, 4], pa.int32()))
     assert encoder.encode(pa.array([None, 7], pa.int32())).to_pylist() == [3, 7]
-    with pytest.raises(ConfigError, match="column a is int8, in which impute: 300 does not fit"):
+    with pytest.raises(ConfigError, match="column a is int8, which cannot hold impute: 300"):
         encoder_of({"encoder": "identity", "impute": 300}, pa.array([1], pa.int8()))
 
 

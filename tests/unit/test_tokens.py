@@ -96,7 +96,7 @@ def test_words_are_counted_as_byte_pairs_see_them() -> None:
 
 @pytest.mark.parametrize(("kind", "message"), [("characters", "has no character"), ("bpe", "has no word")])
 def test_text_that_teaches_nothing_is_named(kind: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^dataset.features.text: column text {message} in the training split; take another$"):
+    with pytest.raises(ConfigError, match=rf"^dataset.features.text: column text {message} in the training split; use another column$"):
         fitted(kind, [None, ""])
 
 
