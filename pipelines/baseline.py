@@ -1,8 +1,8 @@
-"""What a line reaches: Spark ML's logistic or linear regression on the rows that a network learns from.
+"""A linear baseline: Spark ML's logistic or linear regression on the same rows that a model is trained on.
 
-1. `_vectors` makes a sparse vector of each row: numbers as they are, an index one-hot, a sequence the counts of its words.
-2. One model is fitted for each of REGULARISATIONS on the training split; the one that is best on validation is kept.
-3. The task's own metrics judge it, and are logged beside those of its trainings.
+1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences as counts of their words.
+2. A model is fitted on the training split for each of REGULARISATIONS; the best one on validation is kept.
+3. It is evaluated with the metrics of the task, which are logged in the same experiment as the trainings.
 """
 
 import logging
@@ -39,22 +39,22 @@ from pipelines.tasks.targets import Binary, Quantity
 log = logging.getLogger(__name__)
 
 REGULARISATIONS = (0.0, 1e-4, 1e-2)
-"""Spark's `regParam`, a weight of the squared coefficients of standardised columns."""
+"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
 ITERATIONS = 100
 _SCHEMA = StructType([StructField("features", VectorUDT()), StructField("target", DoubleType()), StructField("weight", DoubleType())])
 
 
 def run(config: Config) -> dict[str, float]:
-    """Fit the baseline of the config's dataset version, and log it. Returns its metrics, `validation/…` and `test/…`.
+    """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`.
 
-    Raises DatasetError if there is no version, ConfigError if the task has no such baseline.
+    Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
     """
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
     if not isinstance(task, Supervised):
         raise ConfigError(
-            f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py takes tasks that predict one class or one "
-            "number of each row, such as tabular"
+            f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py needs a task that predicts one class or one "
+            "number per row, such as tabular"
         )
     with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
@@ -66,7 +66,7 @@ def run(config: Config) -> dict[str, float]:
 
 
 def _best(task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, float]]:
-    """Parameters and metrics of the model with the best validation metric; of the first where there is no validation split."""
+    """Parameters and metrics of the model with the best validation metric, or of the first model without a validation split."""
     name, direction = monitor
     found = []
     for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
@@ -88,11 +88,11 @@ def _estimator(task: Supervised, regularisation: float) -> Any:
 
 
 def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, float]:
-    """The task's metrics of the split. Its rows' outputs, one number for each class, are brought to the driver."""
+    """Metrics of the task on a split. The outputs of its rows, one number per class, are collected on the driver."""
     output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
     table = predicted.select(output.alias("output"), "target").toArrow()
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
-    # Spark's raw predictions of two classes are a logit and its negative.
+    # For two classes, the raw prediction of Spark is the negative logit and the logit.
     outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
     metrics = task.metrics()
     task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
@@ -100,7 +100,7 @@ def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, fl
 
 
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
-    """The split as _SCHEMA, a task for each part."""
+    """Rows of a split with _SCHEMA, one Spark task per part file."""
     groups = version.of_split(split)
     parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
     weights = None if task.class_weights is None else task.class_weights.numpy()
@@ -119,7 +119,7 @@ def _part(version: Version, split: str, weights: np.ndarray | None, numbers: lis
 
 
 def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.Array:
-    """A row group's rows as Spark's sparse vectors: structs of type (0), size, indices, values."""
+    """Rows of a row group as sparse vectors of Spark: structs of type (0), size, indices, values."""
     rows = len(next(iter(values.values())))
     row, place, number = ([np.zeros(0, kind)] for kind in (np.int64, np.int64, np.float64))
     width = 0
@@ -130,7 +130,7 @@ def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.
             row.append(each)
             place.append(np.tile(np.arange(flat.shape[1]), rows))
             number.append(flat.astype(float).ravel())
-        else:  # a sequence has its words, not where they stand
+        else:  # a sequence counts words, without their positions
             row.append(each)
             place.append(flat.astype(np.int64).ravel())
             number.append(np.ones(flat.size))

@@ -1,14 +1,14 @@
-"""What is learned: a model, a loss that adds up, and metrics. Torch alone, without a word about workers.
+"""Tasks: a model, its loss and its metrics, in plain torch. Nothing here depends on workers.
 
-1. `base`        what a task is, and what it may know of its dataset.
-2. `targets`     binary, classes or quantity: outputs, loss, metrics and predictions of each.
-3. `supervised`  the task over such a target, whatever the network; class weights.
-4. `tabular`     a perceptron over numbers and indices; `vision` a small network or a `resnet` over one image; `text` and
-                 `speech` convolutions over words and spectrograms; `recommendation` users' and items' vectors.
-5. `next_item`   what follows in a sequence; `language` a `gpt` over windows of tokens; `forecasting` a DLinear over the
-                 history of series. They have outputs and metrics of their own.
-6. `draws`       what a task draws for each row: augmentations, negatives.
-7. `means`       averages over rows that say which way is better; `moments` are counts, means and squares of parts and the whole.
+1. `base`        defines the base class of tasks, and what a task knows about its dataset.
+2. `targets`     gives outputs, loss, metrics and predictions for each kind of target: binary, classes or quantity.
+3. `supervised`  is the base class of tasks with such a target, for any network, with class weights.
+4. `tabular`     is a perceptron over numbers and indices, `vision` a small network or a `resnet` over images, `text` and `speech`
+                 convolutions over words and spectrograms, and `recommendation` matrix factorization or DLRM.
+5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
+                 history of series. These three have their own outputs and metrics.
+6. `draws`       makes random numbers for each row, for augmentations and negative samples.
+7. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances.
 
-`pipelines.config.task` has their settings and says how one's own are named.
+`pipelines.config.task` defines their settings, and how a config names tasks of one's own.
 """

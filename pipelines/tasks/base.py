@@ -1,8 +1,8 @@
-"""What a task is: a model, a loss that adds up, and metrics.
+"""Base class of tasks: a model, a loss that can be summed over batches, and metrics.
 
-A batch is a `dict[str, Tensor]`, one entry per tensor column, rows first. A task never divides by the number of rows:
-`loss` gives a sum and a weight, and the strategy divides by the weight of the whole global batch, so that unequal
-shares, padding and class weights come out right for any number of workers.
+A batch is a `dict[str, Tensor]` with one entry per tensor column; the first dimension is the row. A task never divides by the number
+of rows: `loss` returns a sum and a weight, and the strategy divides by the weight of the global batch. Unequal shares, padding and
+class weights are thus handled correctly for any number of workers.
 """
 
 from abc import ABC, abstractmethod
@@ -22,29 +22,29 @@ from pipelines.errors import ConfigError
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
-"""The metric that picks the best epoch, and which way is better."""
+"""The metric that selects the best epoch, and whether lower or higher is better."""
 
 
 def rows_of(batch: Batch) -> int:
-    """How many rows a batch has."""
+    """Number of rows in a batch."""
     return len(next(iter(batch.values())))
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a task may know of its dataset before it sees a row."""
+    """What a task knows about its dataset without reading rows."""
 
     columns: tuple[TensorColumn, ...]
     classes: tuple[str, ...] = ()
-    """Names of the target's classes, in the order of their numbers; empty for a quantity."""
+    """Names of the classes of the target, in the order of their numbers; empty for a quantity."""
     class_counts: tuple[int, ...] = ()
-    """Rows of each class in the training split."""
+    """Number of rows of each class in the training split."""
     decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
-    """Turns target values, shape (rows, …), back into the query's units."""
+    """Converts target values, shape (rows, …), back to the units of the query."""
     tokens: tuple[bytes, ...] = ()
-    """What each number of a packed column stands for, as UTF-8; the first ends a document. Empty for any other dataset."""
+    """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
     encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
-    """What made the columns, by their names, for a task that has to know."""
+    """The fitted encoder of each column, by name."""
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:
@@ -52,21 +52,21 @@ class Data:
 
     @property
     def target(self) -> TensorColumn:
-        """Raises ConfigError if there is none: a packed feature stands alone."""
+        """The target column. Raises ConfigError if there is none, as with a packed feature."""
         if found := [column for column in self.columns if column.role == "target"]:
             return found[0]
-        raise ConfigError("this task predicts a target, and dataset.target has none; give one, or take a task without, such as language")
+        raise ConfigError("this task predicts a target, but dataset.target is empty; add one, or use a task without, such as language")
 
 
 class Task(ABC):
-    """What is learned. Stateless: the model is passed in."""
+    """Base class of tasks. A task has no state; the model is passed to its methods."""
 
     draws: bool = False
-    """Whether training draws something for each row, such as an augmentation or negatives: then every training batch carries
-    ROW_KEYS, from which `draws` makes numbers that are the same for any number of workers and after any restart."""
+    """Whether training needs random numbers for each row, for augmentation or negative samples. If so, every training batch contains
+    ROW_KEYS, from which `draws` computes numbers that are the same for any number of workers and after any restart."""
 
     minimised: str = "loss"
-    """The metric that is what training minimises: `train.monitor` may call it loss."""
+    """The metric that equals the training loss; `train.monitor: loss` selects it."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         self.settings = settings
@@ -75,24 +75,24 @@ class Task(ABC):
     @property
     @abstractmethod
     def monitor(self) -> Monitor:
-        """What picks the best epoch, unless `train.monitor` names another of the metrics."""
+        """The metric that selects the best epoch, unless `train.monitor` names another one."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model, initialised from torch's current random state; `forward` takes a batch."""
+        """A new model, initialised from the current random state of torch; its `forward` takes a batch."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Sum of the rows' losses and the weight to divide it by, both scalars."""
+        """Sum of the losses of the rows, and the weight to divide it by, both scalars."""
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
-        """New metrics, to accumulate one split's rows on the CPU."""
+        """New metrics that accumulate the rows of one split on the CPU."""
 
     def monitored(self, name: str) -> Monitor:
-        """The metric of that name, or `loss`; without a name `monitor`.
+        """The metric with this name, or for `loss` the minimised one; `monitor` if the name is empty.
 
-        Raises ConfigError if there is no such metric, or if it does not say which way is better.
+        Raises ConfigError if there is no such metric, or if it does not define `higher_is_better`.
         """
         if not name:
             return self.monitor
@@ -102,25 +102,25 @@ class Task(ABC):
             return self.monitor
         if found not in higher:
             remedy = suggestion(name, higher, f"{self.monitor[0]} is the default")
-            raise ConfigError(f"train.monitor is {name}, and the validation metrics are {', '.join(higher)}; {remedy}")
+            raise ConfigError(f"train.monitor is {name}, but the validation metrics are {', '.join(higher)}; {remedy}")
         if higher[found] is None and found != self.minimised:
-            raise ConfigError(f"train.monitor is {name}, a metric that does not say which way is better; set higher_is_better in its class")
+            raise ConfigError(f"train.monitor is {name}, a metric without higher_is_better; set it in its class")
         return found, "max" if higher[found] else "min"
 
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
-        """Add a batch's rows to the metrics, given the model's output for them."""
+        """Add the rows of a batch to the metrics, given the output of the model for them."""
 
     @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The model's output as columns for people, one value per row: labels by name, quantities in raw units.
+        """Convert the output of the model to readable columns, one value per row: names of labels, quantities in raw units.
 
-        Of a packed column a raw row is several windows, whose outputs are added up before: they must be sums.
+        With a packed column, a raw row has several windows, whose outputs are added before: outputs must be sums.
         """
 
     def sample(self, model: nn.Module, epoch: int) -> str:
-        """A text to look at after an epoch, filed with the run; empty for none. Called on rank 0 alone, without gradients.
+        """A sample text after an epoch, which is logged with the run; empty for none. Called only on rank 0, without gradients.
 
-        Nothing that training draws may come from the random state that this leaves.
+        Training does not use the random state that this method leaves.
         """
         return ""

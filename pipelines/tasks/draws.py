@@ -1,8 +1,8 @@
-"""Random numbers for each row of a batch, as a pure function of the row's key: not of its place in the batch, nor of torch's
-random state, so that they are the same for any number of workers and after any restart.
+"""Random numbers for each row of a batch, as a pure function of the key of the row. They do not depend on its place in the batch or
+on the random state of torch, so they are the same for any number of workers and after any restart.
 
-A row's key is mixed by SplitMix64's finaliser (Steele, Lea and Flood 2014), and numbers are the outputs of SplitMix64 from
-there, one for each (purpose, place). All of it is arithmetic of whole numbers, which every device does alike.
+The key is mixed by the finaliser of SplitMix64 (Steele, Lea and Flood 2014); the result seeds SplitMix64, whose outputs are the
+numbers, one for each (purpose, index). All operations are on integers, so every device computes the same numbers.
 """
 
 import torch
@@ -13,18 +13,18 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def whole(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
-    """int64 of shape (rows, count), each from 0 to `below` − 1, which is at most 2**31, or a tensor that broadcasts to it.
+    """Random integers from 0 to `below` − 1, int64 of shape (rows, count). `below` is at most 2**31, or a tensor that broadcasts.
 
-    `keys` is ROW_KEYS, int64 of shape (rows,); `purpose`, below 2**16, keeps apart what one row draws for several reasons.
-    The bias of at most below / 2**31 is of no account.
+    `keys` is ROW_KEYS, int64 of shape (rows,). Different values of `purpose`, below 2**16, give independent numbers for one row.
+    The bias is at most below / 2**31, which is negligible.
     """
     return (_words(keys, count, purpose) >> 33 & 2**31 - 1) * below >> 31
 
 
 def content_keys(*values: Tensor) -> Tensor:
-    """Keys from what the rows hold, int64 of shape (rows,), for what is drawn where there are no ROW_KEYS, in evaluation.
+    """Keys computed from the content of rows, int64 of shape (rows,), for evaluation, where batches have no ROW_KEYS.
 
-    `values` are whole numbers of shape (rows, …). Rows of equal content have equal keys.
+    `values` are integers of shape (rows, …). Rows with equal content have equal keys.
     """
     keys = torch.zeros_like(values[0][:, 0], dtype=torch.int64)
     for column in torch.cat([value.flatten(1).long() for value in values], dim=1).unbind(1):
@@ -45,5 +45,5 @@ def _mixed(bits: Tensor) -> Tensor:
 
 
 def _right(bits: Tensor, shift: int) -> Tensor:
-    """The bits of unsigned numbers, moved: torch's own shift would fill in the sign."""
+    """Logical right shift; the shift of torch is arithmetic and would copy the sign."""
     return bits >> shift & (1 << 64 - shift) - 1

@@ -1,7 +1,7 @@
-"""The task `forecasting`: the next steps of several series from those before, by DLinear.
+"""The task `forecasting`: predicts the next steps of several series from their history, by DLinear.
 
-Zeng et al. 2023, "Are transformers effective for time series forecasting?". The feature is the history, shape (steps,
-series) per row, the target what follows, shape (horizon, series), both in the same units.
+Zeng et al. 2023, "Are transformers effective for time series forecasting?". The feature is the history, shape (steps, series) per
+row; the target is the future, shape (horizon, series), in the same units.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class Forecasting(Task):
     minimised = "mse"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the columns are not a history and what follows it."""
+        """Raises ConfigError if the columns are not a history and a future of the same series."""
         super().__init__(settings, data)
         shapes = {column.name: column.shape for column in data.columns}
         if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise ConfigError(
-                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series); "
-                f"there are {found}"
+                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
+                f"but got {found}"
             )
         self.history, self.future = data.features[0], data.target
 
@@ -43,7 +43,8 @@ class Forecasting(Task):
         return losses.sum(), losses.new_full((), len(losses))
 
     def metrics(self) -> MetricCollection:
-        """In the units that are trained on, as they are published. `repeat_last_…` is of the forecast that nothing changes."""
+        """Errors in encoded units, in which published results are given. `repeat_last_…` are errors of the forecast that repeats the last
+        value."""
         errors = {"mse": MeanSquaredError(), "mae": MeanAbsoluteError()}
         baseline = {f"repeat_last_{name}": metric.clone() for name, metric in errors.items()}
         return MetricCollection({**errors, **baseline}, compute_groups=False).set_dtype(torch.float64)
@@ -56,15 +57,15 @@ class Forecasting(Task):
                 metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The forecast in the query's units, shape (horizon, series)."""
+        """The forecast in the units of the query, shape (horizon, series)."""
         forecasts = np.asarray(self.data.decode(output.detach().cpu().double().numpy()))
         return {"prediction": forecasts.tolist()}
 
 
 class DLinear(nn.Module):
-    """The same two linear maps over time for every series: of a moving average, and of what it leaves.
+    """Two linear maps over time, one for the moving average and one for the remainder; all series share them.
 
-    All weights begin as 1 / steps, as in the authors' code.
+    All weights are initialised to 1 / steps, as in the code of the authors.
     """
 
     def __init__(self, column: str, steps: int, horizon: int, kernel: int) -> None:
@@ -80,6 +81,6 @@ class DLinear(nn.Module):
         """Forecasts of shape (rows, horizon, series)."""
         history = batch[self.column].float().transpose(1, 2)
         half = self.kernel // 2
-        # At either end the first and the last value are repeated, so that the average keeps its length.
+        # The first and the last value are repeated at the ends, so that the average has the same length.
         trend = functional.avg_pool1d(functional.pad(history, (half, half), mode="replicate"), self.kernel, stride=1)
         return (self.trend(trend) + self.rest(history - trend)).transpose(1, 2)

@@ -1,8 +1,8 @@
-"""A compact GPT: a transformer that predicts each token from those before it.
+"""A compact GPT: a transformer that predicts each token from the previous ones.
 
-Pre-normalised blocks of attention and a perceptron four times as wide (Radford et al. 2019, "Language models are
-unsupervised multitask learners"), with rotary positions (Su et al. 2021), norms without weights, queries and keys
-normalised, and squared ReLU (So et al. 2021, "Primer"): per step these learn more than what they replace.
+Pre-norm blocks of attention and a perceptron four times as wide (Radford et al. 2019, "Language models are unsupervised multitask
+learners"), with rotary position embeddings (Su et al. 2021), norms without weights, normalised queries and keys, and squared ReLU
+(So et al. 2021, "Primer"). With these changes the loss falls faster per step.
 """
 
 import torch
@@ -13,10 +13,10 @@ ROTARY_BASE = 10_000.0
 
 
 class GPT(nn.Module):
-    """From token numbers, shape (rows, tokens), to logits, shape (rows, tokens, vocabulary)."""
+    """Maps token numbers, shape (rows, tokens), to logits, shape (rows, tokens, vocabulary)."""
 
     def __init__(self, vocabulary: int, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
-        """`context` is the most tokens that are looked at; `heads` divides `width` into even parts."""
+        """`context` is the maximum number of tokens; `width / heads` must be an even integer."""
         super().__init__()
         self.context = context
         self.pairs = width // heads // 2
@@ -34,14 +34,14 @@ class GPT(nn.Module):
         return self.head(_normed(hidden))
 
     def _turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of each pair's angle at each position, shape (tokens, pairs). No buffers: those would be averaged."""
+        """Cosine and sine of the rotary angles, shape (tokens, pairs). They are not buffers, because strategies average buffers."""
         rates = ROTARY_BASE ** -torch.linspace(0, 1, self.pairs + 1, device=device)[:-1]
         angles = torch.outer(torch.arange(length, device=device), rates)
         return angles.cos(), angles.sin()
 
     @torch.no_grad()
     def _initialise(self, layers: int) -> None:
-        """Deviation 0.02, less for what adds up along the residual stream (Radford et al. 2019)."""
+        """Standard deviation 0.02, and less for layers that write to the residual stream (Radford et al. 2019)."""
         for name, parameter in self.named_parameters():
             residual = name.endswith(("attention.outputs.weight", "narrow.weight"))
             nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
@@ -73,8 +73,8 @@ class Attention(nn.Module):
         rows, length, width = hidden.shape
         queries, keys, values = self.inputs(hidden).view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
-        met = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return self.outputs(met.transpose(1, 2).reshape(rows, length, width))
+        attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return self.outputs(attended.transpose(1, 2).reshape(rows, length, width))
 
 
 def _normed(values: Tensor) -> Tensor:
@@ -82,6 +82,6 @@ def _normed(values: Tensor) -> Tensor:
 
 
 def _rotated(values: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Pairs of entries turned by an angle that grows with the position, shape (rows, heads, tokens, width)."""
+    """Rotate pairs of entries by an angle proportional to the position; values have shape (rows, heads, tokens, width)."""
     one, other = values.chunk(2, dim=-1)
     return torch.cat([one * cosines - other * sines, one * sines + other * cosines], dim=-1)

@@ -1,7 +1,6 @@
-"""The task `language`: a GPT over windows of tokens, which predicts each from those before it.
+"""The task `language`: a GPT over windows of tokens that predicts each token from the previous ones.
 
-A window has one token more than are predicted. Number 0 ends a document; another 0 behind it only fills the window, and
-is not predicted.
+A window has one token more than it predicts. Token 0 ends a document; a 0 after a 0 is padding and is not predicted.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.gpt import GPT
 
 NATS, TOKENS, BYTES = range(3)
-"""The model's output for a window: its surprise, the tokens predicted, and the bytes of text that these stand for."""
+"""Output of the model for a window: negative log-likelihood in nats, number of predicted tokens, and bytes of their text."""
 
 
 class Language(Task):
@@ -33,7 +32,7 @@ class Language(Task):
         super().__init__(settings, data)
         if not data.tokens:
             found = ", ".join(column.name for column in data.columns)
-            raise ConfigError(f"task.kind is language, which takes one feature of bytes, characters or bpe; there are {found}")
+            raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {found}")
 
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
@@ -57,9 +56,9 @@ class Language(Task):
         metrics["bits_per_byte"].update(nats / log(2), bytes_)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """How probable a text is: nats in all and per token, tokens with the one that ends it, bits per byte.
+        """The likelihood of each text: nats per token and in total, bits per byte, and tokens, including the end of the text.
 
-        A text is read from its own beginning; the windows of an evaluation may begin inside one, and hold several.
+        A text is evaluated from its start. Windows of an evaluation, in contrast, may start inside a text and contain several.
         """
         nats, tokens, bytes_ = output.detach().cpu().double().unbind(dim=1)
         return {
@@ -70,7 +69,7 @@ class Language(Task):
         }
 
     def sample(self, model: nn.Module, epoch: int) -> str:
-        """Text that the model writes, from a document's beginning, with a seed of the epoch's."""
+        """Text that the model generates from the start of a document, with the epoch as the seed."""
         assert isinstance(model, OverWindows)
         if not self.settings.sample_tokens:
             return ""
@@ -86,7 +85,7 @@ class Language(Task):
 
 
 class OverWindows(nn.Module):
-    """A GPT over a batch's windows: nats, tokens and bytes of each, float32 of shape (rows, 3)."""
+    """Applies a GPT to the windows of a batch: nats, tokens and bytes of each, float32 of shape (rows, 3)."""
 
     def __init__(self, column: str, network: GPT, bytes_per_token: Sequence[int]) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class OverWindows(nn.Module):
 
 
 class Ratio(Metric):
-    """A sum over another, float64; of nothing, NaN."""
+    """Ratio of two sums, float64; NaN without rows."""
 
     full_state_update = False
     higher_is_better = False
@@ -125,7 +124,7 @@ class Ratio(Metric):
 
 
 class Perplexity(Ratio):
-    """Among how many equally probable tokens the model is as undecided."""
+    """Exponential of the nats per token."""
 
     def compute(self) -> Tensor:
         return super().compute().exp()

@@ -1,10 +1,10 @@
-"""Means over rows that say which way is better, as every metric must that may pick the best epoch."""
+"""Means over rows that declare `higher_is_better`, which `train.monitor` requires of a metric."""
 
 from torchmetrics import MeanMetric
 
 
 class Loss(MeanMetric):
-    """A mean that is better when it is lower. Not-a-number is not left out."""
+    """A mean for which lower is better. NaN values are not skipped."""
 
     higher_is_better = False  # type: ignore[assignment]
 
@@ -13,9 +13,9 @@ class Loss(MeanMetric):
 
 
 class Score(MeanMetric):
-    """A mean that is better when it is higher. Not-a-number is not left out."""
+    """A mean for which higher is better. NaN values are not skipped."""
 
-    higher_is_better = True  # type: ignore[assignment]  # whose type there is that of None
+    higher_is_better = True  # type: ignore[assignment]  # declared as None in MeanMetric
 
     def __init__(self) -> None:
         super().__init__(nan_strategy="disable")

@@ -1,7 +1,7 @@
-"""The task `next_item`: what follows in a sequence, by self-attention (SASRec, Kang and McAuley 2018).
+"""The task `next_item`: predicts the next item of a sequence by self-attention (SASRec, Kang and McAuley 2018).
 
-A training row is a sequence and the same sequence one place on; every place learns from what comes before it. In a row to
-evaluate only the last place counts: its item is ranked among others that are drawn for that row.
+A training row is a sequence and the same sequence shifted by one; the loss covers every position. In evaluation, only the last
+position counts: its item is ranked among negative samples that are drawn for the row.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from pipelines.tasks.means import Loss, Score
 
 TOP = 10
 SHARES = (0.5, 0.875)
-"""Where the rows of a batch, ordered by length, are parted."""
+"""Where the rows of a batch, sorted by length, are split into groups."""
 
 
 class NextItem(Task):
@@ -30,22 +30,22 @@ class NextItem(Task):
     draws = True
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if feature and target are not two sequences over one vocabulary."""
+        """Raises ConfigError if feature and target are not two sequences with the same length and vocabulary."""
         super().__init__(settings, data)
         columns = [*data.features, data.target]
         kinds = {(column.shape, column.cardinality) for column in columns}
         if len(columns) != 2 or len(kinds) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
             found = ", ".join(f"{column.name} {column.shape} of {column.cardinality}" for column in columns)
             raise ConfigError(
-                f"task.kind is next_item, which takes one sequence as feature and one as target, of one length and with one "
-                f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}; there are {found}"
+                f"task.kind is next_item, which takes one sequence as feature and one as target, with the same length and "
+                f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}, but got {found}"
             )
         encoders = [data.encoders[column.name] for column in columns if column.name in data.encoders]
         keeps, vocabularies = {found.feature["keep"] for found in encoders}, {tuple(found.state["words"]) for found in encoders}
         if keeps - {"last"} or len(vocabularies) > 1:
             raise ConfigError(
-                f"task.kind is next_item, whose sequences keep {' and '.join(sorted(keeps))} and have {len(vocabularies)} vocabularies: "
-                "give both `keep: last` and the same `vocabulary_of: [both columns]`"
+                f"task.kind is next_item, whose sequences keep {' and '.join(sorted(keeps))} and have {len(vocabularies)} vocabularies; "
+                "set `keep: last` and `vocabulary_of: [both columns]` for both"
             )
         self.history = data.features[0]
         self.items = (self.history.cardinality or 0) - FIRST
@@ -58,10 +58,10 @@ class NextItem(Task):
         return SelfAttention(self.history, self.settings)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Softmax over each place's item and the negatives of its row, which all of the row's places share.
+        """Softmax over the item at each position and the negative samples, which all positions of a row share.
 
-        On a processor rows of like length go through the model together, without the places that none of them fills: most rows
-        are short, and this takes a third of the time. A GPU would wait for the lengths.
+        On a CPU, rows of similar length are computed together, without positions that are padding in all of them. Since most rows
+        are short, this takes a third of the time. On a GPU, reading the lengths would force a synchronisation.
         """
         history = batch[self.history.name]
         if history.device.type != "cpu":
@@ -93,7 +93,7 @@ class NextItem(Task):
         return MetricCollection(means, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
-        """`loss` is the cross entropy over all items, of those in the vocabulary. One that is not counts as not found."""
+        """`loss` is the cross entropy over all items, for targets in the vocabulary. Other targets count as not found."""
         scores, history, target = output.detach().cpu(), batch[self.history.name].cpu(), batch[self.data.target.name].cpu()
         truth = target[:, -1:].long()
         rank = self._rank(scores, history, truth)
@@ -104,30 +104,30 @@ class NextItem(Task):
         metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The item that follows, and the TOP items with their scores, best first; items of the history may be among them."""
+        """The predicted next item, and the TOP items with their scores, best first; they may include items of the history."""
         scores, places = output.detach().cpu()[:, FIRST:].topk(min(TOP, self.items), dim=1)
         names = self.data.decode(places.numpy() + FIRST)
         return {"prediction": [row[0] for row in names], "items": [list(row) for row in names], "scores": scores.tolist()}
 
     def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:
-        """How many of a row's negatives score at least as high as its item, shape (rows,).
+        """Number of negative samples of each row that score at least as high as its item, shape (rows,).
 
-        The negatives are drawn from the row's content, from all items but the history's and the item itself.
+        Samples are a function of the content of the row and exclude the item and its history.
         """
         count = self.settings.evaluation_negatives
         drawn = FIRST + whole(content_keys(history, truth), 2 * count, self.items)
         own = torch.cat([history, truth], dim=1)
         taken = torch.zeros_like(drawn, dtype=torch.bool)
-        for item in own.unbind(1):  # all at once would take as much memory as there are items
+        for item in own.unbind(1):  # one at a time, to save memory
             taken |= drawn == item[:, None]
         first = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
         compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
-        rank = (~(compared < scores.gather(1, truth))).sum(1)  # a score that is not a number is behind all others
+        rank = (~(compared < scores.gather(1, truth))).sum(1)  # an item with a score of NaN ranks last
         return torch.where(truth[:, 0] >= FIRST, rank, max(count, TOP))
 
 
 class SelfAttention(nn.Module):
-    """Items and places are embedded; blocks of causal attention over them give a state for every place."""
+    """Embeds items and positions, and applies blocks of causal attention, which give a state for every position."""
 
     def __init__(self, history: TensorColumn, settings: Settings) -> None:
         super().__init__()
@@ -142,14 +142,15 @@ class SelfAttention(nn.Module):
         self.norm = nn.LayerNorm(settings.width)
 
     def forward(self, batch: Batch) -> Tensor:
-        """In training each place's state, shape (rows, places, width); else every item's score after the last, (rows, items).
+        """In training, the state of each position, shape (rows, positions, width); else the score of each item as the next one,
+        shape (rows, items).
 
-        The places are the last ones of the history's length.
+        A shorter history uses the last positions.
         """
         history = batch[self.column]
         filled = (history != FREE).unsqueeze(-1)
         states = self.dropout(self.items(history) * self.items.embedding_dim**0.5 + self.places[-history.shape[1] :]) * filled
-        # A place sees the filled ones up to itself; one that sees none would be NaN, so each sees itself.
+        # A position attends to filled positions up to itself, and always to itself: attention to nothing would be NaN.
         length = history.shape[1]
         seen = torch.ones(length, length, dtype=torch.bool, device=history.device).tril() & filled.transpose(1, 2)
         seen = (seen | torch.eye(length, dtype=torch.bool, device=history.device)).unsqueeze(1)
@@ -160,7 +161,7 @@ class SelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a position-wise perceptron, each behind a norm and beside a shortcut."""
+    """Attention and a position-wise perceptron, each with pre-norm and a residual connection."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -174,7 +175,7 @@ class Block(nn.Module):
         self.dropout = settings.dropout
 
     def forward(self, states: Tensor, seen: Tensor) -> Tensor:
-        """`states` of shape (rows, length, width); `seen`, which broadcasts to (rows, heads, length, length)."""
+        """`states` has shape (rows, length, width); `seen` broadcasts to (rows, heads, length, length)."""
         query, key, value = (
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.projection(self.attention_norm(states)).chunk(3, dim=2)
         )

@@ -1,4 +1,4 @@
-"""The task `recommendation`: how much a user likes an item, from the features of both."""
+"""The task `recommendation`: predicts how a user rates an item, from features of both."""
 
 from collections.abc import Iterable
 from itertools import combinations, pairwise
@@ -19,12 +19,12 @@ class Recommendation(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the target is no single number, or if `factors` does not know whose the features are."""
+        """Raises ConfigError if the target is not a single number, or if a feature for `factors` is not assigned to user or item."""
         super().__init__(settings, data)
         if self.outputs != 1:
             raise ConfigError(
-                f"task.kind is recommendation, which gives one number; {data.target.name} has {self.outputs} classes: "
-                "take task.kind tabular, or a target of one number"
+                f"task.kind is recommendation, which predicts one number, but {data.target.name} has {self.outputs} classes; "
+                "use task.kind tabular, or a numeric target"
             )
         if self.settings.network == "factors":
             sides = sorted([*self.settings.user, *self.settings.item])
@@ -32,7 +32,7 @@ class Recommendation(Supervised):
             if sides != features or not self.settings.user or not self.settings.item:
                 raise ConfigError(
                     f"task.user and task.item are {list(self.settings.user)} and {list(self.settings.item)}; "
-                    f"between them they must name each feature once: {', '.join(features)}"
+                    f"together they must name each feature once: {', '.join(features)}"
                 )
 
     def model(self) -> nn.Module:
@@ -40,16 +40,16 @@ class Recommendation(Supervised):
 
 
 class Vectors(nn.Module):
-    """A vector for each feature: of an index an embedding, of a sequence the mean of its words', of numbers a linear map."""
+    """A vector for each feature: an embedding of an index, the mean embedding of a sequence, or a linear map of numbers."""
 
     def __init__(self, features: Iterable[TensorColumn], width: int) -> None:
         super().__init__()
         self.features = tuple(features)
-        # A list, since a ModuleDict refuses columns named like a method of its own, such as `type`.
+        # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
         self.maps = nn.ModuleList([_map(column, width) for column in self.features])
 
     def forward(self, batch: Batch) -> list[Tensor]:
-        """Of each feature a tensor of shape (rows, width)."""
+        """One tensor of shape (rows, width) for each feature."""
         return [self._vector(column, found, batch[column.name]) for column, found in zip(self.features, self.maps, strict=True)]
 
     def _vector(self, column: TensorColumn, found: nn.Module, values: Tensor) -> Tensor:
@@ -63,12 +63,12 @@ class Vectors(nn.Module):
 
 
 class Factors(nn.Module):
-    """Biases, and the product of the user's vector and the item's, each the sum of its features' (Koren et al. 2009; with
-    features beside the numbers of user and item, Rendle 2010)."""
+    """Matrix factorization: biases, and the product of the vectors of user and item (Koren et al. 2009). Each vector is the sum of
+    the vectors of its features (Rendle 2010)."""
 
     def __init__(self, features: tuple[TensorColumn, ...], settings: Settings) -> None:
         super().__init__()
-        # The last place of a vector is its feature's bias.
+        # The last entry of a vector is the bias of its feature.
         self.user, self.item = (
             Vectors((column for column in features if column.name in side), settings.width + 1) for side in (settings.user, settings.item)
         )
@@ -83,8 +83,8 @@ class Factors(nn.Module):
 
 
 class Interactions(nn.Module):
-    """DLRM (Naumov et al. 2019): numbers pass through a perceptron; the products of all pairs of vectors, and that of the
-    numbers, through another one."""
+    """DLRM (Naumov et al. 2019): a perceptron turns the numbers into a vector; another one takes all vectors and the products of all
+    pairs of them."""
 
     def __init__(self, features: tuple[TensorColumn, ...], settings: Settings) -> None:
         super().__init__()

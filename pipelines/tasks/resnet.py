@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 SMALL_SIDE = 64
-"""Images up to this size keep their resolution at first: a 3x3 convolution replaces the 7x7 one with its pooling."""
+"""For images up to this size, a 3x3 convolution without stride replaces the initial 7x7 convolution and its pooling."""
 
 
 class Residual(nn.Module):
-    """A basic or a bottleneck block: convolutions beside a shortcut."""
+    """A basic or bottleneck block: convolutions with a residual connection."""
 
     def __init__(self, channels: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Residual(nn.Module):
 
 
 def resnet18(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """For images of (channels, height, width); 11,689,512 parameters at 3 x 224 x 224 and 1,000 outputs."""
+    """For images of shape (channels, height, width). It has 11,689,512 parameters at 3 x 224 x 224 and 1,000 outputs."""
     return _resnet((2, 2, 2, 2), False, shape, outputs, dropout)
 
 
 def resnet50(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """For images of (channels, height, width); 25,557,032 parameters at 3 x 224 x 224 and 1,000 outputs."""
+    """For images of shape (channels, height, width). It has 25,557,032 parameters at 3 x 224 x 224 and 1,000 outputs."""
     return _resnet((3, 4, 6, 3), True, shape, outputs, dropout)
 
 
@@ -54,5 +54,5 @@ def _resnet(depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], out
 
 
 def _normed(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution without bias, and batch norm."""
+    """A convolution without bias, followed by batch norm."""
     return nn.Sequential(nn.Conv2d(channels, filters, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(filters))

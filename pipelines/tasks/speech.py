@@ -18,19 +18,19 @@ class Speech(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one spectrogram, or one that masks would cover."""
+        """Raises ConfigError if the features are not one spectrogram, or if masks or shifts could cover all of it."""
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) != 2:
             found = ", ".join(f"{column.name} {column.shape}" for column in data.features)
-            raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row; there are {found}")
+            raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row, but got {found}")
         self.spectrogram = data.features[0]
         mels, frames = self.spectrogram.shape
         own = self.settings
         if own.masked_mels >= mels or max(own.masked_frames, own.shift_frames) >= frames:
             raise ConfigError(
                 f"task.masked_mels {own.masked_mels}, masked_frames {own.masked_frames}, shift_frames {own.shift_frames}: "
-                f"{self.spectrogram.name} has {mels} mels and {frames} frames, and some must be left"
+                f"{self.spectrogram.name} has only {mels} mels and {frames} frames; each setting must be smaller"
             )
         self.draws = bool(own.shift_frames or own.masked_frames or own.masked_mels)
 
@@ -39,8 +39,8 @@ class Speech(Supervised):
 
 
 class OverSpectrogram(nn.Module):
-    """3x3 convolutions, each pooled 2x2, whose means over time go to one linear layer: when a sound came does not matter, and how
-    high it was does."""
+    """3x3 convolutions with 2x2 max pooling, a mean over time, and one linear layer. The mean makes the result independent of when a
+    sound occurs, but not of its pitch."""
 
     def __init__(self, spectrogram: TensorColumn, outputs: int, settings: Settings) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class OverSpectrogram(nn.Module):
         self.output = nn.Linear(settings.filters[-1] * mels, outputs)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Output of shape (rows, outputs). A recording's loudness is taken out: mean 0 and deviation 1 over its spectrogram."""
+        """Output of shape (rows, outputs). Each spectrogram is standardised to mean 0 and deviation 1, which removes its loudness."""
         found = batch[self.column]
         centred = found - found.mean((1, 2), keepdim=True)
         standard = centred / (centred.square().mean((1, 2), keepdim=True).sqrt() + 1e-3)
@@ -66,10 +66,10 @@ class OverSpectrogram(nn.Module):
 
 
 def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
-    """Spectrograms of shape (rows, mels, frames), shifted in time, and one run of frames and one of mels set to the mean, 0
-    (SpecAugment, Park et al. 2019). Frames that a shift moves out come in again at the other end.
+    """SpecAugment (Park et al. 2019) on spectrograms of shape (rows, mels, frames): a circular shift in time, then one run of frames
+    and one run of mels set to the mean, 0.
 
-    What is done to a row is a function of its key alone.
+    The augmentation of a row depends only on its key.
     """
     _, mels, frames = spectrograms.shape
     shift = whole(keys, 1, 2 * settings.shift_frames + 1, _SHIFT) - settings.shift_frames
@@ -80,7 +80,7 @@ def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
 
 
 def _run(keys: Tensor, longest: int, count: int, purpose: int) -> Tensor:
-    """A run of 0 to `longest` of `count` places, anywhere; bool of shape (rows, count)."""
+    """A mask with one random run of 0 to `longest` of `count` places, bool of shape (rows, count)."""
     length = whole(keys, 1, longest + 1, purpose)
     start = whole(keys, 2, count - length + 1, purpose)[:, 1:]
     place = torch.arange(count, device=keys.device)

@@ -1,4 +1,4 @@
-"""The part of a task that does not depend on the network: a target to predict, its loss and its metrics."""
+"""The part of a supervised task that does not depend on the network: target, loss, metrics and class weights."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from pipelines.tasks.targets import target_kind
 
 
 class Supervised(Task):
-    """Predicts the target from a batch's features; a subclass gives the model, with an output of (rows, `outputs`)."""
+    """Predicts the target from the features of a batch. A subclass defines the model, with output of shape (rows, `outputs`)."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target."""
@@ -50,25 +50,27 @@ class Supervised(Task):
         return self.target.predict(output.detach().cpu().double())
 
     def _weights(self, losses: Tensor, target: Tensor) -> Tensor:
-        """Each row's weight, of the losses' shape, dtype and device."""
+        """Weight of each row, with the shape, dtype and device of the losses."""
         return torch.ones_like(losses) if self.class_weights is None else self.class_weights.to(losses)[target.long()]
 
 
 def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:
-    """Weight of each class, shape (classes,), or None where all rows weigh the same.
+    """Weight of each class, shape (classes,), or None if all rows have the same weight.
 
-    Balanced classes weigh rows / (classes · rows of the class), which makes the mean weight 1. Raises ConfigError if
-    the target has no classes, or not as many as there are weights.
+    With `balanced`, a class has the weight rows / (classes · rows of the class), so that the mean over rows is 1. Raises ConfigError
+    if the target has no classes, or if their number differs from the number of weights.
     """
     choice, classes = settings.class_weights, data.target.cardinality
     if choice == "none":
         return None
     if classes is None:
-        raise ConfigError(f"task.class_weights is {choice}, but the target {data.target.name} is a quantity; it must be none")
+        raise ConfigError(f"task.class_weights is {choice}, but the target {data.target.name} has no classes; set it to none")
     if choice != "balanced":
         if len(choice) != classes or not sum(choice):
-            raise ConfigError(f"task.class_weights is {list(choice)}; it must be {classes} weights, for {', '.join(data.classes)}")
+            raise ConfigError(
+                f"task.class_weights is {list(choice)}; it must be {classes} weights, not all 0, for {', '.join(data.classes)}"
+            )
         return torch.tensor(choice)
     if len(data.class_counts) != classes:
-        raise ConfigError(f"task.class_weights is balanced, but {data.target.name} has no counts by class; give {classes} weights")
+        raise ConfigError(f"task.class_weights is balanced, but {data.target.name} has no counts of its classes; set {classes} weights")
     return torch.tensor([sum(data.class_counts) / (classes * max(count, 1)) for count in data.class_counts])

@@ -1,4 +1,4 @@
-"""The task `tabular`: a multi-layer perceptron over any mix of numbers and indices."""
+"""The task `tabular`: a multi-layer perceptron over numbers and indices."""
 
 from math import ceil, prod
 
@@ -20,14 +20,14 @@ class Tabular(Supervised):
 
 
 class Perceptron(nn.Module):
-    """Columns side by side, embedded where they are indices, through fully connected layers."""
+    """Embeds columns of indices, concatenates all columns, and applies fully connected layers."""
 
     def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings) -> None:
         super().__init__()
         indexed = [column for column in features if _is_index(column)]
         self.indices = tuple(column.name for column in indexed)
         self.numbers = tuple(column.name for column in features if not _is_index(column))
-        # A list, since a ModuleDict refuses columns named like a method of its own, such as `type`.
+        # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
         self.embeddings = nn.ModuleList([_embedding(column, settings) for column in indexed])
         width = sum(_width(column, settings) * prod(column.shape) for column in features)
         layers: list[nn.Module] = []
@@ -45,7 +45,7 @@ class Perceptron(nn.Module):
 
 
 def _embedding(column: TensorColumn, settings: Settings) -> nn.Embedding:
-    """torch's own deviation of 1 drowns the other inputs: it gives a test AUC of 0.924 on adult, 0.1 gives 0.928."""
+    """A standard deviation of 0.1: torch's default of 1 outweighs the other inputs. On adult, test AUC is 0.928 with 0.1, 0.924 with 1."""
     embedding = nn.Embedding(column.cardinality or 0, _width(column, settings))
     nn.init.normal_(embedding.weight, std=0.1)
     return embedding
@@ -56,9 +56,9 @@ def _is_index(column: TensorColumn) -> bool:
 
 
 def _width(column: TensorColumn, settings: Settings) -> int:
-    """Inputs that one value of the column takes: 1 for a number, for an index its embedding's width.
+    """Number of inputs for one value of the column: 1 for a number, the width of the embedding for an index.
 
-    Four times the fourth root of the number of values: 5 for 2, 10 for 32, 23 for 1,000, 127 for a million.
+    The default width is four times the fourth root of the number of values: 5 for 2, 10 for 32, 23 for 1,000, 127 for a million.
     """
     if column.cardinality is None or not _is_index(column):
         return 1

@@ -1,7 +1,7 @@
-"""What a target asks for: the number of outputs, the loss, the metrics, and how predictions read.
+"""Kinds of targets, which determine the number of outputs, the loss, the metrics and the form of predictions.
 
-The target's column decides. uint8 below 2 is `Binary`, any other column with a cardinality is `Classes`, and a column
-without one is a `Quantity`. A model gives an output of shape (rows, outputs), whatever the network.
+The kind follows from the target column: uint8 with cardinality 2 is `Binary`, any other column with a cardinality is `Classes`, and
+a column without one is a `Quantity`. Every model returns an output of shape (rows, outputs).
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ from pipelines.tasks.moments import combined, moments
 
 
 class Target(ABC):
-    """One kind of target. All metrics take batches without rows, and meet over torch.distributed."""
+    """One kind of target. All metrics accept batches without rows, and are synchronised by torch.distributed."""
 
     monitor: Monitor
     outputs: int = 1
-    """Width of the model's output."""
+    """Width of the output of the model."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -34,29 +34,29 @@ class Target(ABC):
 
     @abstractmethod
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
-        """Each row's loss, shape (rows,), in the units that are trained on."""
+        """Loss of each row, shape (rows,), in encoded units."""
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
-        """Metrics that accumulate in float64 on the CPU; `loss` among them is what training minimises."""
+        """Metrics that accumulate in float64 on the CPU, among them `loss`, which training minimises."""
 
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        """Add rows, given as float64 output and target on the CPU."""
+        """Add rows, given their float64 output and target on the CPU."""
 
     @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Columns for people, from float64 output on the CPU."""
+        """Readable columns from float64 output on the CPU."""
 
     def _readable(self, probabilities: Tensor) -> dict[str, Sequence]:
-        """The most probable class's name and every class's probability, from shape (rows, classes)."""
+        """Name of the most probable class and probability of each class, from probabilities of shape (rows, classes)."""
         names = [self.classes[number] for number in probabilities.argmax(1).tolist()]
         each = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
         return {"prediction": names, **each}
 
 
 class Binary(Target):
-    """One logit, for the second class."""
+    """Two classes: one logit, for the second class."""
 
     monitor = ("auc", "max")
 
@@ -67,7 +67,7 @@ class Binary(Target):
         return _collection(auc=BinaryAUROC(validate_args=False), accuracy=Score(), loss=Loss())
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        # Probabilities, not logits: the metric would apply the sigmoid to some batches and not to others.
+        # Probabilities, because the metric applies the sigmoid only to batches with values outside [0, 1].
         metrics["auc"].update(output[:, 0].sigmoid(), target.long())
         metrics["accuracy"].update(((output[:, 0] > 0) == (target == 1)).double())
 
@@ -77,7 +77,7 @@ class Binary(Target):
 
 
 class Classes(Target):
-    """A logit per class."""
+    """Several classes: one logit per class."""
 
     monitor = ("accuracy", "max")
 
@@ -99,7 +99,7 @@ class Classes(Target):
 
 
 class Quantity(Target):
-    """The encoded number; all metrics but the loss are in the query's own units."""
+    """A number. All metrics except the loss are in the units of the query."""
 
     monitor = ("rmse", "min")
 
@@ -124,13 +124,13 @@ class Quantity(Target):
 
 
 class Determination(Metric):
-    """R², the share of the variance that is explained. torchmetrics' own fails below two rows, where this is NaN; and it sums
-    squares, which leave nothing of the variance of dates or identifiers."""
+    """R², the explained share of the variance. It replaces R2Score of torchmetrics, which fails for fewer than two rows, where this is
+    NaN, and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
 
     full_state_update = False
     higher_is_better = True
     true: Tensor
-    """Count, mean and squared distances from it of the true values."""
+    """Count, mean and sum of squared distances from the mean of the true values."""
     residual: Tensor
 
     def __init__(self) -> None:
@@ -148,12 +148,12 @@ class Determination(Metric):
 
 
 def target_kind(data: Data) -> Target:
-    """The kind of the dataset's target. Raises ConfigError if a row of it is more than one value."""
+    """The kind of target of the dataset. Raises ConfigError if the target has more than one value per row."""
     column = data.target
     if column.shape:
         raise ConfigError(
-            f"the target {column.name} has shape {column.shape} per row; this task predicts one value: "
-            "encode it with binary, label, or an encoder of one number"
+            f"the target {column.name} has shape {column.shape} per row, but this task predicts one value; "
+            "encode it with binary, label, or an encoder of single numbers"
         )
     if column.cardinality is None:
         return Quantity(data)
@@ -161,10 +161,10 @@ def target_kind(data: Data) -> Target:
 
 
 def is_binary(column: TensorColumn) -> bool:
-    """Whether the column is 0 and 1, a number as much as a class."""
+    """Whether the column has the values 0 and 1, which can be used as a number or as a class."""
     return column.dtype == "uint8" and column.cardinality == 2
 
 
 def _collection(**metrics: Metric) -> MetricCollection:
-    """float64: sums over millions of rows in float32 lose the digits that pick the best epoch."""
+    """Metrics in float64, because sums over millions of rows in float32 lose the digits that distinguish epochs."""
     return MetricCollection(dict(metrics), compute_groups=False).set_dtype(torch.float64)

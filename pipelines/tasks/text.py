@@ -1,4 +1,4 @@
-"""The task `text`: a convolutional network over the words of a sentence (Kim 2014, CNN-rand)."""
+"""The task `text`: a convolutional network over the words of a text (Kim 2014, CNN-rand)."""
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +15,17 @@ class Text(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one sequence, or one that no window fits."""
+        """Raises ConfigError if the features are not one sequence, or if it is shorter than the widest filter."""
         super().__init__(settings, data)
         columns = data.features
         if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
             found = ", ".join(f"{column.name} {column.shape}" for column in columns)
-            raise ConfigError(f"task.kind is text, which takes one column of words, as encoder sequence makes it; there are {found}")
+            raise ConfigError(f"task.kind is text, which takes one column of words from the encoder sequence, but got {found}")
         self.words = columns[0]
-        if (widest := max(self.settings.widths)) > self.words.shape[0]:
+        if max(self.settings.widths) > self.words.shape[0]:
             raise ConfigError(
-                f"task.widths is {list(self.settings.widths)}; {self.words.name} has {self.words.shape[0]} words, not {widest}"
+                f"task.widths is {list(self.settings.widths)}, but {self.words.name} has only {self.words.shape[0]} words; "
+                "reduce them, or raise the length of the column"
             )
 
     def model(self) -> nn.Module:
@@ -32,7 +33,7 @@ class Text(Supervised):
 
 
 class WordWindows(nn.Module):
-    """Words are embedded; filters of several widths slide over them, and each gives its largest answer to one linear layer."""
+    """Embeds words, applies convolutions of several widths with max pooling over time, and one linear layer."""
 
     def __init__(self, words: TensorColumn, outputs: int, settings: Settings) -> None:
         super().__init__()
@@ -47,5 +48,5 @@ class WordWindows(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs)."""
         embedded = self.embedding(batch[self.column]).transpose(1, 2)
-        answers = [convolution(embedded).relu().amax(2) for convolution in self.filters]
-        return self.output(self.dropout(torch.cat(answers, dim=1)))
+        pooled = [convolution(embedded).relu().amax(2) for convolution in self.filters]
+        return self.output(self.dropout(torch.cat(pooled, dim=1)))

@@ -1,4 +1,4 @@
-"""The task `vision`: a convolutional network over one image column."""
+"""The task `vision`: a convolutional network for one column of images."""
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,12 @@ class Vision(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one image."""
+        """Raises ConfigError if the features are not one image column."""
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
             found = ", ".join(f"{column.name} {column.shape}" for column in data.features)
-            raise ConfigError(f"task.kind is vision, which takes one image column, (channels, height, width) per row; there are {found}")
+            raise ConfigError(f"task.kind is vision, which takes one image column, (channels, height, width) per row, but got {found}")
         self.image = data.features[0]
 
     def model(self) -> nn.Module:
@@ -30,14 +30,14 @@ class Vision(Supervised):
 
 
 class OverImages(nn.Module):
-    """A network over a batch's image column, whose bytes become numbers from 0 to 1 where the network is."""
+    """Applies a network to the image column of a batch. Bytes are scaled to numbers from 0 to 1 on the device of the network."""
 
     def __init__(self, column: str, network: nn.Module) -> None:
         super().__init__()
         self.column = column
         self.network = network
         for module in network.modules():
-            # A kernel of one channel or one pixel has two layouts in one: DDP warns unless it names the one of its gradient.
+            # The layout of a kernel with one channel or one pixel is ambiguous: DDP warns unless it is that of the gradient.
             if isinstance(module, nn.Conv2d) and module.weight.is_contiguous(memory_format=torch.channels_last):
                 module.weight.data = module.weight.data.to(memory_format=torch.channels_last)
 
@@ -45,13 +45,13 @@ class OverImages(nn.Module):
         """Output of shape (rows, outputs)."""
         images = batch[self.column]
         images = images if images.dim() == 4 else images.unsqueeze(1)
-        # With channels last a step of `small` on one CPU thread takes 16–20 ms for 64 images of 28x28, otherwise 25–31.
+        # With channels last, a step of `small` with 64 images of 28x28 takes 16–20 ms on one CPU thread, otherwise 25–31 ms.
         pixels = images.to(torch.float32, memory_format=torch.channels_last)
         return self.network(pixels if images.is_floating_point() else pixels / 255)
 
 
 def small(shape: tuple[int, ...], outputs: int, dropout: float) -> nn.Sequential:
-    """Two 3x3 convolutions, each pooled 2x2, and one hidden layer, for images of (channels, height, width)."""
+    """Two 3x3 convolutions with 2x2 max pooling, and one hidden layer, for images of shape (channels, height, width)."""
     channels, height, width = shape
     quarter = -(-height // 4) * -(-width // 4)
     return nn.Sequential(

@@ -225,7 +225,7 @@ def test_every_query_is_one(spark: SparkSession, query: str) -> None:
     ("query", "words"),
     [
         ("SELECT * FROM tt", "source.tables has no tt; did you mean t? A query reads only the tables named there"),
-        ("SELECT * FROM text.`/etc/passwd`", "source.tables has no text./etc/passwd; there are t, u"),
+        ("SELECT * FROM text.`/etc/passwd`", "source.tables has no text./etc/passwd; choose one of t, u"),
         ("SELECT * FROM t WHERE i IN (SELECT 1 FROM default.t)", "source.tables has no default.t"),
         ("WITH q AS (SELECT * FROM csv.`/etc/passwd`) SELECT * FROM q", "source.tables has no csv./etc/passwd"),
     ],

@@ -68,5 +68,5 @@ def test_a_packed_column_has_tokens_and_no_target() -> None:
     encoders = fit_encoders(dataset, gathered(dataset, RAW), RAW.schema)
     manifest = Manifest(name="test", version="", digest="", attempt="", encoders=encoders, splits={})
     assert data_of(manifest).tokens == (b"", b"?", b"a", b"b")
-    with pytest.raises(ConfigError, match=r"this task predicts a target, and dataset\.target has none; give one, or take a task without"):
+    with pytest.raises(ConfigError, match=r"this task predicts a target, but dataset\.target is empty; add one, or use a task without"):
         task_of(Settings(), manifest)

@@ -102,8 +102,8 @@ def test_class_weights_of_a_binary_target() -> None:
 @pytest.mark.parametrize(
     ("kind", "weights", "says"),
     [
-        ("quantity", "balanced", "is balanced, but the target y is a quantity; it must be none"),
-        ("classes", (1.0, 2.0), "is [1.0, 2.0]; it must be 3 weights, for ant, bee, cat"),
+        ("quantity", "balanced", "is balanced, but the target y has no classes; set it to none"),
+        ("classes", (1.0, 2.0), "is [1.0, 2.0]; it must be 3 weights, not all 0, for ant, bee, cat"),
         ("binary", (0.0, 0.0), "is [0.0, 0.0]; it must be 2 weights"),
     ],
 )
@@ -115,7 +115,7 @@ def test_class_weights_that_do_not_fit(kind: str, weights: object, says: str) ->
 
 def test_a_target_of_several_values_is_refused() -> None:
     target = TensorColumn(name="y", dtype="float32", shape=(2,), role="target")
-    with pytest.raises(ConfigError, match=r"the target y has shape \(2,\) per row; this task predicts one value"):
+    with pytest.raises(ConfigError, match=r"the target y has shape \(2,\) per row, but this task predicts one value"):
         Tabular(Settings(kind="tabular"), Data((FEATURE, target)))
 
 

@@ -136,5 +136,5 @@ def test_weights_have_the_layout_of_their_gradients_and_the_one_that_safetensors
 
 @pytest.mark.parametrize("columns", [MIXED, (TensorColumn(name="age", dtype="float32"), LABEL)])
 def test_vision_takes_one_image_column(columns: tuple[TensorColumn, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"vision, which takes one image column, .* there are age \(\)"):
+    with pytest.raises(ConfigError, match=r"vision, which takes one image column, .* but got age \(\)"):
         Vision(VisionSettings(kind="vision"), Data(columns))

@@ -129,9 +129,9 @@ def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
     ("make", "says"),
     [
         (lambda: task_of(Text, SOUND, LABEL), "takes one column of words"),
-        (lambda: task_of(Text, WORDS, LABEL, widths=[3, 10]), "task.widths is [3, 10]; words has 9 words, not 10"),
+        (lambda: task_of(Text, WORDS, LABEL, widths=[3, 10]), "task.widths is [3, 10], but words has only 9 words"),
         (lambda: task_of(Speech, WORDS, LABEL), "takes one spectrogram"),
-        (lambda: task_of(Speech, SOUND, LABEL, masked_mels=8), "sound has 8 mels and 20 frames"),
+        (lambda: task_of(Speech, SOUND, LABEL, masked_mels=8), "sound has only 8 mels and 20 frames"),
         (lambda: task_of(Recommendation, USER, ITEM, RATING, user=["user"]), "must name each feature once: item, user"),
         (lambda: task_of(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label has 3 classes"),
         (lambda: task_of(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
@@ -239,7 +239,7 @@ def test_sequences_of_other_places_or_other_vocabularies_are_refused(keep: str, 
         return FittedEncoder(feature={"encoder": "sequence", "keep": keep}, inputs=(column.name,), state={"words": words}, column=column)
 
     encoders = {"history": made(HISTORY, "last", ["a", "b"]), "next": made(NEXT, keep, words)}
-    with pytest.raises(ConfigError, match=r"task\.kind is next_item, whose sequences keep .* `keep: last` and the same"):
+    with pytest.raises(ConfigError, match=r"task\.kind is next_item, whose sequences keep .*; set `keep: last` and `vocabulary_of"):
         NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders=encoders))
 
 
