@@ -15,6 +15,9 @@ settings.load_profile("shared")
 # A shell that starts the tests in the background has them ignore SIGINT, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -98,7 +98,7 @@ def write_files(text: str, folder: Path) -> None:
 
 
 def typed(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, variables: Mapping[str, str] = {}) -> str:
-    """What the block prints in a fresh shell, which knows the system's commands and nothing else but `variables`.
+    """What the block prints in a fresh shell, which knows the system's commands, how a test's JVM starts soonest, and `variables`.
 
     A reader puts something in the place of `placeholders`. The test fails where a command fails, and is skipped without raw data.
     """
@@ -107,7 +107,7 @@ def typed(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, vari
     text = "".join(line for line in block.text.splitlines(keepends=True) if line.partition("#")[0].strip() not in NOT_TYPED)
     for name, value in placeholders.items():
         text = re.sub(rf"\b{name}\b", value, text)
-    known = {"HOME": f"{folder}/home", "PATH": SYSTEM, **variables}
+    known = {"HOME": f"{folder}/home", "PATH": SYSTEM, "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"], **variables}
     shell = ["env", "-i", f"--chdir={folder}", *(f"{name}={value}" for name, value in known.items()), "bash", "-e", "-c", text]
     with NamedTemporaryFile("w+") as output:
         with process(shell, output.file, stop=signal.SIGTERM) as running:

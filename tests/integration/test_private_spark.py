@@ -56,7 +56,7 @@ print(json.dumps(told))
 def looked(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
     script = folder / "looking.py"
     script.write_text(LOOKING)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {name: value for name, value in os.environ.items() if name == "SPARK_SUBMIT_OPTS" or "SPARK_" not in name}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **variables}
     done = subprocess.run(
