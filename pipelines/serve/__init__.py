@@ -1,9 +1,9 @@
-"""The model that MLflow holds: raw rows in, predictions out, through the very encoders that ETL fitted and applied.
+"""The served model in MLflow: it predicts from raw rows, with the encoders that ETL fitted.
 
-1. `predictor`   encodes raw rows, runs the model on those that the encoders accept, and says why it refused the others.
-2. `signature`   tells MLflow which columns it takes and gives, with an example.
-3. `model`       files config, manifest, weights and code as a run's model, with a digest of every file; and loads it.
-4. `entry`       what MLflow keeps as the model's code and runs: it compares the digests, and unpickles nothing.
+1. `predictor`   encodes raw rows, runs the model on the rows that the encoders accept, and gives a reason for each other row.
+2. `signature`   describes the columns of input and output for MLflow, with an example.
+3. `model`       logs config, manifest, weights and code as the model of a run, with a digest of every file, and loads such models.
+4. `entry`       is the code that MLflow stores with the model and runs to load it; it verifies the digests and unpickles nothing.
 """
 
 from pipelines.serve.model import load_model, load_predictor, log_model

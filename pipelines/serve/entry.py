@@ -1,7 +1,6 @@
-"""MLflow copies this file into a model's folder, and runs it to load the model. Nothing imports it.
+"""MLflow copies this file into the folder of a model, and runs it to load the model. Nothing imports it.
 
-Of the folder's code only this file, and `pipelines.errors` with what it imports, run before all files were compared with
-their digests.
+Before all files are verified against their digests, only this file and `pipelines.errors` with its imports run.
 """
 
 import json
@@ -16,28 +15,28 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from pipelines.errors import CorruptError, MismatchError
 
-_REMEDY = "the model is not what was filed: download it again, or file it anew with jobs/train.py"
+_REMEDY = "the model is not the one that was logged; download it again, or log it again with jobs/train.py"
 
 
 class RawRows(PythonModel):
-    """What `mlflow.pyfunc.load_model` and `mlflow models serve` run."""
+    """The model class for `mlflow.pyfunc.load_model` and `mlflow models serve`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         digest = checked(Path(__file__).parent)
-        from pipelines.serve import load_predictor  # noqa: PLC0415, for it is checked by now
+        from pipelines.serve import load_predictor  # noqa: PLC0415, verified by now
 
         self._predictor = load_predictor(context.artifacts, digest)
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """The signature's inputs to its outputs, with the same index."""
+        """Predictions for rows with the columns of the signature, with the same index."""
         return self._predictor.predict_frame(model_input)
 
 
 def checked(folder: Path) -> str:
-    """The digest of the model that was filed in this folder.
+    """Verify the files of a model. Returns the digest of its weights.
 
-    Raises CorruptError if a file was altered or is gone, or if there is code that was not filed; MismatchError if this process
-    has other code of the same name at work.
+    Raises CorruptError if a file was altered or removed, or if there is code that was not logged; MismatchError if this process has
+    imported different code of the same name.
     """
     listed = folder / "digests.json"
     try:
@@ -50,28 +49,28 @@ def checked(folder: Path) -> str:
             raise CorruptError(f"{folder / name} {_differs(found, digest)}; {_REMEDY}")
     code = {file.relative_to(folder).as_posix() for file in (folder / "code").rglob("*") if file.is_file()}
     if extra := [name for name in sorted(code - filed.keys()) if "__pycache__" not in name]:
-        raise CorruptError(f"{folder / extra[0]} was not filed with the model; {_REMEDY}")
+        raise CorruptError(f"{folder / extra[0]} was not logged with the model; {_REMEDY}")
     for name in filed.keys() & code:
         _check_at_work(folder, name.removeprefix("code/"), filed[name])
     return model
 
 
 def _check_at_work(folder: Path, name: str, digest: str) -> None:
-    """A module that was imported before is not imported again: it has to be the same one."""
+    """A module that was imported before is not imported again, so it must be identical."""
     module = sys.modules.get(name.partition("/")[0].removesuffix(".py"))
     file = getattr(module, "__file__", None)
     root = Path(file).parents["/" in name] if file else folder / "code"
     if root != folder / "code" and (found := digest_of(root / name)) != digest:
-        raise MismatchError(f"{root / name}, at work in this process, {_differs(found, digest)}; load the model in a process of its own")
+        raise MismatchError(f"{root / name}, imported in this process, {_differs(found, digest)}; load the model in a process of its own")
 
 
 def digest_of(file: Path) -> str:
-    """Hex SHA-256; empty if there is no such file."""
+    """Hex SHA-256 of a file; empty if there is no such file."""
     return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def _differs(found: str, digest: str) -> str:
-    return f"has SHA-256 {found[:12]}…, filed was {digest[:12]}…" if found else "is gone"
+    return f"has SHA-256 {found[:12]}…, but {digest[:12]}… was logged" if found else "is missing"
 
 
 set_model(RawRows())

@@ -1,4 +1,4 @@
-"""A run's model in MLflow: what is filed, and how it is read again."""
+"""Logs the model of a run in MLflow, and loads it."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ from pipelines.weights import from_bytes, model_digest, to_bytes
 log = logging.getLogger(__name__)
 
 FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weights.safetensors"}
-# What this package imports to predict, by the names of their distributions.
+# Distributions of the modules that are imported for prediction.
 DISTRIBUTIONS = (
     "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
     "duckdb", "xxhash",
@@ -36,32 +36,32 @@ DISTRIBUTIONS = (
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
-    """The predictor of a filed model; `artifacts` are the paths of FILES. Raises CorruptError if its weights have another digest."""
+    """The predictor of a logged model; `artifacts` are the paths of FILES. Raises CorruptError if its weights have another digest."""
     config, manifest, weights = (Path(artifacts[name]) for name in FILES)
     task = json.loads(config.read_bytes())["task"]
     settings = settings_class(task["kind"]).model_validate(task)
     served = from_bytes(weights.read_bytes())
     if (found := model_digest(served)) != digest:
-        raise CorruptError(f"{weights} holds model {found[:12]}…, filed was {digest[:12]}…; file it anew with jobs/train.py")
+        raise CorruptError(f"{weights} contains model {found[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served)
 
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
-    """A filed model by its URI, `models:/…`. Raises TrackingError if MLflow does not give it."""
+    """Load a logged model by its URI, `models:/…`. Raises TrackingError if MLflow cannot load it."""
     mlflow.set_tracking_uri(tracking_uri)
     try:
         return mlflow.pyfunc.load_model(uri)
     except (MlflowException, OSError) as error:
         first_line = str(error).partition("\n")[0]
         raise TrackingError(
-            f"{tracking_uri} does not give model {uri}: {first_line}; start the server, or give the URI of a model that it has"
+            f"model {uri} cannot be loaded from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
         ) from error
 
 
 def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:
-    """File a run's model and return its URI, `models:/…`. Metrics that the run has at `step` are shown with it.
+    """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`.
 
-    `weights` are the state dict of the task's model. MLflow's address is that of `config.tracking`.
+    `weights` is the state dict of the model. MLflow shows the metrics of the run at `step` with the model.
     """
     manifest = without_other_duckdb(manifest)
     mlflow.set_tracking_uri(config.tracking.uri)
@@ -79,10 +79,10 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
             Filing(digest),
             name="model",
             run_id=run_id,
-            model_id=model.model_id,  # else MLflow files the model in whichever experiment is the current one
+            model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,
             metadata=described(config, predictor, manifest, digest),
-            validate_serving_input=False,  # `Filing` does, and MLflow would write MLmodel once more
+            validate_serving_input=False,  # `Filing` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
             code_paths=code,
@@ -94,13 +94,14 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
 
 
 def without_other_duckdb(manifest: Manifest) -> Manifest:
-    """Without the served query where ETL compared another DuckDB with Spark than the one installed here, which the model asks for."""
+    """The manifest without its served query if ETL compared Spark with another version of DuckDB than the installed one, which the
+    model requires."""
     compared, here = manifest.versions.get("duckdb"), version("duckdb")
     if manifest.served_query is None or compared == here:
         return manifest
     log.warning(
-        "the model takes the query's columns: ETL compared DuckDB %s with Spark, and DuckDB %s is installed here; "
-        "train with the version that ETL had, and the model takes raw rows",
+        "the model takes the columns of the query: ETL compared DuckDB %s with Spark, but DuckDB %s is installed here; "
+        "train with the version of the ETL for a model that takes raw rows",
         compared,
         here,
     )
@@ -108,7 +109,7 @@ def without_other_duckdb(manifest: Manifest) -> Manifest:
 
 
 def described(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
-    """What MLflow shows of a model beside its signature, which knows too few types."""
+    """Metadata that MLflow shows with a model. It includes the types of the inputs, which a signature cannot fully express."""
     served = manifest.served_query
     takes = f"rows of {served.table}, before the query" if served else "the query's columns"
     inputs = {field.name: str(field.type) for field in predictor.inputs}
@@ -116,7 +117,7 @@ def described(config: Config, predictor: Predictor, manifest: Manifest, digest: 
 
 
 class Filing:
-    """Writes a model's folder, as MLflow asks of its flavors: the digests of its files last, which `entry` compares."""
+    """A flavor of MLflow that writes the folder of a model, and last the digests of its files, which `entry` verifies."""
 
     def __init__(self, digest: str) -> None:
         self._digest = digest
@@ -131,9 +132,9 @@ class Filing:
 
 
 def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
-    """Paths of the code that is filed with the model, and what must be installed beside it, as pip writes it.
+    """Paths of the code to log with the model, and the required distributions as pip requirements.
 
-    This package is filed, and a user's task and encoders too unless they are of an installed distribution.
+    The code of this package is logged, and that of a user's task and encoders unless they belong to an installed distribution.
     """
     installed = packages_distributions()
     names, code = set(DISTRIBUTIONS), set()
@@ -145,5 +146,5 @@ def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) ->
             names.update(installed[package])
         elif spec := find_spec(package):
             code.add(next(iter(spec.submodule_search_locations or ()), spec.origin))
-    # A build's local version, as in 2.13.0+cpu, is known to no package index.
+    # Package indexes have no local versions of builds, such as 2.13.0+cpu.
     return sorted(map(str, code)), [f"{name}=={version(name).partition('+')[0]}" for name in sorted(names)]

@@ -1,4 +1,4 @@
-"""A trained model behind the encoders of its dataset version."""
+"""Predicts from raw rows: the encoders of a dataset version, followed by a trained model."""
 
 from collections.abc import Mapping
 
@@ -20,14 +20,14 @@ from pipelines.learning import task_of
 from pipelines.rowwise.engine import Evaluator
 
 REFUSED = "refused"
-"""Column of the predictions: why an encoder refused the row, NULL where none did."""
+"""Column of the predictions with the reason why a row was refused, or NULL."""
 _ROWS_AT_ONCE = 8_192
 _WINDOWS_AT_ONCE = 64
-"""Of documents: what a model computes of them takes some 100 MB."""
+"""Windows of documents that are computed at a time; their activations take some 100 MB."""
 
 
 class Predictor:
-    """From raw rows to predictions. `inputs` is the schema it takes, `outputs` a row of what it gives, for zeros."""
+    """Predicts from raw rows. `inputs` is the schema of the rows; `outputs` is an example of predictions, for a row of zeros."""
 
     def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
         features = features_of(manifest)
@@ -44,16 +44,15 @@ class Predictor:
         self.outputs = self._predicted({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
     def predict(self, raw: pa.Table) -> pd.DataFrame:
-        """`Task.predict`'s columns and `refused`, one row per raw row.
+        """The columns of `Task.predict` and `refused`, one row per raw row.
 
-        A row that an encoder refuses has NULL for a prediction and the reason in `refused`. Raises SourceError if a
-        column is missing.
+        A row that an encoder refuses has NULL as prediction and the reason in `refused`. Raises SourceError if a column is missing.
         """
         starts = range(0, max(len(raw), 1), _ROWS_AT_ONCE)
         return pd.concat([self._at_once(raw.slice(start, _ROWS_AT_ONCE)) for start in starts], ignore_index=True)
 
     def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """`predict` of a data frame's rows, with the same index."""
+        """`predict` for the rows of a data frame, with the same index."""
         return self.predict(to_arrow(rows, self.inputs)).set_axis(rows.index)
 
     def _at_once(self, raw: pa.Table) -> pd.DataFrame:
@@ -69,7 +68,7 @@ class Predictor:
         return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
 
     def _encoded(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """As `Encoders.encode`; the query comes first, if the model takes rows before it."""
+        """As `Encoders.encode`, after the query if the model takes rows before the query."""
         if self._query is None:
             return self._encoders.encode(raw)
         queried, dropped = self._evaluator.queried(raw, self._query)
@@ -77,7 +76,7 @@ class Predictor:
         return encoded, pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
 
     def _of_windows(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
-        """Predictions of documents, each cut into windows of its own, whose outputs add up."""
+        """Predictions for documents. Each is cut into its own windows, whose outputs are summed."""
         (name,) = encoded.column_names
         outputs = []
         for document in encoded[name]:
@@ -97,12 +96,13 @@ class Predictor:
 
 
 def features_of(manifest: Manifest) -> dict[str, FittedEncoder]:
-    """The encoders that prediction needs: all but the target's."""
+    """The encoders that prediction needs: all except that of the target."""
     return {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role == "feature"}
 
 
 def inputs_of(manifest: Manifest) -> pa.Schema:
-    """The raw columns that features are made from, in the order and types of the table; or the query's, where it takes those."""
+    """The columns that the model takes: those that the served query reads, or else the columns of the query that features are
+    encoded from."""
     if manifest.served_query:
         return manifest.served_query.taken
     read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
@@ -110,7 +110,7 @@ def inputs_of(manifest: Manifest) -> pa.Schema:
 
 
 def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """A data frame's columns as the query's types; NaN and None are NULL, other columns are left out.
+    """Convert a data frame to a table with this schema. NaN and None become NULL; other columns are ignored.
 
     Raises SourceError if a column is missing or cannot be cast.
     """
@@ -121,21 +121,21 @@ def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
         try:
             columns.append(_column(rows[field.name], field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SourceError(f"column {field.name} is {field.type}, to which its values cannot be cast: {error}") from error
+            raise SourceError(f"the values of column {field.name} cannot be cast to {field.type}: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(values: pd.Series, kind: pa.DataType) -> pa.Array:
-    """Values as that type, if they are of its sort: whole numbers may stand for others, but text and true never for a number."""
-    if is_list(kind):  # Arrow takes arrays of one dimension, or lists of lists
+    """Cast values to a type of the same sort: integers may be cast to other numbers, but text and booleans may not."""
+    if is_list(kind):  # Arrow accepts one-dimensional arrays or nested lists
         values = values.map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
     found = pa.array(values, from_pandas=True)
     found = found.dictionary_decode() if types.is_dictionary(found.type) else found
     if _sort(found.type) not in (_sort(kind), "null"):
         raise pa.ArrowTypeError(f"they are {found.type}")
     if types.is_integer(found.type) and types.is_decimal(kind):
-        found = found.cast(pa.decimal128(38, kind.scale))  # Arrow wants room for any number of that type
-    # Times come in nanoseconds and decimals as float64, and a number is the nearest float; anything else must fit as it is.
+        found = found.cast(pa.decimal128(38, kind.scale))  # Arrow requires a precision for all values of the type
+    # Times arrive in nanoseconds, decimals as float64, and numbers for floats are rounded; all other casts must be exact.
     rounds = _sort(kind) == "times" or types.is_decimal(_element(kind)) or types.is_floating(_element(kind))
     return found.cast(kind, safe=not rounds)
 

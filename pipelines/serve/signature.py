@@ -1,4 +1,4 @@
-"""What MLflow is told of a model: the columns it takes and gives, and one row as an example."""
+"""The signature of a model for MLflow: its input and output columns, and one row as an example."""
 
 from math import prod
 from typing import Any
@@ -19,15 +19,15 @@ from pipelines.serve.predictor import REFUSED, Predictor, features_of, inputs_of
 
 
 def signature_of(predictor: Predictor) -> ModelSignature:
-    """Names and types of the raw columns, those that the query derived among them, and of the predictions."""
+    """Names and types of the input columns and of the predictions."""
     inputs: list[Any] = [ColSpec(_mlflow_type(field.type), field.name) for field in predictor.inputs]
     outputs = infer_signature(predictor.outputs).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
 
 
 def example_of(manifest: Manifest) -> pd.DataFrame:
-    """A raw row, fit for JSON: of each column the encoder's example, where it has one, else the most frequent value or the mean,
-    where the profile has it, else zeros."""
+    """A raw row with values that JSON can express: for each column the example of its encoder, or else the most frequent value or the
+    mean from the profile, or else zeros."""
     columns = {}
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
@@ -35,7 +35,7 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
         value = restored(reader).example(field.type) if reader else None
         if value is None:
             value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
-            value = [value] if value is not None and is_list(field.type) else value  # what is counted of an array are its elements
+            value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements
         found = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
             field.type, safe=False
         )
@@ -45,16 +45,15 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
 
 
 def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
-    """An encoder that reads the raw column; None if all that is read of it is what the query makes."""
+    """An encoder that reads the raw column directly; None if only expressions of the query read it."""
     query = manifest.served_query
     names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quoted(raw)}
     return next((fitted for fitted in features_of(manifest).values() if names & set(fitted.inputs)), None)
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:
-    """A number is declared as of any type: MLflow refuses whole numbers for double, and the floats that pandas makes of whole
-    numbers with a NULL among them for long. `to_arrow` says what is no number. An array's elements likewise, and only then an
-    array may be NULL."""
+    """Numbers are declared as `Any`, because MLflow refuses integers for double, and for long the floats that pandas uses for integers
+    with NULL. `to_arrow` refuses other values. Elements of arrays are declared likewise; MLflow accepts NULL only for such arrays."""
     if is_list(kind):
         return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
     if types.is_boolean(kind):
@@ -67,7 +66,7 @@ def _mlflow_type(kind: pa.DataType) -> Any:
 
 
 def _zeros(kind: pa.DataType, shape: tuple[int, ...]) -> Any:
-    """A value of a raw column that is encoded to that shape."""
+    """A value of zeros for a raw column that is encoded to this shape."""
     if is_list(kind):
         nested = is_list(kind.value_type)
         return [_zeros(kind.value_type, shape[1:])] * (shape[0] if nested else prod(shape))

@@ -1,14 +1,14 @@
 """MLflow runs of ETL, training and baselines. Only this package and `serve` call MLflow.
 
-1. `client`     reaches the tracking server or file, and words what it answers.
-2. `liveness`   heartbeats: which runs are at work, and which a kill left RUNNING.
-3. `sender`     sends curves from rank 0 in batches, each point once, through outages and restarts.
-4. `run`        a run while it is under way, and how it ends.
+1. `client`     connects to the tracking server or file, and turns its errors into TrackingErrors.
+2. `liveness`   sends heartbeats, which show the next command whether a run is alive or was killed.
+3. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
+4. `run`        keeps a run alive while it is under way, and sets its final status.
 5. `training`   opens or continues the run of a training.
-6. `etl`        the run of an ETL; `git` says which commit of the code made a run.
-7. `baseline`   the run of a baseline.
-8. `system`     each node's own figures.
-9. `recorded`   what MLflow has of a training that is over; `models` are those that were filed.
+6. `etl`        is the run of an ETL; `git` finds the commit of the code.
+7. `baseline`   is the run of a baseline.
+8. `system`     logs system metrics of each node.
+9. `recorded`   reads a finished training from MLflow; `models` finds logged models.
 """
 
 from pipelines.tracking.baseline import baseline_run

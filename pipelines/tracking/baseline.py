@@ -1,4 +1,4 @@
-"""The run of a baseline: beside the trainings of its experiment, on the same dataset, with metrics of the same names."""
+"""The run of a baseline: in the experiment of the trainings, on the same dataset, with the same names of metrics."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class BaselineRun(Run):
 
 @contextmanager
 def baseline_run(config: Config, version: Version) -> Iterator[BaselineRun]:
-    """An MLflow run that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+    """An MLflow run that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
     with under_way(lambda: _begun(config, version)) as run:
         yield run
 

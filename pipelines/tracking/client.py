@@ -1,4 +1,4 @@
-"""Reaches MLflow: a server, or an SQLite file for a single machine."""
+"""Connects to MLflow: a server, or an SQLite file for a single machine."""
 
 import fcntl
 import logging
@@ -19,18 +19,18 @@ from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"
 MLFLOW = {
-    # Its own are seven retries in four minutes, during which nothing else would be sent.
+    # The default is seven retries in four minutes, during which nothing else would be sent.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    # For each of our few small files, it draws three.
+    # MLflow shows three bars for each of our few small files.
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-"""MLflow's settings, unless the environment has others."""
+"""Settings of MLflow, unless the environment sets them."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client of the server or file at `uri`; the environment may have other settings than ours."""
+    """A client of the server or file at `uri`. Settings of MLflow in the environment override ours."""
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
@@ -43,7 +43,7 @@ def connect(uri: str) -> MlflowClient:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock: of two processes that make an SQLite file's tables at once, one fails."""
+    """Hold the lock of a folder: if two processes create the tables of an SQLite file at once, one of them fails."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -55,29 +55,29 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """What MLflow answers as a TrackingError that names the address."""
+    """Turn errors of MLflow into a TrackingError that names the address."""
     try:
         yield
     except (MlflowException, OSError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TrackingError(
-            f"tracking.uri is {uri}, which cannot be used: {first_line}; start the server, or give another address"
+            f"tracking.uri is {uri}, which cannot be used: {first_line}; start the server, or set another address"
         ) from error
 
 
 def check_host(uri: str, driver_host: str) -> None:
-    """Raise TrackingError if this machine would write to another SQLite file than the driver's."""
+    """Raise TrackingError if this machine would write to another SQLite file than the driver."""
     if uri.startswith(SQLITE) and socket.gethostname() != driver_host:
         raise TrackingError(
-            f"tracking.uri is {uri}, a file on {driver_host}, and a worker runs on {socket.gethostname()}: "
-            "give the address of an MLflow server that all machines reach"
+            f"tracking.uri is {uri}, a file on {driver_host}, but a worker runs on {socket.gethostname()}; "
+            "set the address of an MLflow server that all machines can reach"
         )
 
 
 def experiment_of(client: MlflowClient, config: Config) -> str:
-    """Id of the config's experiment, which is made if there is none.
+    """ID of the experiment of the config, which is created if necessary.
 
-    Beside an SQLite file its artifacts go to `mlartifacts`: MLflow's own choice depends on the working directory.
+    With an SQLite file, artifacts go to `mlartifacts` beside it; the default of MLflow depends on the working directory.
     """
     uri, name = config.tracking.uri, config.experiment
     with reaching(uri):
@@ -86,19 +86,19 @@ def experiment_of(client: MlflowClient, config: Config) -> str:
             try:
                 return str(client.create_experiment(name, (folder / key(name)).as_uri() if uri.startswith(SQLITE) else None))
             except MlflowException as error:
-                found = client.get_experiment_by_name(name)  # another process was faster
+                found = client.get_experiment_by_name(name)  # another process may have created it
                 if found is None:
                     raise error
         return str(found.experiment_id)
 
 
 def key(name: str) -> str:
-    """The name with `_` in place of what MLflow allows in no key."""
+    """The name with `_` in place of characters that MLflow does not allow in keys."""
     return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)
 
 
 def log_params(client: MlflowClient, run_id: str, config: Config) -> None:
-    """The resolved config, flattened: `train.lr` and the like."""
+    """Log the resolved config as parameters with dotted names, such as `train.lr`."""
     flat = flattened(config.model_dump(mode="json", by_alias=True))
     params = [Param(key(name)[:250], str(value)[:_PARAM_LENGTH]) for name, value in flat.items()]
     for start in range(0, len(params), _PARAMS_PER_CALL):
@@ -106,7 +106,7 @@ def log_params(client: MlflowClient, run_id: str, config: Config) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted keys."""
+    """Nested mappings as one mapping with dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat.update(flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {prefix + name: value})

@@ -1,4 +1,4 @@
-"""The run of an ETL: rows in, out and refused, seconds by stage, the data's profile."""
+"""The run of an ETL: rows read, written and refused, seconds by stage, and the profile of the data."""
 
 import time
 from collections import Counter
@@ -17,14 +17,14 @@ from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.run import KIND, Run, under_way
 
 SPARK_APPLICATION = "spark.application_id"
-# MLflow's metrics have names of at most 250 characters.
+# Names of MLflow metrics have at most 250 characters.
 _REASON_LENGTH = 200
 
 
 @dataclass(frozen=True)
 class EtlRun(Run):
     def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float]) -> None:
-        """Log what came of it. Training runs link here by the manifest's `run_id`."""
+        """Log the results. Training runs link to this run by the `run_id` in the manifest."""
         refused = sum(manifest.quarantined.values())
         by_reason = Counter[str]()
         for reason, rows in manifest.quarantined.items():
@@ -48,7 +48,7 @@ class EtlRun(Run):
 
 
 def _balance(manifest: Manifest) -> dict[str, int]:
-    """The counts that were held against each other: `rows/query`, `rows/table name/parsed` and the like."""
+    """The row counts that ETL has checked against each other, such as `rows/query` and `rows/table name/parsed`."""
     if manifest.balance is None:
         return {}
     counts = manifest.balance.model_dump()
@@ -58,7 +58,7 @@ def _balance(manifest: Manifest) -> dict[str, int]:
 
 @contextmanager
 def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
-    """An MLflow run with these tags that ends as what happens inside: FINISHED, FAILED on an exception, KILLED on an interrupt."""
+    """An MLflow run with these tags that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
     with under_way(lambda: _begun(config, tags)) as run:
         yield run
 

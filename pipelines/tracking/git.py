@@ -1,4 +1,4 @@
-"""Which commit of the code made a run."""
+"""Finds the commit of the code that makes a run."""
 
 import os
 import subprocess
@@ -8,13 +8,14 @@ from pathlib import Path
 from pipelines.config import home
 
 GIT_COMMIT = "git.commit"
-"""The tag of every run."""
+"""Tag of every run."""
 _COMMAND = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def git_commit() -> str:
-    """Of the code as it was submitted, whose copy has no history; else of the folder of the program that runs, the current one, or
-    LOCKSTEP_HOME. With `-dirty` behind it where files differ from it; empty where there is no git."""
+    """The commit of the submitted code, since an uploaded copy has no history, or else of the first of these folders that is a git
+    checkout: that of the running program, the current one, LOCKSTEP_HOME. Ends in `-dirty` if files differ from the commit; empty
+    without git."""
     if submitted := os.environ.get("LOCKSTEP_GIT_COMMIT"):
         return submitted
     folders = [Path(sys.argv[0]).absolute().parent, Path.cwd(), home()]

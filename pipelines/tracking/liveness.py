@@ -1,4 +1,4 @@
-"""Heartbeats: a tag that a run at work renews, so that the next command can tell it from one that was killed."""
+"""Heartbeats: a tag that a live run renews, so that the next command can distinguish it from a killed one."""
 
 import json
 import logging
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = "lockstep.heartbeat"
 MODEL_DIGEST = "model.digest"
-"""The tag that a training sets once its model is filed."""
+"""Tag that a training sets after its model has been logged."""
 BEAT_SECONDS = 10.0
 DEAD_SECONDS = 60.0
-"""A run whose last heartbeat is older is dead. On the machine it ran on, it is dead as soon as its process is."""
+"""A run is dead if its last heartbeat is older, or, on the machine where it ran, as soon as its process has ended."""
 
 
 class Beat(NamedTuple):
@@ -38,7 +38,7 @@ def heartbeat() -> str:
 
 
 def is_alive(tags: Mapping[str, str]) -> bool:
-    """Whether the run with these tags is still at work, as far as can be told from here."""
+    """Whether the run with these tags is alive, as far as this machine can tell."""
     beat = _last(tags)
     if beat is None:
         return False
@@ -47,14 +47,14 @@ def is_alive(tags: Mapping[str, str]) -> bool:
 
 
 def at_work(tags: Mapping[str, str]) -> str:
-    """Where a live run works, and when it said so last."""
+    """Process and host of a live run, and the time since its last heartbeat."""
     beat = _last(tags)
-    return f"process {beat.process} on {beat.host}, last heard of {time.time() - beat.time:.0f} s ago" if beat else "not heard of"
+    return f"process {beat.process} on {beat.host}, last heartbeat {time.time() - beat.time:.0f} s ago" if beat else "no heartbeat"
 
 
 @contextmanager
 def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
-    """Renew the run's heartbeat meanwhile, in a thread. A server that is away is tried again at the next beat."""
+    """Renew the heartbeat of the run inside the `with` block, in a thread. A failed beat is not retried before the next one."""
     stop = Event()
 
     def beat() -> None:
@@ -62,7 +62,7 @@ def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
             try:
                 client.set_tag(run_id, HEARTBEAT, heartbeat())
             except MlflowException as error:
-                log.warning("no heartbeat, MLflow is away: %s", str(error).splitlines()[0])
+                log.warning("no heartbeat sent, MLflow is unreachable: %s", str(error).splitlines()[0])
 
     thread = Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -74,10 +74,10 @@ def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
 
 
 def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
-    """End what is RUNNING without a heartbeat, as a kill left it, or an MLflow that was away: as FINISHED if it had filed its
-    model or made a dataset version, else as FAILED.
+    """End runs that are RUNNING without a heartbeat, because they were killed or MLflow was unreachable at their end: as FINISHED if
+    they have logged a model or made a dataset version, or else as FAILED.
 
-    Versions are looked for in the folder that the run's own config names, and in `dataset`, where they may lie for this machine.
+    Versions are searched in the folder that the config of the run names, and in `dataset`, where this machine may see them.
     """
     running = client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000)
     dead = [run for run in running if not is_alive(run.data.tags)]
@@ -87,18 +87,18 @@ def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
         is_done = run.info.run_id in made or MODEL_DIGEST in run.data.tags
         status = RunStatus.to_string(RunStatus.FINISHED if is_done else RunStatus.FAILED)
         client.set_terminated(run.info.run_id, status)
-        log.warning("run %s was left RUNNING by a process that is gone: it is %s now", run.info.run_id, status)
+        log.warning("run %s was left RUNNING by a process that has ended; its status is now %s", run.info.run_id, status)
 
 
 def _makers(dataset: str) -> set[str]:
-    """Runs that made the versions in a dataset's folder; none where it cannot be read."""
+    """IDs of the runs that made the versions in the folder of a dataset; empty if it cannot be read."""
     with suppress(DatasetError, OSError):
         return {manifest.run_id for _, manifest in versions(dataset)}
     return set()
 
 
 def _last(tags: Mapping[str, str]) -> Beat | None:
-    """The last heartbeat; None if there is none, or if somebody has edited it."""
+    """The last heartbeat; None if there is none or it is not valid."""
     try:
         beat = json.loads(tags[HEARTBEAT])
         return Beat(float(beat["time"]), str(beat["host"]), int(beat["process"]))

@@ -1,4 +1,4 @@
-"""The models that were filed in MLflow."""
+"""Finds models in MLflow."""
 
 from mlflow.entities import LoggedModelStatus
 
@@ -8,7 +8,7 @@ from pipelines.tracking.client import connect, reaching
 
 
 def newest_model(config: Config) -> str:
-    """URI of the model that was filed last in the config's experiment, `models:/…`. Raises TrackingError if there is none."""
+    """URI of the newest model in the experiment of the config, `models:/…`. Raises TrackingError if there is none."""
     uri = config.tracking.uri
     client = connect(uri)
     newest_first = [{"field_name": "creation_timestamp", "ascending": False}]

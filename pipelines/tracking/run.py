@@ -1,4 +1,4 @@
-"""An MLflow run while it is under way: alive meanwhile, and ended as what happened."""
+"""An MLflow run while it is under way: sends heartbeats, and sets the final status."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from pipelines.tracking.sender import Sender
 log = logging.getLogger(__name__)
 
 KIND = "lockstep.kind"
-"""The tag of runs that are no training."""
+"""Tag of runs that are not trainings."""
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -35,19 +35,19 @@ class Run:
                 self.client.set_tag(self.run_id, name, value)
 
     def send(self, points: list[Any], seconds: float = 60.0) -> None:
-        """Send what a `Sender` had left. Raises TrackingError if that takes longer."""
+        """Send points that a `Sender` could not send. Raises TrackingError if that takes longer than `seconds`."""
         if points:
             sender = Sender(self.uri, self.run_id, every_seconds=1.0)
             sender.resend(points)
             if left := sender.close(seconds):
-                raise TrackingError(f"{self.uri} has not taken {len(left)} points of run {self.run_id}; the same command sends them")
+                raise TrackingError(f"{len(left)} points of run {self.run_id} are still unsent to {self.uri}; run the same command again")
 
     def end(self, status: Status) -> None:
-        """Set the run's status, unless MLflow is away: then the next command corrects it, and training matters more."""
+        """Set the status of the run. If MLflow is unreachable, only warn: the next command corrects the status."""
         try:
             self.client.set_terminated(self.run_id, status)
         except MlflowException as error:
-            log.warning("run %s could not be ended as %s: %s", self.run_id, status, str(error).splitlines()[0])
+            log.warning("the status of run %s could not be set to %s: %s", self.run_id, status, str(error).splitlines()[0])
 
 
 OneRun = TypeVar("OneRun", bound=Run)
@@ -55,8 +55,8 @@ OneRun = TypeVar("OneRun", bound=Run)
 
 @contextmanager
 def under_way(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
-    """Begin a run and keep it alive meanwhile. It ends as FINISHED, as KILLED on SIGINT and SIGTERM, as FAILED on another
-    exception: a signal waits where it would come between a run's begin and what ends it."""
+    """Begin a run and send heartbeats inside the `with` block. The run ends as FINISHED, as KILLED on SIGINT and SIGTERM, or as
+    FAILED on another exception. Signals are deferred while the run is begun and while it is ended."""
     with Deferred() as signals:
         run = begin()
         try:
@@ -72,7 +72,7 @@ def under_way(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
 
 
 def answers(uri: str, seconds: float) -> bool:
-    """Whether MLflow answers, now or within so many seconds."""
+    """Whether MLflow responds within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -80,7 +80,7 @@ def answers(uri: str, seconds: float) -> bool:
         except MlflowException as error:
             if time.monotonic() > deadline:
                 return False
-            log.warning("waiting for MLflow, which is away: %s", str(error).splitlines()[0])
+            log.warning("waiting for MLflow, which is unreachable: %s", str(error).splitlines()[0])
             time.sleep(5.0)
         else:
             return True

@@ -1,4 +1,4 @@
-"""Sends curves from rank 0: in batches, from a thread, each point once, through outages and restarts."""
+"""Sends metrics from rank 0: in batches, from a thread, each point once, across outages and restarts."""
 
 import logging
 import time
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 _METRICS_PER_CALL = 1_000
 
 Point = tuple[int, int, dict[str, float]]
-"""When it was made, in ms; the step; metrics by name."""
+"""Time in ms; step; metrics by name."""
 
 
 class Sender:
     """Keeps points until MLflow has acknowledged them.
 
-    A point is stamped once, so that sending it again after a lost answer is the same point to MLflow. What MLflow had
-    before this sender started is not sent again: after a resume, the steps from the checkpoint on are made once more.
+    A point gets its time once, so that MLflow recognises it when it is sent again after a lost response. Points that MLflow had
+    before this sender started are not sent again: after a resume, steps since the checkpoint are computed a second time.
     """
 
     def __init__(self, uri: str, run_id: str, every_seconds: float) -> None:
@@ -34,21 +34,21 @@ class Sender:
         self._texts: deque[tuple[str, str]] = deque()
         self._lock, self._wake, self._closed = Lock(), Event(), False
         self._acknowledged: Mapping[str, int] | None = None
-        """The last step that MLflow had of each metric when first asked."""
+        """Last step of each metric in MLflow when this sender first connected."""
         self._away_since: float | None = None
         self._defect: Exception | None = None
-        """What ended the thread, to be raised where points are added: they would stay unsent in silence."""
+        """Exception that ended the thread. It is raised when points are added, which otherwise would silently remain unsent."""
         self._thread = Thread(target=self._run, name="tracking", daemon=True)
         self._thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a point; returns at once. Raises what ended the thread, if it is not at work any more."""
+        """Add a point; returns at once. Raises the exception that ended the thread, if it has ended."""
         self._check()
         with self._lock:
             self._points.append((int(time.time() * 1_000), step, dict(metrics)))
 
     def write(self, file: str, text: str) -> None:
-        """Add a text, an artifact of that name; returns at once. Those that are still unsent when this process ends are lost."""
+        """Add a text to log as an artifact with this name; returns at once. Texts that are unsent when this process ends are lost."""
         self._texts.append((file, text))
 
     def unsent(self) -> list[Point]:
@@ -57,12 +57,12 @@ class Sender:
             return list(self._points)
 
     def resend(self, points: list[Any]) -> None:
-        """Add points that an earlier sender had not sent, as its `unsent` gave them."""
+        """Add points from `unsent` of an earlier sender."""
         with self._lock:
             self._points.extendleft((stamp, step, metrics) for stamp, step, metrics in reversed(points))
 
     def close(self, seconds: float) -> list[Point]:
-        """Send what is left, for so long at most. Returns what is still unsent."""
+        """Send the remaining points for at most this many seconds. Returns those that are still unsent."""
         self._closed = True
         self._wake.set()
         self._thread.join(timeout=seconds)
@@ -85,11 +85,11 @@ class Sender:
             try:
                 self._send()
                 if self._away_since is not None:
-                    log.warning("MLflow is back after %.0f s; everything is sent", time.monotonic() - self._away_since)
+                    log.warning("MLflow is reachable again after %.0f s; all points are sent", time.monotonic() - self._away_since)
                 self._away_since = None
             except (MlflowException, TrackingError) as error:
                 if self._away_since is None:
-                    log.warning("MLflow is away, training goes on: %s", str(error).splitlines()[0])
+                    log.warning("MLflow is unreachable, training continues: %s", str(error).splitlines()[0])
                     self._away_since = time.monotonic()
             if self._closed:
                 if not self._points and not self._texts:
@@ -99,7 +99,7 @@ class Sender:
     def _send(self) -> None:
         client = connect(self._uri)
         if self._acknowledged is None:
-            # `Run.data.metrics` has values without steps; as a message, which is what a server sends, it has both.
+            # `Run.data.metrics` has values without steps; the protobuf message has both.
             latest = client.get_run(self._run_id).to_proto().data.metrics
             self._acknowledged = {metric.key: metric.step for metric in latest}
         while batch := self._next_batch():

@@ -1,4 +1,4 @@
-"""Each node's own figures: processor, memory, disk, network, GPU."""
+"""System metrics of each node: processor, memory, disk, network, GPU."""
 
 import logging
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ SAMPLE_SECONDS = 10.0
 
 @contextmanager
 def system_metrics(uri: str, run_id: str, node: str) -> Iterator[None]:
-    """Log this node's figures meanwhile, as `system/<node>/…`; MLflow's own monitor does it, in a thread.
+    """Log system metrics of this node as `system/<node>/…` inside the `with` block, by the monitor of MLflow, in a thread.
 
-    It ends by itself when the server goes away: these curves may have a gap, training's may not.
+    The monitor stops when the server is unreachable, so these curves may be incomplete, unlike those of the training.
     """
     connect(uri)
     logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The run of a training: opened or continued by the driver, and ended as what it was."""
+"""The run of a training, which the driver opens or continues."""
 
 import json
 import logging
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 
 IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
 _DIGEST_LENGTH = 32
-"""MLflow takes 36 digits of a dataset's digest at most."""
+"""MLflow accepts at most 36 characters for the digest of a dataset."""
 
 
 @dataclass(frozen=True)
 class TrainingRun(Run):
     folder: str
-    """Of its checkpoints."""
+    """Folder of the checkpoints."""
     continued: bool
-    """Whether an earlier command had begun it."""
+    """Whether an earlier command began the run."""
 
 
 def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> TrainingRun:
-    """The run that this command begins, or goes on with.
+    """The run that this command begins or continues.
 
-    What decides the model, with the dataset's digest, is the identity of a run. One of the same identity that was cut
-    off is continued; if it is at work, that is an error; if it is finished, a new run begins. Raises TrackingError.
+    The identity of a run consists of the settings that determine the model, and the digest of the dataset. An interrupted run with
+    the same identity is continued; if it is finished, a new run begins. Raises TrackingError if it is alive.
     """
     uri = config.tracking.uri
     client = connect(uri)
@@ -57,7 +57,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
 
 
 def unfinished_folder(config: Config, version: Version) -> str:
-    """Folder of the run that this command would go on with; empty where it would begin one. Raises TrackingError."""
+    """Folder of the run that this command would continue; empty if it would begin a new one. Raises TrackingError."""
     client = connect(config.tracking.uri)
     with reaching(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
@@ -70,7 +70,7 @@ def _identity(config: Config, version: Version) -> str:
 
 
 def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
-    """The newest run of that identity, unless it is finished."""
+    """The newest run with this identity, unless it is finished."""
     found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1)
     return found[0] if found and found[0].info.status != "FINISHED" else None
 
@@ -79,7 +79,7 @@ def _continued(client: MlflowClient, config: Config, run: entities.Run, tags: Ma
     run_id = run.info.run_id
     if run.info.status == "RUNNING" and is_alive(run.data.tags):
         raise TrackingError(
-            f"run {run_id} trains this very model on this very dataset right now ({at_work(run.data.tags)}); "
+            f"run {run_id} is already training this model on this dataset ({at_work(run.data.tags)}); "
             "wait for it, stop it, or change the config"
         )
     client.update_run(run_id, status="RUNNING")
@@ -111,12 +111,12 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
 
 
 def folder_of(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
-    """Of a run's checkpoints: the one in its tags, while it is there; it may have been on another machine, or in another home."""
+    """Folder of the checkpoints of a run: the one in its tags if it exists, since it may be on another machine or in another home."""
     earlier = tags.get(FOLDER)
     own = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
     if earlier in (None, own) or _is_there(earlier):
         return earlier or own
-    log.warning("%s, where run %s was saved, is not there any more: its folder is %s now", earlier, run_id, own)
+    log.warning("%s, the folder of run %s, does not exist any more; its folder is now %s", earlier, run_id, own)
     return own
 
 
@@ -129,7 +129,7 @@ def _is_there(folder: str) -> bool:
 
 
 def tags_of(config: Config, version: Version) -> dict[str, str]:
-    """Where a run's numbers come from."""
+    """Tags that record the origin of the results of a run."""
     return {
         **config.tracking.tags,
         "dataset.digest": version.digest,
@@ -140,7 +140,7 @@ def tags_of(config: Config, version: Version) -> dict[str, str]:
 
 
 def dataset_input(config: Config, version: Version) -> DatasetInput:
-    """The version, as MLflow shows it among a run's inputs."""
+    """The dataset version as an input of a run in MLflow."""
     profile = {"rows": {split: version.rows(split) for split in version.manifest.splits}}
     dataset = Dataset(
         config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
@@ -149,26 +149,26 @@ def dataset_input(config: Config, version: Version) -> DatasetInput:
 
 
 def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
-    """The weights file of a run's model, and the model's digest as the run has it. Raises TrackingError if there is none."""
+    """The weights file of the model of a run, and the digest in its tags. Raises TrackingError if the run has no model."""
     client = connect(uri)
     try:
         run = client.get_run(run_id)
         models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
         if not models:
-            raise TrackingError(f"run {run_id} has no model; give the id of a finished training, which MLflow shows as FINISHED")
+            raise TrackingError(f"run {run_id} has no model; use the ID of a training that MLflow shows as FINISHED")
         artifact = f"{models[0].artifact_location}/artifacts/weights.safetensors"
         with TemporaryDirectory() as folder:
             path = download_artifacts(artifact_uri=artifact, dst_path=folder, tracking_uri=uri)
             return Path(path).read_bytes(), run.data.tags.get(MODEL_DIGEST, "")
     except (MlflowException, OSError) as error:
         raise TrackingError(
-            f"train.init_from is {run_id}, whose weights {uri} does not give: {str(error).splitlines()[0]}; "
-            "give a run whose artifacts are there"
+            f"train.init_from is {run_id}, whose weights cannot be read from {uri}: {str(error).splitlines()[0]}; "
+            "use a run that has its artifacts"
         ) from error
 
 
 def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
-    """Which Spark application made the dataset; empty if this MLflow does not have its run, or does not show it."""
+    """ID of the Spark application that made the dataset; empty if MLflow cannot return the run of the ETL."""
     try:
         return str(client.get_run(etl_run_id).data.tags.get(SPARK_APPLICATION, ""))
     except MlflowException:

@@ -169,7 +169,7 @@ def logged(config: Config, run_id: str, setting: str, value: str) -> Iterator[No
 
 def test_a_run_that_cannot_be_verified_is_an_error_that_says_why(exact: tuple[Config, Result]) -> None:
     config, result = exact
-    with pytest.raises(TrackingError, match="has no run 0123; give the id of a training"):
+    with pytest.raises(TrackingError, match="has no run 0123; use the ID of a training"):
         verify(config, "0123")
     with (
         logged(config, result.run_id, "strategy", "ddp"),

@@ -137,7 +137,7 @@ def test_columns_that_cannot_be_cast_are_named() -> None:
     schema = pa.schema([("n", pa.int32()), ("day", pa.date32())])
     with pytest.raises(SourceError, match="the rows have no column day; the model takes n, day"):
         to_arrow(pd.DataFrame({"n": [1]}), schema)
-    with pytest.raises(SourceError, match="column n is int32, to which its values cannot be cast"):
+    with pytest.raises(SourceError, match="the values of column n cannot be cast to int32"):
         to_arrow(pd.DataFrame({"n": [1.5], "day": [pd.Timestamp("2026-01-01")]}), schema)
 
 

@@ -80,17 +80,17 @@ def test_a_truncated_or_missing_file_is_named(copy: Path, name: str, left: float
     file.unlink()
     if left is not None:
         file.write_bytes(content[: int(len(content) * left)])
-    with pytest.raises(CorruptError, match=rf"{name}.*download it again, or file it anew"):
+    with pytest.raises(CorruptError, match=rf"{name}.*download it again, or log it again"):
         load(copy)
 
 
 def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Path) -> None:
     weights = copy / "artifacts/weights.safetensors"
     save_file({name: values * 0 for name, values in load_file(weights).items()}, weights)
-    with pytest.raises(CorruptError, match=r"weights.safetensors has SHA-256 \w{12}…, filed was \w{12}…"):
+    with pytest.raises(CorruptError, match=r"weights.safetensors has SHA-256 \w{12}…, but \w{12}… was logged"):
         load(copy)
     write_digest(copy, "artifacts/weights.safetensors")
-    with pytest.raises(CorruptError, match=r"weights.safetensors holds model \w{12}…, filed was \w{12}…"):
+    with pytest.raises(CorruptError, match=r"weights.safetensors contains model \w{12}…, but \w{12}… was logged"):
         load(copy)
 
 
@@ -115,7 +115,7 @@ def test_code_that_was_altered_or_added_does_not_run(copy: Path) -> None:
     module.write_text(before)
     (copy / "code/torchmetrics.py").write_text(spoken)
     answer = in_a_process(copy)
-    assert "code/torchmetrics.py was not filed with the model" in answer and "SPOKEN" not in answer
+    assert "code/torchmetrics.py was not logged with the model" in answer and "SPOKEN" not in answer
 
 
 def in_a_process(folder: Path) -> str:
@@ -131,5 +131,5 @@ def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
     module = copy / "code/pipelines/errors.py"
     module.write_text(module.read_text() + "# of another version\n")
     write_digest(copy, "code/pipelines/errors.py")
-    with pytest.raises(MismatchError, match=r"pipelines/errors.py, at work in this process, has SHA-256 .* in a process of its own"):
+    with pytest.raises(MismatchError, match=r"pipelines/errors.py, imported in this process, has SHA-256 .* in a process of its own"):
         load(copy)

@@ -63,7 +63,7 @@ def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
     empty = without.create_run(without.create_experiment("empty")).info.run_id
     return {
         "no run": ("f00d" * 8, TrackingError, "train.init_from is f00d.*not found"),
-        "no model": (empty, TrackingError, f"run {empty} has no model; give the id of a finished training"),
+        "no model": (empty, TrackingError, f"run {empty} has no model; use the ID of a training that MLflow shows as FINISHED"),
         "cut off": (filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
         "not weights": (filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
         "one bit": (filed(config, flipped(content), digest), TrainingError, "whose weights are not those that it filed"),

@@ -149,7 +149,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
 
 def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:
     run = begin(uri, version, "twice")
-    with pytest.raises(TrackingError, match=f"run {run.run_id} trains this very model.*process {os.getpid()} on"):
+    with pytest.raises(TrackingError, match=f"run {run.run_id} is already training this model.*process {os.getpid()} on"):
         begin(uri, version, "twice")
 
 
@@ -270,7 +270,7 @@ def test_the_newest_model_of_an_experiment(uri: str, version: Version, monkeypat
 def test_a_file_on_another_machine_is_refused(uri: str) -> None:
     tracking.check_host(uri, socket.gethostname())
     tracking.check_host("http://server:5000", "elsewhere")
-    with pytest.raises(TrackingError, match=r"a file on elsewhere, and a worker runs on .*address of an MLflow server"):
+    with pytest.raises(TrackingError, match=r"a file on elsewhere, but a worker runs on .*address of an MLflow server"):
         tracking.check_host(uri, "elsewhere")
 
 
