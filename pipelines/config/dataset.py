@@ -9,13 +9,13 @@ from pipelines.config.features import Feature
 from pipelines.config.section import Fraction, Section, Text
 
 
-def _of_a_column(name: str) -> str:
+def _check_column_name(name: str) -> str:
     if not (0 < len(name) <= 100 and name.isprintable()) or set(".`/") & set(name):
         raise ValueError("a tensor column's name has 1 to 100 characters, none of them . ` or /; choose another name and set its `column`")
     return name
 
 
-ColumnName = Annotated[str, AfterValidator(_of_a_column)]
+ColumnName = Annotated[str, AfterValidator(_check_column_name)]
 # YAML has parsed 2017-01-01 as a date and 300 as a number; both become text again.
 Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 

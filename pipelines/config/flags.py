@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from pipelines.config.reading import from_yaml, told
+from pipelines.config.reading import described, from_yaml
 from pipelines.config.section import shown
 from pipelines.errors import ConfigError
 
@@ -64,7 +64,7 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
         try:
             values.append(None if text == "None" else from_yaml(text))
         except yaml.YAMLError as error:
-            raise ConfigError(f"--{key}: not a YAML value: {told(error)} (got {shown(text)})") from error
+            raise ConfigError(f"--{key}: not a YAML value: {described(error)} (got {shown(text)})") from error
     return () if not values else values[0] if len(values) == 1 else values
 
 

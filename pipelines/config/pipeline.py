@@ -23,7 +23,7 @@ PLACEMENT = frozenset(
 )
 
 
-def _named(name: str) -> str:
+def _check_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
         raise ValueError("must have 1 to 100 ASCII letters, digits, _, . and -, and begin with a letter or digit")
     return name
@@ -32,7 +32,7 @@ def _named(name: str) -> str:
 class Config(Section):
     """One YAML file describes one pipeline, from raw tables to a tracked model."""
 
-    name: Annotated[str, AfterValidator(_named)]
+    name: Annotated[str, AfterValidator(_check_name)]
     """Name of the pipeline, its MLflow experiment and its runs."""
     source: Source
     """Raw tables, the query over them, and conditions that its rows must satisfy."""

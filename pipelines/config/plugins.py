@@ -22,7 +22,7 @@ def imported(path: str, base: type[Found], what: str = "a part") -> type[Found]:
     try:
         found = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
-        raise ValueError(f"{path!r} cannot be imported: {_told(error)}") from error
+        raise ValueError(f"{path!r} cannot be imported: {_described(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
         raise ValueError(f"{path!r} is not {what}; it must name a class derived from {place}")
@@ -49,7 +49,7 @@ def own_settings(path: str, base: type[Settings], key: str, known: Collection[st
     return found
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """The error of an import and its remedy, in one line."""
     said = " ".join(str(error).split())
     if isinstance(error, ImportError):

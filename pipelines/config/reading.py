@@ -29,7 +29,7 @@ class _Strict(yaml.SafeLoader):
 
 
 def from_yaml(text: str) -> Any:
-    """Parses one document. Raises YAMLError, which `told` turns into one line."""
+    """Parses one document. Raises YAMLError, which `described` turns into one line."""
     try:
         return yaml.load(text, _Strict)
     except RecursionError as error:
@@ -47,14 +47,14 @@ def read(path: str | Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {told(error)}") from error
+        raise ConfigError(f"{path}: not YAML: {described(error)}") from error
     if not isinstance(values, dict):
         kind = {list: "a list", type(None): "nothing"}.get(type(values), "a single value")
         raise ConfigError(f"{path}: a pipeline is a mapping of sections, such as name, source and dataset (got {kind})")
     return values
 
 
-def told(error: yaml.YAMLError) -> str:
+def described(error: yaml.YAMLError) -> str:
     """The problem and its position in one line, without the surrounding text, which may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)

@@ -11,13 +11,13 @@ Text = Annotated[str, Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-def _named(value: str) -> str:
+def _check_name(value: str) -> str:
     if not re.fullmatch(r"\w[\w -]{0,99}", value):
         raise ValueError("a name has 1 to 100 letters, digits, spaces, _ and -, and no space or - first; choose another")
     return value
 
 
-Name = Annotated[str, AfterValidator(_named)]
+Name = Annotated[str, AfterValidator(_check_name)]
 """Name of a table or an expectation, which is used in SQL, in reasons of the quarantine, and in names of MLflow metrics."""
 
 

@@ -127,13 +127,13 @@ class Train(Section):
         if self.global_batch % self.shards:
             below = self.global_batch // self.shards * self.shards
             raise ValueError(
-                f"global_batch is {self.global_batch}; it must be a multiple of the {self.shards} shards, "
+                f"global_batch is {self.global_batch}; it must be a multiple of {self.shards}, the number of shards, "
                 f"such as {below or self.shards} or {below + self.shards}"
             )
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
         if self.max_workers > self.shards:
-            raise ValueError(f"workers is {self.max_workers}; each worker needs a shard, so it must be at most the {self.shards} shards")
+            raise ValueError(f"workers is {self.max_workers}; it must be at most {self.shards}, the number of shards")
         microbatch = self.global_batch // self.shards
         if self.accumulate > microbatch:
             raise ValueError(

@@ -54,7 +54,7 @@ def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: s
     return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     """A suggestion from the known names, or all of them if they are few."""
     names = list(known)
     return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists all names")
@@ -85,13 +85,13 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
     match fault["type"]:
         case "extra_forbidden":
             known = _fields(model, place[:-1])
-            return f"no such setting; {_meant(place[-1], known)}" if known else "no such setting"
+            return f"no such setting; {_suggestion(place[-1], known)}" if known else "no such setting"
         case "literal_error":
             allowed = _quoted(context["expected"])
             return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
         case "union_tag_invalid":
             tag = context["tag"]
-            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {_meant(tag, _quoted(context['expected_tags']))}"
+            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {_suggestion(tag, _quoted(context['expected_tags']))}"
         case "too_short" if not context["actual_length"]:
             return "must not be empty"
         case kind if kind in _WORDS:

@@ -81,7 +81,7 @@ FAULTS = (
         "tests/integration/test_signals.py -k write",
     ),
     Fault(
-        "P8", "pipelines/launch/own_ray.py", "deaf_to_signals(), on_loopback():", "on_loopback():",
+        "P8", "pipelines/launch/own_ray.py", "with deaf_to_signals(), signals_kept()", "with signals_kept()",
         "tests/integration/test_signals.py -k save",
     ),
 )  # fmt: skip
