@@ -36,3 +36,9 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Join the lines of descriptions, which `--help` wraps itself."""
+        for field in cls.model_fields.values():
+            field.description = field.description and " ".join(field.description.split())
