@@ -1,8 +1,7 @@
-"""A run's state on storage that the driver and all workers share, written whole or not at all.
+"""Saves a run's state, atomically, on storage that the driver and all workers share.
 
-1. `run_directory`  small files, each written whole, in a directory of the run's own; writing is tried again while the store
-                    fails.
-2. `checkpoints`    written beside the training, chosen only when whole, resharded when read; `store` is how torch reaches
-                    the storage, and `record` what a checkpoint holds beside tensors.
-3. `digest_log`     digests and losses of each checkpoint, kept after it is deleted, for a replay to compare with.
+1. `run_directory`  reads and writes small files in the run's own directory, and retries writes while the store fails.
+2. `checkpoints`    writes checkpoints in the background, uses only complete ones, and reshards them when loading.
+                    `store` connects torch to the storage; `record` is what a checkpoint holds besides tensors.
+3. `digest_log`     keeps digests and losses of every checkpoint after it is deleted; a replay check compares with them.
 """

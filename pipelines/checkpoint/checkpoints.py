@@ -2,10 +2,10 @@
 
     checkpoints/step-000001200-4f3a9c/
       __0_0.distcp …  .metadata    torch.distributed.checkpoint: model, optimizer and scaler; each with its SHA-256 beside it
-      record.json                  written last, when all workers' files are there: without it there is no checkpoint;
-                                   with the digests of all tensors, which are compared when they are loaded
+      record.json                  written last, when all workers' files are there: without it the checkpoint does not count;
+                                   with the digests of all tensors, which are verified when they are loaded
 
-If one is damaged, the previous one is used. Reading unpickles .metadata: checkpoints are trusted input.
+If a checkpoint is damaged, the previous one is used. Reading unpickles .metadata: checkpoints are trusted input.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Saving:
     name: str
     record: Record
     written: "Future[Any]"
-    """Of this worker's part."""
+    """Done when this worker's part is written."""
     digests: "Future[dict[str, str]]"
 
 
@@ -51,7 +51,7 @@ class Checkpoints:
     def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
         self._directory, self._context, self._keep = directory, context, keep
         self._digesting = ThreadPoolExecutor(1, "digests")
-        # A save has collectives of its own, in a thread beside those of the training, so it needs a group of its own.
+        # A save runs collectives in a background thread, at the same time as training, so it needs its own process group.
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)) if dist.is_initialized() else None
 
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
@@ -61,11 +61,11 @@ class Checkpoints:
         with _errors_name(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
-        # Of the copy: it takes a third of a second for 100 M parameters, and training goes on. All workers' are alike.
+        # Digests of the copy, during training: they take a third of a second for 100 M parameters. All workers' are equal.
         return Saving(name, record, written, self._digesting.submit(digests, store.staged if self._context.rank == 0 else {}))
 
     def commit(self, saving: Saving) -> str:
-        """Wait for all workers' parts, make the checkpoint count, remove what is not to be kept. Returns its path.
+        """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
 
         Raises TrainingError, naming the path, if a part cannot be written.
         """
@@ -77,13 +77,13 @@ class Checkpoints:
             self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
             try:
                 self._prune()
-            except TrainingError as error:  # the next commit prunes
-                log.warning("old checkpoints stay for now: %s", error)
+            except TrainingError as error:  # the next commit prunes again
+                log.warning("old checkpoints are kept for now: %s", error)
         return f"{self._directory.path}/{saving.name}"
 
     def restore(self, state: dict[str, Any]) -> tuple[str, Record] | None:
-        """Fill `state` as `load` does, from the newest whole checkpoint that is as it was written. Returns its name and
-        record, the same for all workers; None if there is no checkpoint.
+        """Fill `state`, as `load` does, from the newest complete and undamaged checkpoint. Returns its name and record, the
+        same on all workers; None if there is no checkpoint.
 
         Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
         """
@@ -96,15 +96,15 @@ class Checkpoints:
                 if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
                     with _errors_name(self._directory, name):
                         raise
-                log.warning("%s is damaged, going back to the one before: %s", name, _cause(error))
+                log.warning("%s is damaged, using the previous checkpoint: %s", name, _cause(error))
                 damaged.append(name)
             else:
                 if altered := self._altered(record, state):
-                    log.warning("%s is damaged, going back to the one before: %s", name, altered)
+                    log.warning("%s is damaged, using the previous checkpoint: %s", name, altered)
                     damaged.append(name)
                     continue
                 if self._context.rank == 0:
-                    for left in damaged:  # or they would count as the newest
+                    for left in damaged:  # else they would count as the newest
                         self._directory.remove(f"{left}/{RECORD}")
                 return name, record
         if damaged:
@@ -115,19 +115,19 @@ class Checkpoints:
         return None
 
     def forget_after(self, step: int) -> None:
-        """Take out of the digest log what the run does again, having gone back to `step`."""
+        """Remove the steps after `step` from the digest log: a run that resumes at `step` repeats them."""
         if self._context.rank == 0:
             forget_steps_after(self._directory, step)
 
     def best(self) -> tuple[str, Record] | None:
-        """Name and record of the newest whole checkpoint of those whose validation metric no later one has bettered; None if
-        there is none. The same answer for all workers."""
+        """Name and record of the complete checkpoint with the best validation metric, the same on all workers; None if there
+        is none."""
         return of_rank_0(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None, self._group)
 
     def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
-        """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, for any number of workers.
+        """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, saved by any number of workers.
 
-        Raises TrainingError if they are not as they were saved.
+        Raises TrainingError if the digest of a tensor is not the recorded one.
         """
         with _errors_name(self._directory, name):
             self._load(name, state)
@@ -138,24 +138,26 @@ class Checkpoints:
         load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
     def _altered(self, record: Record, state: dict[str, Any]) -> str:
-        """What of the state is not as the record has it, on any worker; empty if all is."""
+        """Says which tensors have another digest than recorded, on any worker; empty if none has."""
         found = digests(state)
         differing = [name for name in record.digests if found.get(name) != record.digests[name]]
         own = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
         return next(filter(None, gathered(own, self._group)), "")
 
     def _whole(self) -> list[tuple[str, Record]]:
-        """Names and records of whole checkpoints, newest first."""
+        """Names and records of complete checkpoints, newest first."""
         found = []
         for name, content in self._records():
             if (values := from_json(content)) is not None:
                 if values["format"] > FORMAT:
-                    raise TrainingError(f"{self._directory.path}/{name} has format {values['format']}; we read up to {FORMAT}: upgrade")
+                    raise TrainingError(
+                        f"{self._directory.path}/{name} has format {values['format']}, newer than {FORMAT}: upgrade Lockstep"
+                    )
                 found.append((name, Record(**values)))
         return sorted(found, key=lambda pair: pair[1].step, reverse=True)
 
     def _damaged(self) -> list[str]:
-        """Names of checkpoints whose record is not as it was written."""
+        """Names of checkpoints whose record is damaged."""
         return [name for name, content in self._records() if from_json(content) is None]
 
     def _records(self) -> list[tuple[str, bytes]]:
@@ -163,7 +165,7 @@ class Checkpoints:
         return [(name, content) for name in names if (content := self._directory.get(f"{name}/{RECORD}")) is not None]
 
     def _prune(self) -> None:
-        """Keep the newest few and the best; remove the others, and what was torn before the newest was begun."""
+        """Keep the newest few and the best; remove the others, and incomplete ones."""
         whole = self._whole()
         keep = [name for name, _ in whole[: self._keep]] + [name for name, record in whole if record.best][:1]
         for base in self._directory.names("checkpoints"):
@@ -177,12 +179,13 @@ def _errors_name(directory: RunDirectory, name: str) -> Iterator[None]:
         yield
     except (OSError, CheckpointException) as error:
         raise TrainingError(
-            f"{directory.path}/{name}: {_cause(error)}; the last whole checkpoint is kept: free space or mend the store, and start again"
+            f"{directory.path}/{name}: {_cause(error)}; the last complete checkpoint is kept: free space or repair the store, and "
+            "run the same command again"
         ) from error
 
 
 def _cause(error: BaseException) -> str:
-    """The first worker's own error, which torch.distributed.checkpoint wraps in a table of tracebacks."""
+    """The workers' own errors, which torch.distributed.checkpoint wraps in a table of tracebacks."""
     if isinstance(error, CheckpointException):
         return "; ".join(f"worker {rank}: {failure[0]}" for rank, failure in error.failures.items())
     return str(error)

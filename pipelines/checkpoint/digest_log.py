@@ -1,6 +1,6 @@
-"""The digest log: losses and digests of a run, small enough to be kept, for a replay to compare with.
+"""The digest log: losses and digests of a run, small enough to be kept, for a replay check to compare with.
 
-trail/step-000001200.json    beside a checkpoint, and not pruned: digests of model and optimizer, losses since the last
+trail/step-000001200.json    one per checkpoint, kept when it is pruned: digests of model and optimizer, losses since the last
 """
 
 import platform
@@ -13,7 +13,7 @@ import torch
 
 from pipelines.checkpoint.run_directory import RunDirectory
 
-DIGEST_LOG = "trail"  # the name on disk of runs that there are
+DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 
 
 @dataclass
@@ -21,18 +21,18 @@ class DigestLog:
     losses: dict[int, float] = field(default_factory=dict)
     """Loss sums of global batches by step, counted from 1, computed with the weights before the step."""
     digests: dict[int, dict[str, str]] = field(default_factory=dict)
-    """Of every tensor by name, by the step after which it was saved."""
+    """Digests of every tensor by name, by the step after which it was saved."""
     machine: str = ""
-    """What it was trained on."""
+    """The `machine_of` the training."""
 
 
 def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], losses: Sequence[float], machine: str) -> None:
-    """Add a saved step, whose `losses` are those of the steps up to it."""
+    """Add a saved step; `losses` are those of the steps since the last save, up to this one."""
     directory.put_json(f"{DIGEST_LOG}/step-{step:09d}.json", {"step": step, "machine": machine, "losses": losses, "digests": digests})
 
 
 def forget_steps_after(directory: RunDirectory, step: int) -> None:
-    """Remove what was saved after `step`: the run went back to it, and does again what came later."""
+    """Remove the entries after `step`: the run resumes there and repeats the later steps."""
     for saved, name in _saved(directory):
         if saved > step:
             directory.remove(name)
@@ -51,13 +51,13 @@ def read_digest_log(directory: RunDirectory) -> DigestLog:
 
 
 def _saved(directory: RunDirectory) -> list[tuple[int, str]]:
-    """Saved steps in order, and their files' names; a file that a killed worker was writing is none."""
+    """Saved steps in order, with their files' names. Drafts of a killed worker are ignored."""
     found = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))
     return sorted((int(match[1]), f"{DIGEST_LOG}/{match[0]}") for match in found if match)
 
 
 def machine_of(device: torch.device) -> str:
-    """The kind of processor and the version of torch, which bits depend on beside dataset and config."""
+    """The processor model and the version of torch: besides dataset and config, the bits of a model depend on them."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     known = Path("/proc/cpuinfo")

@@ -11,25 +11,25 @@ RECORD = "record.json"
 
 @dataclass(frozen=True)
 class Record:
-    """The contents of a checkpoint beside tensors."""
+    """The contents of a checkpoint besides tensors."""
 
     step: int
     """Optimizer steps done."""
     position: dict[str, int]
     """The loader's state."""
     order: dict[str, Any]
-    """The order's arguments: a position means nothing in another order."""
+    """The arguments of the order: a position is valid only in the same order."""
     dataset_digest: str
     state: dict[str, Any]
-    """The loop's own: best epoch, rows, curves."""
+    """The loop's state: best epoch, rows, curves."""
     best: bool = False
-    """Whether no epoch until then had a better validation metric."""
+    """Whether no earlier epoch had a better validation metric."""
     unsent: list[Any] = field(default_factory=list)
     """Metrics that the tracking server had not acknowledged."""
     losses: list[float] = field(default_factory=list)
-    """Of the steps since the last save."""
+    """Loss sums of the steps since the last save."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Of every tensor by name; known when it is written."""
+    """The digest of every tensor by name, added when the checkpoint is committed."""
     format: int = FORMAT
 
 
@@ -38,5 +38,5 @@ def to_json(record: Record) -> bytes:
 
 
 def from_json(content: bytes) -> dict[str, Any] | None:
-    """A record's values; None if the text is not the one that was written."""
+    """A record's values; None if the content is damaged."""
     return unsealed(content)

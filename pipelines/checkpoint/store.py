@@ -1,6 +1,6 @@
-"""How torch.distributed.checkpoint reaches storage: again where it fails for a while, and never a byte that was not written.
+"""Connects torch.distributed.checkpoint to storage: retries while the store fails, and verifies a SHA-256 of every file.
 
-Beside every file lies its SHA-256, taken while it is written. torch itself loads a file with a flipped bit without a word.
+The SHA-256 is computed during writing and kept in a file beside it. torch itself loads a file with a flipped bit silently.
 """
 
 import io
@@ -20,11 +20,11 @@ SUM = ".sha256"
 
 
 class DamagedError(Exception):
-    """A file is not as it was written."""
+    """A file does not have the SHA-256 that it was written with."""
 
 
 def writer(directory: RunDirectory, name: str) -> "_Writer":
-    """Writes a checkpoint into the folder `name`; on a local disk it syncs its files."""
+    """Writes a checkpoint into the folder `name`, and syncs its files on a local disk."""
     return _Writer(directory, f"{directory.path}/{name}")
 
 
@@ -33,14 +33,14 @@ def reader(directory: RunDirectory, name: str) -> FileSystemReader:
 
 
 class _Writer(FileSystemWriter):
-    """Each part of a save may be made again: it replaces what a failed one left."""
+    """Retries each part of a save; a retry overwrites what the failed attempt left."""
 
     def __init__(self, directory: RunDirectory, path: str) -> None:
         super().__init__(path, sync_files=directory.is_local)
         self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
         self.staged: dict[str, Any] = {}
-        """The copy on the CPU that is written."""
+        """The copy on the CPU, from which the files are written."""
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         self.staged = super().stage(state_dict)
@@ -66,7 +66,7 @@ class _Reader(FileSystemReader):
 
 
 class _Sum:
-    """A stream that is summed while it is written."""
+    """A stream that computes the SHA-256 of what is written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self.sum = stream, sha256()
@@ -80,7 +80,7 @@ class _Sum:
 
 
 class _Summed(FileSystemBase):
-    """A file system whose files are summed when they are written, and compared before they are read."""
+    """A file system that computes a checksum of every file that it writes, and verifies it before reading."""
 
     def __init__(self, inner: FileSystemBase) -> None:
         self._inner = inner
@@ -126,12 +126,12 @@ class _Summed(FileSystemBase):
             wanted = kept.read().decode(errors="replace")
         found = file_digest(stream, "sha256").hexdigest()
         if found != wanted:
-            raise DamagedError(f"{os.path.basename(path)} has the SHA-256 {found[:12]}, and {wanted[:12]} when it was written")
+            raise DamagedError(f"{os.path.basename(path)} has SHA-256 {found[:12]}, but had {wanted[:12]} when it was written")
         stream.seek(0)
 
 
 class _Arrow(FileSystemBase):
-    """An Arrow file system with the calls that torch's checkpoint files are made with."""
+    """Adapts an Arrow file system to the interface of torch's checkpoint storage."""
 
     def __init__(self, filesystem: FileSystem) -> None:
         self._filesystem = filesystem

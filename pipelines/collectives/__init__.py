@@ -3,5 +3,5 @@
 1. `context`     a worker's rank, world size and device; `agree` exchanges small values.
 2. `tree`        the fixed binary tree over shards, as pure functions of spans.
 3. `transports`  carry partial sums between workers: point to point, or through memory that one machine's workers share.
-4. `all_reduce`  joins both: the workers' partial sums become one sum, in the background of a backward pass where that helps.
+4. `all_reduce`  combines both, in the background of a backward pass where that is faster.
 """

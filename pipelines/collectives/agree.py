@@ -1,4 +1,4 @@
-"""Exchanges small Python objects between workers over the CPU. Each call is collective; a single worker needs no exchange."""
+"""Exchanges small Python objects between workers, on the CPU. Every call is collective; a single worker exchanges nothing."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 def gathered(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
-    """Every worker's own value, in the order of ranks."""
+    """All-gather: every worker's value, by rank."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return [own]
     every = [own] * dist.get_world_size(group)
@@ -17,7 +17,7 @@ def gathered(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
 
 
 def of_rank_0(own: Value, group: dist.ProcessGroup | None = None) -> Value:
-    """Rank 0's value."""
+    """Broadcast: rank 0's value, on every worker."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return own
     values = [own]

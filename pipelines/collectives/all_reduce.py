@@ -1,4 +1,4 @@
-"""The tree all-reduce: the workers' partial sums become one sum, in the background of a backward pass where that helps."""
+"""The tree all-reduce: adds the workers' partial sums, in the background of a backward pass where that is faster."""
 
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -12,18 +12,18 @@ from pipelines.collectives.transports import PointToPoint, Transport, shared_mem
 from pipelines.collectives.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
-"""Summed at a time on a processor: what has just arrived is still in its cache when it is added and given on."""
+"""Reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""
 
 
 class TreeAllReduce:
-    """Adds the partial sums of all workers in the order that the tree over the shards fixes: the same bits on every worker.
+    """Adds the partial sums of all workers in the fixed order of the tree over the shards; every worker gets the same bits.
 
-    A reduce-scatter, in which each of N workers adds up one N-th of the entries, and an all-gather. With one partial sum a
-    worker they move as many bytes as a ring all-reduce.
+    It is a reduce-scatter, in which each of N workers adds up one N-th of the entries, followed by an all-gather. With one
+    partial sum per worker it moves as many bytes as a ring all-reduce.
     """
 
     def __init__(self, owned: Sequence[range], shards: int, rank: int, device: torch.device, largest_bytes: int) -> None:
-        """`owned` are every worker's shards, and `largest_bytes` the size of the largest partial sum. Collective."""
+        """`owned` holds every worker's shards, and `largest_bytes` is the size of the largest partial sum. Collective."""
         self._nodes, self._whole, self._rank = [largest_nodes(block, shards) for block in owned], (0, shards), rank
         self._workers, counts = len(owned), [len(nodes) for nodes in self._nodes]
         self._over_nccl = self._workers > 1 and device.type == "cuda" and "cuda:nccl" in str(dist.get_backend_config())
@@ -35,7 +35,7 @@ class TreeAllReduce:
     def reduce(self, own: Sequence[Tensor]) -> None:
         """Put the sum over all workers into own[0]. Collective.
 
-        `own` are this worker's partial sums, each of shape (n,); n is a multiple of the workers unless they share memory.
+        `own` holds this worker's partial sums, each of shape (n,). Unless workers share memory, n must be a multiple of their number.
         """
         if self._workers == 1:
             return
@@ -43,7 +43,7 @@ class TreeAllReduce:
             self._reduce_slices(own)
         elif self._over_nccl:
             self._reduce_slice(own)
-        else:  # workers that share a GPU, which NCCL refuses
+        else:  # several workers share a GPU, which NCCL does not support
             staged = [partial_sum.cpu() for partial_sum in own]
             self._reduce_slices(staged)
             own[0].copy_(staged[0])
@@ -65,7 +65,7 @@ class TreeAllReduce:
 
 
 class Background:
-    """Makes calls one after the other while the caller goes on: on a CUDA stream of its own on a GPU, else in a thread."""
+    """Runs calls one after another while the caller continues: on a GPU in a separate CUDA stream, else in a thread."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -73,11 +73,11 @@ class Background:
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
         self._waiting = 0
         if self._stream is None:
-            # A daemon: it may wait for workers that are gone when this one has to leave.
+            # A daemon thread: it may still be waiting for workers that have died when this process exits.
             Thread(target=_serve, args=(self._calls, self._answers), name="all-reduce", daemon=True).start()
 
     def do(self, call: Callable[[], None]) -> None:
-        """Make the call after the work that the caller has started until now."""
+        """Run the call after the work that the caller has started so far."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
@@ -87,7 +87,7 @@ class Background:
             self._calls.put(call)
 
     def wait(self) -> None:
-        """Wait until all calls are done; on a GPU its stream waits, not the caller. Raises what a call raised."""
+        """Wait until all calls are done; on a GPU, the current stream waits instead of the caller. Raises what a call raised."""
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
         answers = [self._answers.get() for _ in range(self._waiting)]
@@ -102,8 +102,8 @@ def _serve(calls: "SimpleQueue[Callable[[], None]]", answers: "SimpleQueue[BaseE
         call = calls.get()
         try:
             call()
-        except BaseException as error:  # `wait` raises it where it is waited for
+        except BaseException as error:  # raised by `wait`
             answers.put(error)
         else:
             answers.put(None)
-        del call  # and what it holds, until the next one comes
+        del call  # frees the tensors that it holds before waiting for the next one

@@ -1,4 +1,4 @@
-"""Transports of partial sums between workers: point to point, or through memory that the workers of one machine share."""
+"""Moves partial sums between workers: point to point, or through memory that the workers of one machine share."""
 
 import logging
 import os
@@ -15,38 +15,38 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 _LINE_BYTES = 64
-"""Of the processor's cache."""
+"""A cache line of the CPU."""
 
 Parts = Sequence[Tensor]
-"""A partial sum cut into as many parts as there are workers; each worker adds up its own part of all partial sums."""
+"""A partial sum cut into one part per worker; each worker adds up its own part of all partial sums."""
 
 
 class Transport(Protocol):
-    """The two halves of an all-reduce, both of them collective."""
+    """The two halves of an all-reduce, both collective."""
 
     def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        """Give every other worker its part of this worker's partial sums. Returns, by worker, this worker's part of theirs,
-        which may be written to until `all_gather`."""
+        """Send every other worker its part of this worker's partial sums. Returns this worker's part of theirs, by rank; the
+        caller may overwrite these tensors until `all_gather`."""
 
     def all_gather(self, parts: Parts) -> None:
-        """Give all others this worker's part, and fill in the parts of the others."""
+        """Send this worker's part to all others, and receive theirs into `parts`."""
 
 
 class PointToPoint:
-    """torch.distributed's sends and receives, from device to device. All parts are of one size.
+    """Uses torch.distributed's sends and receives, from device to device. All parts have the same size.
 
-    They copy nothing on the way; torch's all-to-all and all-gather copy a worker's own part as well.
+    torch's all-to-all and all-gather would also copy a worker's own part.
     """
 
     def __init__(self, counts: Sequence[int], rank: int) -> None:
-        """`counts`: how many partial sums each worker has."""
+        """`counts` is the number of partial sums of each worker."""
         self._counts, self._rank = counts, rank
         self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        """Receive buffers by dtype and device. They are kept, since fresh pages cost as much as the sum."""
+        """Receive buffers by dtype and device. They are reused, since allocating fresh pages costs as much as the sum."""
 
     def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
         share = len(own[0][0])
-        assert all(len(part) == share for part in own[0]), "sizes are multiples of the workers"
+        assert all(len(part) == share for part in own[0]), "sizes are multiples of the number of workers"
         count = sum(self._counts[peer] for peer in self._others())
         room = iter(self._room(own[0][0], count * share).view(count, share))
         arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
@@ -59,7 +59,7 @@ class PointToPoint:
         _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
 
     def _others(self) -> Iterator[int]:
-        """The other ranks, in another order for every worker, lest all send to the same one first."""
+        """The other ranks, starting after this one, so that not all workers send to the same rank first."""
         return ((self._rank + step) % len(self._counts) for step in range(1, len(self._counts)))
 
     def _room(self, like: Tensor, size: int) -> Tensor:
@@ -75,16 +75,16 @@ def _send_and_receive(operations: list[dist.P2POp]) -> None:
 
 
 class SharedMemory:
-    """Memory that the workers of one machine share. A barrier follows each half.
+    """Uses memory that the workers of one machine share. Each half ends with a barrier between writing and reading.
 
-    No third barrier is needed before the memory is used again. The part of a partial sum that is meant for a worker is read,
-    and written to, by that worker alone, before the barrier of `all_gather`, and filled anew after it. The part that a worker
-    gives to all is read by the others after that barrier, and filled anew only after the barrier of the next `all_to_all`,
-    which they reach when they have read it.
+    No third barrier is needed before the memory is reused. A part meant for one worker is read and overwritten by that
+    worker alone, before the barrier of `all_gather`, and refilled only after it. The part that a worker publishes to all is
+    read by the others after that barrier. It is refilled only after the barrier of the next `all_to_all`, which the others
+    reach once they have read it.
     """
 
     def __init__(self, memory: Tensor, counts: Sequence[int], rank: int) -> None:
-        """`memory`: uint8 of shape (workers, partial sums of each, parts, bytes), the same for all."""
+        """`memory` is uint8 of shape (workers, partial sums of each, parts, bytes), and the same memory on all workers."""
         self._memory, self._counts, self._rank = memory, counts, rank
         self._nothing = torch.zeros(1)
 
@@ -109,26 +109,26 @@ class SharedMemory:
         return self._memory[worker, partial_sum, part, : like.nbytes].view(like.dtype)
 
     def _barrier(self) -> None:
-        """An all-reduce over Gloo, so that a worker that died or hangs ends it as any other collective; torch's own barrier
-        would take the GPU where there is one. It takes the default group: no other collective may run there meanwhile."""
+        """An all-reduce over Gloo: like any other collective, it fails or times out if a worker dies or hangs. torch's own
+        barrier would use the GPU where there is one. It uses the default group, where no other collective may run meanwhile."""
         dist.all_reduce(self._nothing)
 
 
 def shared_memory(counts: Sequence[int], rank: int, largest_bytes: int) -> SharedMemory | None:
-    """A transport for partial sums of so many bytes; None unless all workers see the same memory. Collective."""
+    """A transport for partial sums of up to `largest_bytes`; None unless all workers can map the same memory. Collective."""
     workers = len(counts)
-    part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have an entry more than others
+    part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have one entry more than others
     memory = _shared_bytes(workers * max(counts) * workers * part_bytes, rank)
     return None if memory is None else SharedMemory(memory.view(workers, max(counts), workers, part_bytes), counts, rank)
 
 
 def _shared_bytes(size: int, rank: int) -> Tensor | None:
-    """Bytes that all workers see, None if some cannot. They lie in no folder, and are gone with the last worker. Collective."""
+    """An anonymous file that all workers map; None if one of them cannot. It has no path, and goes with the last worker. Collective."""
     offered: list[tuple[str, str, str] | None] = [None]
     descriptor = -1
     try:
         if rank == 0:
-            with suppress(AttributeError, OSError):  # not on Linux; not allowed
+            with suppress(AttributeError, OSError):  # not on Linux, or not allowed
                 name = f"lockstep-{uuid4().hex}"
                 descriptor = os.memfd_create(name)
                 os.posix_fallocate(descriptor, 0, size)
@@ -144,19 +144,19 @@ def _shared_bytes(size: int, rank: int) -> Tensor | None:
 
 
 def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
-    """None unless the path is that memory here; with a warning where the host is the same, so that it should have been."""
+    """The memory at `path`, or None if this worker cannot map it; with a warning if it is on rank 0's host and should be able to."""
     try:
         if _host() != host:
             return None
         if name in os.readlink(path) and os.stat(path).st_size == size:
             return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
-        reason = "its processes have other numbers, as in another container"
+        reason = "it sees other process ids, as in another container"
     except (OSError, RuntimeError) as error:
         reason = str(error)
-    log.warning("a worker on worker 0's host does not see its memory (%s): gradients are sent, which takes longer", reason)
+    log.warning("a worker on worker 0's host cannot map its shared memory (%s); gradients go through sockets, which is slower", reason)
     return None
 
 
 def _host() -> str:
-    """This host: its name and network. Hosts that are network namespaces of one machine do not share memory either."""
+    """Identifies this host by its name and network namespace: namespaces that act as hosts do not share memory either."""
     return f"{socket.gethostname()} {os.readlink('/proc/self/ns/net')}"

@@ -1,10 +1,10 @@
 """Sums that are bitwise equal for every distribution of the shards over workers.
 
-Floating-point addition is not associative, so a sum is a pure function of its terms only if its brackets are fixed.
-Here they are a binary tree over the shards 0 … V − 1: the node over [a, b) adds the node up to a + the largest power of
-two below b − a, and the node from there on. A worker that owns a contiguous block of shards computes the largest nodes
-that lie inside it: a single one where the number of workers is a power of two and divides V, else at most 2·log₂ V.
-The workers then exchange these partial sums, and everyone finishes the same tree.
+Floating-point addition is not associative, so a sum is a pure function of its terms only if the order of additions is
+fixed. Here a binary tree over the shards 0 … V − 1 fixes it: with m = a + the largest power of two below b − a, the node
+over [a, b) is the sum of the nodes over [a, m) and [m, b). A worker that owns a contiguous block of shards computes the
+largest nodes inside the block: one if the number of workers is a power of two and divides V, else at most 2·log₂ V.
+The workers then exchange these partial sums, and each of them completes the same tree.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ Span = tuple[int, int]
 
 
 def halves(span: Span) -> tuple[Span, Span]:
-    """A node's two children; the span has two shards at least."""
+    """A node's two children; the span must have at least two shards."""
     start, stop = span
     middle = start + (1 << (stop - start - 1).bit_length() - 1)
     return (start, middle), (middle, stop)
 
 
 def largest_nodes(block: range, shards: int) -> list[Span]:
-    """The fewest nodes of the tree over `shards` shards that make up a worker's block, from left to right."""
+    """The fewest nodes of the tree over `shards` shards that together cover a worker's block, from left to right."""
 
     def inside(span: Span) -> list[Span]:
         start, stop = span
@@ -38,10 +38,10 @@ def largest_nodes(block: range, shards: int) -> list[Span]:
 
 
 def additions(block: range, shards: int) -> list[int]:
-    """How often a worker adds its two newest partial sums, after each shard of its block in turn, until it has its largest nodes.
+    """For each shard of a worker's block, how many times the worker then adds its two newest partial sums.
 
-    As in a binary counter: a node is added up as soon as its last shard is there, so that no more than one sum per level
-    of the tree exists at a time.
+    As in a binary counter, a node is added up as soon as its last shard is done, so that at most one sum per level of the
+    tree exists at a time. After the last shard, the largest nodes are left.
     """
     counts = dict.fromkeys(block, 0)
 
@@ -57,8 +57,8 @@ def additions(block: range, shards: int) -> list[int]:
 
 
 def tree_sum(span: Span, known: Callable[[Span], Tensor | None]) -> Tensor:
-    """The sum at a node. `known` gives the sum of a node that is there already, of a single shard always; its tensors are
-    added to in place."""
+    """The sum at a node. `known` returns the sum of a node if it is available, as it must be for a single shard; its tensors
+    are modified in place."""
     found = known(span)
     if found is not None:
         return found

@@ -1,10 +1,10 @@
-"""What this project needs of libraries' own names, which no release promises to keep. Nothing else touches them.
+"""The private names of libraries that this project uses, although any release may change them. No other package uses any.
 
-1. `ray`    listens on loopback alone, and keeps from Ray Train what only costs.
-2. `spark`  the Java objects behind a session and its data frames.
-3. `torch`  the base of all batch norms, and a product over many tensors.
+1. `ray`    makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
+2. `spark`  gives access to the Java objects behind a session and its data frames.
+3. `torch`  has the base class of all batch norms, and a product over many tensors.
 
-Setting a name that is gone does nothing, and overriding one does nothing either: here both raise.
+To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ def present(owner: Any, *names: str) -> None:
 
 
 def attribute(instance: Any, name: str) -> Any:
-    """An attribute that a library's object has for itself. Raises MismatchError if there is none."""
+    """A private attribute of a library's object. Raises MismatchError if it does not exist."""
     if not hasattr(instance, name):
         present(type(instance), name)
     return getattr(instance, name)
 
 
 def replace(owner: Any, name: str, value: Any) -> Any:
-    """Give a library's name another value, and return the one before. Raises MismatchError if there is no such name."""
+    """Set a library's name to another value, and return the old one. Raises MismatchError if the name does not exist."""
     present(owner, name)
     before = getattr(owner, name)
     setattr(owner, name, value)

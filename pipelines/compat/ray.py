@@ -1,4 +1,4 @@
-"""What is needed of Ray's own names."""
+"""Private names of Ray."""
 
 import logging
 from collections.abc import Iterator
@@ -21,9 +21,11 @@ present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_requ
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Has a Ray that is started meanwhile listen to this machine alone instead of its whole network: what
-    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does when Ray is imported, which it is already. Whoever starts one checks where it
-    listens: the name may stay and mean something else."""
+    """Make a Ray that is started in this block listen on loopback only, instead of on the machine's network.
+
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does that when Ray is imported, which it already is. Callers must check where Ray
+    listens, since the name may remain and change its meaning.
+    """
     before = replace(ray_constants, "ENABLE_RAY_CLUSTER", False)
     try:
         yield
@@ -32,7 +34,7 @@ def on_loopback() -> Iterator[None]:
 
 
 def known_as(address: str) -> None:
-    """Has Ray's command line, in this process, take `address` for the machine's own."""
+    """Make Ray's command line, in this process, use `address` as the machine's own."""
 
     def answer(_: Any = None) -> str:
         return address
@@ -41,6 +43,6 @@ def known_as(address: str) -> None:
 
 
 def quiet_reports() -> None:
-    """Keeps a worker of Ray Train from printing a line for every report, under a logger that is named by its file's path."""
+    """Stop a worker of Ray Train from logging a line for every report. The logger is named after the path of its file."""
     present(context, "logger")
     context.logger.setLevel(logging.WARNING)

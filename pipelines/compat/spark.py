@@ -1,4 +1,4 @@
-"""What is needed of PySpark's own names: the Java objects behind its Python ones."""
+"""Private names of PySpark: the Java objects behind its Python objects."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway"
 
 
 def jvm() -> Any:
-    """The driver's JVM. It is started if it does not run yet, without a context."""
+    """The driver's JVM, which is started without a context if it does not run yet."""
     SparkContext._ensure_initialized()
     return SparkContext._jvm
 
@@ -32,16 +32,16 @@ def context_is_stopped() -> bool:
 
 
 def condition_of_java(throwable: Any) -> str:
-    """The error condition of a Java exception, empty if it is none of Spark's own."""
+    """The error condition of a Java exception; empty if it is not one of Spark's own."""
     if not is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable"):
         return ""
     return throwable.getCondition() or ""
 
 
 def write_signals(path: str) -> None:
-    """Have the driver's JVM write each signal that asks it to leave into a file, before it heeds it.
+    """Make the driver's JVM write each termination signal to a file before it acts on it.
 
-    The logger is in a context of its own: Spark configures the others anew while it starts.
+    The logger has its own context, since Spark reconfigures the others while it starts.
     """
     java = jvm()
     log4j, slf4j = java.org.apache.logging.log4j, java.org.apache.logging.slf4j
@@ -58,7 +58,7 @@ def write_signals(path: str) -> None:
 
 
 def sql_parser(spark: SparkSession) -> Any:
-    """Spark's parser, whose plans are not resolved yet."""
+    """Spark's SQL parser, which returns unresolved plans."""
     return attribute(spark, "_jsparkSession").sessionState().sqlParser()
 
 
@@ -68,7 +68,7 @@ def query_execution(rows: DataFrame) -> Any:
 
 
 def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
-    """The first of these paths that is of a file which Spark reads, empty if none is. Java looks for each."""
+    """The first of `paths` that Spark reads for these rows; empty if it reads none. The comparison runs in Java."""
     java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
     listed = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
     for path in paths:
@@ -79,5 +79,5 @@ def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
 
 
 def count_input_files(rows: DataFrame) -> int:
-    """As many as `inputFiles` would list, which hands every name to Python in a call of its own."""
+    """The number of files that `inputFiles` would list, which passes every name to Python in a separate call."""
     return len(attribute(rows, "_jdf").inputFiles())

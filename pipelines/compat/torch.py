@@ -1,4 +1,4 @@
-"""What is needed of torch's own names."""
+"""Private names of torch."""
 
 import torch
 from torch import Tensor
@@ -13,5 +13,5 @@ present(BatchNorm, "_check_input_dim")
 
 
 def scale(tensors: list[Tensor], factor: Tensor) -> None:
-    """Multiply all tensors in place by one of no dimensions: in a few kernels on a GPU, where a loop takes one for each."""
+    """Multiply all tensors in place by a scalar tensor: on a GPU in a few kernels, where a loop would launch one per tensor."""
     torch._foreach_mul_(tensors, factor)

@@ -1,4 +1,4 @@
-"""Batch norm over the rows of all workers: torch's own needs GPUs, this one serves processors. A single row is refused."""
+"""Synchronised batch norm on CPUs, since torch's own needs GPUs; and an error for a batch norm of a single row."""
 
 from typing import Any
 
@@ -14,20 +14,20 @@ from pipelines.tasks.moments import combined, moments
 
 
 def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The task's loss and weight. Raises ConfigError for a single row that a batch norm would have to normalise by itself."""
+    """The task's loss and weight. Raises ConfigError if a batch norm gets a single row, which has no variance."""
     try:
         return task.loss(model, batch)
     except ValueError as error:
         if "Expected more than 1 value per channel" not in str(error):
             raise
         raise ConfigError(
-            "a batch norm got a single row, which has no variance: a pass has the rows of a worker, under strategy exact of a shard, "
+            "a batch norm got a single row, which has no variance: a pass computes a worker's rows, or a shard's with strategy exact, "
             "divided by train.accumulate; raise train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
         ) from error
 
 
 def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model with every batch norm normalising by the rows of all workers; names and values stay."""
+    """The model with every batch norm replaced by one over the rows of all workers; names and values do not change."""
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
@@ -37,12 +37,12 @@ def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class _Synchronised(BatchNorm):
-    """A batch norm whose mean and variance are those of all workers' rows; a worker may have none."""
+    """A batch norm over the rows of all workers; a worker may have none."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
 
-    @torch.compiler.disable  # a collective ends what can be compiled as one
+    @torch.compiler.disable  # a collective breaks the graph anyway
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
@@ -59,11 +59,11 @@ class _Synchronised(BatchNorm):
 
 
 class _Normalise(torch.autograd.Function):
-    """Collective, forward and backward. bf16 and fp16 are computed in float32, and come out as they went in."""
+    """Collective in forward and backward. Computes bf16 and fp16 in float32, and returns the dtype of the input."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The output; beside it the mean, and the variance over all rows less one, both float64 of shape (channels,)."""
+        """Returns the output, the mean, and the unbiased variance; the last two are float64 of shape (channels,)."""
         values = _wide(input)
         count, mean, squares = _moments_of_all(values)
         scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
@@ -78,7 +78,8 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, given: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
-        """Gradients of this worker's input for the loss of all workers; of weight and bias, its part of the sum over workers."""
+        """Returns the gradient of all workers' loss with respect to this worker's input. For weight and bias, returns this
+        worker's term of the sum over workers."""
         input, weight, mean, scale, count = ctx.saved_tensors
         values, gradient = _wide(input), _wide(given)
         normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
@@ -95,7 +96,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _moments_of_all(values: Tensor) -> Tensor:
-    """Count, mean and squared distances from it of every channel's values on all workers, shape (3, channels)."""
+    """Count, mean, and sum of squared deviations of every channel over all workers, shape (3, channels)."""
     own = moments(values, _all_but_channels(values))
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
@@ -111,5 +112,5 @@ def _all_but_channels(values: Tensor) -> list[int]:
 
 
 def _by_channel(values: Tensor, like: Tensor) -> Tensor:
-    """One value per channel, in the other's type, in a shape that broadcasts to its."""
+    """One value per channel, with the dtype of `like` and in a shape that broadcasts to it."""
     return values.to(like.dtype).view([-1 if dim == 1 else 1 for dim in range(like.ndim)])

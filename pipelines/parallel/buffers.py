@@ -1,4 +1,4 @@
-"""A model's buffers, such as batch norm's statistics: passes change them differently, and all workers get one value."""
+"""Keeps a model's buffers, such as batch norm's statistics, equal on all workers, although each pass changes them differently."""
 
 from collections.abc import Sequence
 
@@ -18,12 +18,12 @@ class ModelBuffers:
         self.numel = sum(values.numel() for values in self._values)
 
     def check_in_place(self) -> None:
-        """Raise ConfigError, naming it, for a buffer that was made or replaced since: its values could not be followed here."""
+        """Raise ConfigError, naming the buffer, if one has been added, replaced or removed since: its values would be missed here."""
         found = dict(self._model.named_buffers())
         for name in found | self._named:
             if found.get(name) is not self._named.get(name):
                 raise ConfigError(
-                    f"buffer {name} was made, replaced or removed by a pass, which strategy exact cannot follow; register it in "
+                    f"buffer {name} was added, replaced or removed by a pass, which strategy exact does not support; register it in "
                     "__init__ and write it in place, as with copy_, or set train.strategy to ddp"
                 )
 
@@ -37,31 +37,31 @@ class ModelBuffers:
 
     @torch.no_grad()
     def changes(self, before: Sequence[Tensor]) -> list[Tensor]:
-        """How much every entry rose since `before`: float64, which holds a difference of floats or of counts; (numel,) in all."""
+        """Each buffer's change since `before`, flat: float64 holds differences of floats and of counts. There are `numel` entries."""
         pairs = zip(self._values, before, strict=True)
-        # What stayed did not rise; the difference of infinities, as in a mask, would be no number.
+        # Entries that did not change are 0: a difference of infinities, as in a mask, would be NaN.
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
 
     @torch.no_grad()
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
-        """Set every buffer to what it was `before` and a mean change of shape (numel,).
+        """Set every buffer to its value `before` plus the mean change, of shape (numel,).
 
-        Raises TrainingError for a buffer of whole numbers whose mean change is no whole number.
+        Raises TrainingError for an integer buffer whose mean change is not an integer.
         """
         parts = changes.split([values.numel() for values in self._values])
         for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
             if not values.is_floating_point() and bool((mean != mean.round()).any()):
                 raise TrainingError(
-                    f"buffer {name} of whole numbers rose by {mean.flatten().tolist()[:3]} in the mean over shards; use strategy ddp"
+                    f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"
                 )
-            values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # -0 and 0 are 0
+            values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # keeps -0, since -0 + 0 is 0
 
     @torch.no_grad()
     def average(self, workers: int) -> None:
-        """Set every buffer to its mean over all workers; one of whole numbers to its greatest value. Collective.
+        """Set every float buffer to its mean over all workers, and every integer buffer to its maximum. Collective.
 
-        The mean is taken in float64, and so leaves alone what is the same on all, in float32 and narrower.
+        The mean is computed in float64, so that it does not change float32 and narrower values that are equal on all workers.
         """
         floats = [values for values in self._values if values.is_floating_point()]
         if floats:
@@ -77,5 +77,5 @@ class ModelBuffers:
 
 
 def _wide(values: Tensor) -> Tensor:
-    """A type that holds sums and differences: float64 has too few digits for large whole numbers."""
+    """The values in a dtype for sums and differences: float64, or int64 for integers, which may be too large for float64."""
     return values.double() if values.is_floating_point() else values.long()

@@ -1,4 +1,4 @@
-"""Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward."""
+"""Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward pass."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -16,6 +16,7 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import Precision, precision_of
 from pipelines.parallel.randomness import seed
@@ -23,19 +24,20 @@ from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.weights import weights_of
 
 _CPU_BUCKET_MB = 25
-"""Of every bucket. By default the first one is of 1 MB, so that NCCL can begin early. On processors it is one more message,
-which took some 3 % of a step's CPU with 0.4 and with 3 M parameters, on two cores of one machine."""
+"""Size of every bucket. By default the first one has 1 MB, so that NCCL can begin early. On CPUs that is one more message,
+which took about 3 % of a step's CPU time with 0.4 M and with 3 M parameters, on two cores of one machine."""
 
-_SPARSE = "its gradient is sparse, which no optimizer here takes; set sparse=False"
+_SPARSE = "its gradient is sparse, which no optimizer here supports; set sparse=False"
 
 
 class DataParallel(Strategy):
-    """DistributedDataParallel, divided by the weight of the whole global batch instead of averaged over workers.
+    """DistributedDataParallel whose gradients are divided by the weight of the global batch instead of averaged over workers.
 
-    The gradient is that of the global batch's mean loss for any shares of the workers, also where one has no rows.
-    `step` raises ConfigError for a parameter whose gradient is sparse, or has none while several workers wait for it.
+    So the gradient is that of the global batch's mean loss, however its rows are divided among workers, even if one has none.
+    `step` raises ConfigError for a parameter with a sparse gradient and, on several workers, for one without a gradient.
     """
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
@@ -50,9 +52,9 @@ class DataParallel(Strategy):
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._loss = _Loss(task, self.model, self._precision, context, runs_empty=self._synced)
         self._replicated: DistributedDataParallel | None = None
-        """Made at the first step, of a model that has been loaded by then."""
+        """Created at the first step, when the model's weights have been loaded."""
         self._divided_by = context.world_size
-        """What DistributedDataParallel divides the sum of the workers' gradients by; nothing where they are summed in memory."""
+        """What DistributedDataParallel divides the sum of the workers' gradients by; 1 if they are summed in shared memory."""
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)
@@ -76,13 +78,13 @@ class DataParallel(Strategy):
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:
-        return self._update.predict(batch)
+        return predict(self.model, batch, self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
-        return self._update.sample(self._task, epoch)
+        return sample(self.model, self._task, epoch, self._context)
 
     def sync_buffers(self) -> None:
-        """Average the workers' batch norm statistics: each saw its own rows."""
+        """Average the workers' batch norm statistics: each worker has seen other rows."""
         if self._context.world_size > 1:
             ModelBuffers(self.model).average(self._context.world_size)
 
@@ -93,13 +95,13 @@ class DataParallel(Strategy):
         self._update.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
-        return self._update.weights()
+        return {} if self._context.rank else weights_of(self.model)
 
     def _replicas(self) -> DistributedDataParallel:
         assert self.mesh.workers_per_replica == 1, "gradients are summed over all workers, each of which holds a whole model"
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
-        replicated.broadcast_buffers = False  # `sync_buffers` does it, not every step
+        replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
         if on_cpu and _reduce_in_memory(replicated, self._context):
             self._divided_by = 1
         return replicated
@@ -108,24 +110,24 @@ class DataParallel(Strategy):
         for name, parameter in self._trained:
             if parameter.grad is None and self._replicated:
                 raise ConfigError(
-                    f"{name} had no part in the loss: under strategy ddp several workers would wait for its gradient; take it out "
-                    "of the model, set requires_grad=False, or set train.strategy to exact"
+                    f"{name} had no part in the loss, and strategy ddp waits for the gradients of all parameters; remove it from the "
+                    "model, set requires_grad=False, or set train.strategy to exact"
                 )
             if parameter.grad is not None and parameter.grad.is_sparse:
                 raise ConfigError(f"{name}: {_SPARSE}")
 
     def _pass(self, part: Batch, counts: Tensor) -> Tensor:
-        """Backward over some rows. Returns the sum of their losses."""
+        """Run forward and backward over some rows. Returns the sum of their losses."""
         loss, beside = (self._replicated or self._loss)(part, counts)
         self._update.backward(loss, beside, averaged_over=self._divided_by)
         return loss.detach()
 
 
 class _Loss(nn.Module):
-    """The task's loss as a module, which is what DistributedDataParallel can wrap. Without rows, zero with zero gradients.
+    """The task's loss as a module, since DistributedDataParallel wraps a module. Without rows it is zero, with zero gradients.
 
-    What workers sum up beside it is the gradient of a parameter that is always zero: so it rides in the model's first bucket,
-    and costs no message of its own, which would take a fiftieth of a small network's step.
+    The counts that workers sum up besides are the gradient of an additional parameter, which is always zero. So they are part
+    of the model's first bucket and need no message of their own, which would take 2 % of a small network's step.
     """
 
     def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, runs_empty: bool) -> None:
@@ -149,16 +151,16 @@ class _Loss(nn.Module):
 
     @torch.no_grad()
     def take_sums(self) -> Tensor:
-        """The workers' sums of loss, weight and every count, once: float64 of shape (3 + FLAGS,)."""
-        assert self._beside.grad is not None, "there was a backward"
+        """Return and clear the sums over workers of loss, weight and every count: float64 of shape (3 + FLAGS,)."""
+        assert self._beside.grad is not None, "a backward pass comes before"
         sums = self._beside.grad.double()
-        sums[2:].round_()  # where gradients are divided by the workers, the last bit may be off
+        sums[2:].round_()  # dividing gradients by the number of workers may leave the last bit off
         self._beside.grad = None
         return sums
 
 
 def _reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> bool:
-    """Have gradients summed in shared memory, if all workers see the same; else DistributedDataParallel sends them. Collective."""
+    """Have gradients summed in shared memory if all workers can map it; else DistributedDataParallel sends them. Collective."""
     largest_bytes = sum(each.nbytes for each in replicated.parameters())
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
     all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
@@ -168,8 +170,8 @@ def _reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContex
 
 
 def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """A communication hook: the sum over workers, not divided by their number. The backward pass waits for it, since the
-    processors that could go on with the pass are those that add. Raises ConfigError for a sparse gradient."""
+    """A DDP communication hook that returns the sum over workers, not divided by their number. The backward pass waits for it,
+    since the same cores would do both. Raises ConfigError for a sparse gradient."""
     gradient = bucket.buffer()
     if gradient.is_sparse:
         raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")

@@ -1,4 +1,4 @@
-"""Refuses nondeterministic layers and kernels by name, before training starts."""
+"""Rejects nondeterministic layers and kernels by name, before training starts."""
 
 import os
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from pipelines.errors import ConfigError
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-"""Without it cuBLAS picks a workspace, and so the order of sums, depending on other streams. Read when CUDA starts."""
-_REMEDY = "strategy exact cannot have it: take another layer, or set train.strategy to ddp"
+"""Without it, cuBLAS chooses its workspace, and so the order of additions, depending on other streams. Read when CUDA starts."""
+_REMEDY = "strategy exact does not support it: use another layer, or set train.strategy to ddp"
 _TORCH_SAYS = " does not have a deterministic implementation"
 
 
 def only_deterministic(device: torch.device) -> None:
-    """Have torch refuse kernels whose sums depend on timing, from now on in this process."""
+    """Make torch reject nondeterministic kernels, from now on in this process."""
     if device.type == "cuda":
         for name, value in CUBLAS.items():
             os.environ.setdefault(name, value)
         torch.backends.cudnn.benchmark = False  # it would pick kernels by measured speed
     torch.use_deterministic_algorithms(True)
-    # Filling memory that kernels are about to write anyway takes a pass over it for every tensor.
+    # By default torch then also fills new memory, an additional pass over every tensor that a kernel is about to write.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -29,16 +29,19 @@ def check_model(model: nn.Module) -> None:
     """Raise ConfigError, naming the layer, for one that has no deterministic form."""
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm):
-            raise ConfigError(f"{name} is a synchronised batch norm, whose sums depend on the workers; take BatchNorm2d, or strategy ddp")
+            raise ConfigError(
+                f"{name} is a synchronised batch norm, whose sums depend on the number of workers; use BatchNorm2d, or set "
+                "train.strategy to ddp"
+            )
         if getattr(module, "sparse", False):
-            raise ConfigError(f"{name} has sparse gradients, which have no fixed tree; strategy exact cannot have it: set sparse=False")
+            raise ConfigError(f"{name} has sparse gradients, which strategy exact does not support; set sparse=False")
 
 
 def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
     """Run forward and backward twice from the same state, and compare the bits.
 
-    `run` returns sums and leaves gradients, which are removed. Raises ConfigError, naming the operation or the weight,
-    if torch knows a kernel of it to be nondeterministic, or if the two differ.
+    `run` returns the loss's sums and leaves gradients in the parameters, which are removed. Raises ConfigError, naming the
+    operation or the parameter, if torch reports a nondeterministic kernel or if the two passes differ.
     """
     found = []
     for _ in range(2):
@@ -52,16 +55,15 @@ def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 if parameter.grad.layout != torch.strided:
-                    raise ConfigError(f"{name} has a sparse gradient, which has no fixed tree; {_REMEDY}")
+                    raise ConfigError(f"{name} has a sparse gradient; {_REMEDY}")
                 found[-1][f"the gradient of {name}"] = parameter.grad
                 parameter.grad = None
     first, second = found
     for name, values in first.items():
         if name not in second or not _same_bits(values, second[name]):
             raise ConfigError(
-                f"two passes over the same rows from the same state differ in {name}: some layer is not deterministic, or draws "
-                "random numbers that torch's seed does not decide, which strategy exact cannot have; draw them with torch, or set "
-                "train.strategy to ddp"
+                f"two passes over the same rows from the same state differ in {name}: a layer is not deterministic, or draws random "
+                "numbers that do not depend on torch's seed; draw them with torch, or set train.strategy to ddp"
             )
 
 

@@ -1,9 +1,9 @@
 """Strategy `exact`: weights that are a pure function of dataset and config, bit for bit, for any number of workers.
 
 The unit of computation is the shard, whichever worker owns it: one pass over its microbatch, from the same buffers, with
-randomness of its own, on a fixed number of threads, with deterministic kernels. It gives gradients and, beside them, a
-vector of sums and of changes of buffers. The shards' gradients and vectors are summed in a fixed tree, bucket by
-bucket while the last pass goes on, and every worker takes the same step.
+its own seed, on a fixed number of threads, with deterministic kernels. A pass yields gradients, and a vector of sums and of
+changes of buffers. Both are summed over the shards in a fixed tree, bucket by bucket during the last pass, and every
+worker takes the same optimizer step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +19,7 @@ from pipelines.parallel.batch_norm import loss_of
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
 from pipelines.parallel.gradient_reducer import GradientReducer
+from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
@@ -26,12 +27,13 @@ from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.weights import weights_of
 
 
 class Exact(Strategy):
-    """One pass per shard; a fixed binary tree over the shards' gradients.
+    """Runs one pass per shard, and sums the shards' gradients in a fixed binary tree.
 
-    Raises ConfigError for a model, or before the first step for a kernel, that has no deterministic form.
+    Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
     """
 
     reproducible = True
@@ -46,13 +48,13 @@ class Exact(Strategy):
         self._precision = precision_of(settings.precision, context.device)
         self.model = model.to(context.device)
         if settings.compile:
-            # For shapes as they are: which shapes came first would decide how a kernel for all of them adds.
+            # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, context, self._precision)
         self._owned = self.mesh.owned_shards(settings.shards)
         self._buffers = ModelBuffers(self.model)
         self._gradients: GradientReducer | None = None
-        """Made at the first step, once its rows were tried."""
+        """Created at the first step, after a trial with its rows."""
 
     def batches(self, loader: Loader) -> Iterator[list[Batch]]:
         """Each step's microbatches, one for each shard that this worker owns."""
@@ -64,7 +66,7 @@ class Exact(Strategy):
         before = self._buffers.clones()
         gradients = self._gradients or self._begun(batch, before)
         own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
-        # Whole numbers: their sum is the same in any order, so that one shard can carry the worker's.
+        # Integers have the same sum in any order, so the worker's first shard can carry its flags.
         own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
         for shard, microbatch in zip(self._owned, batch, strict=True):
             self._buffers.restore(before)
@@ -81,13 +83,13 @@ class Exact(Strategy):
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:
-        return self._update.predict(_aligned(batch))
+        return predict(self.model, _aligned(batch), self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
-        return self._update.sample(self._task, epoch)
+        return sample(self.model, self._task, epoch, self._context)
 
     def sync_buffers(self) -> None:
-        """Nothing to do, buffers are equal after every step. Raises ConfigError if one is another tensor than at the start."""
+        """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
         self._buffers.check_in_place()
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,12 +99,12 @@ class Exact(Strategy):
         self._update.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
-        return self._update.weights()
+        return {} if self._context.rank else weights_of(self.model)
 
     def _begun(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
-        """What the first step needs more than others. Raises ConfigError if two passes over the same rows differ, or if one
-        replaces a buffer."""
-        assert self.mesh.workers_per_replica == 1, "the tree adds up replicas, and takes each worker for one"
+        """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
+        rows differ, or if a pass replaces a buffer."""
+        assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
         microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
         if microbatch is not None:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
@@ -121,7 +123,7 @@ class Exact(Strategy):
         return sums
 
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
-        """Backward over a shard's rows. Returns float64 of shape (4,): loss, weight, rows, and whether there were any."""
+        """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
         rows = rows_of(microbatch)
         parts = min(self._settings.accumulate, rows)
@@ -137,5 +139,5 @@ class Exact(Strategy):
 
 
 def _aligned(batch: Batch) -> Batch:
-    """Copied out of what others' rows lie in too: a kernel may add in another order when memory is aligned in another way."""
+    """A copy in memory of its own, with the usual alignment: a kernel's order of additions may depend on the alignment."""
     return {name: values.clone() for name, values in batch.items()}

@@ -1,4 +1,4 @@
-"""Gradients of the shards, summed over all workers in the fixed tree: in buckets, while the backward pass goes on."""
+"""Sums the shards' gradients over all workers in the fixed tree: in buckets, during the backward pass."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,30 +11,31 @@ from pipelines.collectives.tree import additions
 from pipelines.errors import TrainingError
 
 BUCKET_BYTES = 25 * 2**20
-"""As much as DistributedDataParallel sends at a time."""
+"""The default of DistributedDataParallel."""
 
 
 class Bucket:
-    """Tensors of one dtype side by side: the leaf of the shard under way, and the partial sums that wait for more shards.
+    """Flat memory for tensors of one dtype: the leaf of the current shard, and partial sums that wait for more shards.
 
-    Their memory is kept from step to step: fresh pages cost as much as the sums.
+    The memory is reused from step to step: allocating fresh pages costs as much as the sums.
     """
 
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
-        """The entries are padded to a `multiple`, so that workers can cut them into equal parts."""
-        # Of the tensors' own strides where they are dense: fused optimizers take gradients to lie in memory as weights do.
+        """Entries are padded to a `multiple`, so that workers can cut them into equal parts."""
+        # Keeps the strides of dense tensors: fused optimizers expect gradients to have the memory layout of the weights.
         self._layout = [(tensor.shape, torch.empty_like(tensor, device="meta").stride()) for tensor in like]
         self._sizes = [tensor.numel() for tensor in like]
         self._sizes.append(-sum(self._sizes) % multiple)
         self._like, self._free = like[0], list[Tensor]()
         self.partial_sums: list[Tensor] = []
         self.pieces: list[Tensor] = []
-        """Views of the leaf under way, one for each tensor."""
+        """Views of the current leaf, one for each tensor."""
         self.missing: set[int] = set()
+        """Indices of the pieces that are not filled yet."""
 
     @property
     def nbytes(self) -> int:
-        """Size of one sum, with its padding."""
+        """Size of one sum, including padding."""
         return sum(self._sizes) * self._like.element_size()
 
     def begin(self) -> None:
@@ -43,7 +44,7 @@ class Bucket:
         self.pieces, self.missing = self.pieces_of(self.partial_sums[-1]), set(range(len(self._layout)))
 
     def add(self, times: int) -> None:
-        """Add the newest sum to the one before it, so many times."""
+        """Add the newest sum to the one before it, `times` times."""
         for _ in range(times):
             newest = self.partial_sums.pop()
             self.partial_sums[-1].add_(newest)
@@ -54,21 +55,21 @@ class Bucket:
         return [flat.as_strided(*layout) for flat, layout in zip(total.split(self._sizes), self._layout, strict=False)]
 
     def take_sum(self) -> list[Tensor]:
-        """The pieces of the finished sum, whose memory the next leaf takes."""
+        """The pieces of the finished sum; the next leaf reuses its memory."""
         total, self.partial_sums, self._free = self.partial_sums[0], [], [*self._free, *self.partial_sums[:0:-1], self.partial_sums[0]]
         return self.pieces_of(total)
 
 
 class GradientReducer:
-    """Sums the gradients of all shards, and a vector beside them: `begin`, passes, `end` for each shard that this worker
-    owns, then `wait`. Collective.
+    """Sums the gradients of all shards, and one more vector of each shard. Collective.
 
-    A bucket is all-reduced as soon as the backward pass of the worker's last shard has filled it, in the same order on every
-    worker. A backward pass raises TrainingError where a gradient comes twice in it.
+    For each shard that this worker owns, call `begin`, run the passes, and call `end`; then call `wait`. A bucket is
+    all-reduced as soon as the backward pass of the worker's last shard has filled it, in the same order on every worker.
+    A backward pass that computes a gradient twice raises TrainingError.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], beside: int, owned: Sequence[range], replica: int, shards: int) -> None:
-        """`owned` are every replica's shards, and `replica` is this worker's; `beside` is the length of the float64 vector."""
+        """`owned` holds every replica's shards, and `replica` is this worker's; `beside` is the length of the float64 vector."""
         self._parameters, self._owned = parameters, owned[replica]
         device = parameters[0].device
         self._additions, self._background = additions(owned[replica], shards), Background(device)
@@ -90,11 +91,11 @@ class GradientReducer:
             bucket.begin()
 
     def last_pass(self) -> None:
-        """The next backward pass is the shard's last: its gradients may be taken as they come."""
+        """Announce the shard's last backward pass, whose gradients are complete as they arrive."""
         self._is_last_pass = True
 
     def end(self, beside: Tensor) -> None:
-        """The shard's passes are done; `beside` is its vector."""
+        """Finish a shard after its passes; `beside` is its vector."""
         self._is_last_pass = False
         unused = []
         for bucket, group in enumerate(self._groups):
@@ -113,11 +114,11 @@ class GradientReducer:
         self._shard += 1
 
     def wait(self) -> Tensor:
-        """Give every parameter its gradient, None where no shard used it. Returns the sum of the vectors."""
+        """Set every parameter's gradient, None if no shard used it. Returns the sum of the vectors."""
         self._background.wait()
         *buckets, small = [bucket.take_sum() for bucket in self._buckets]
         shards_using, beside = small[0].split([len(self._parameters), len(small[0]) - len(self._parameters)])
-        # Asking the device takes time, and what was used here was used.
+        # Reading from the device takes time, and is needed only if this worker left some parameter unused.
         used = shards_using.tolist() if len(self._used_here) < len(self._parameters) else None
         for pieces, group in zip(buckets, self._groups, strict=True):
             for piece, number in zip(pieces, group, strict=True):
@@ -134,8 +135,8 @@ class GradientReducer:
         number, parameter = self._groups[bucket][index], self._parameters[self._groups[bucket][index]]
         if index not in self._buckets[bucket].missing:
             raise TrainingError(
-                f"a gradient of shape {tuple(parameter.shape)} (parameter {number}) came twice in one backward pass, as re-entrant "
-                "checkpointing does; use_reentrant=False, or strategy ddp"
+                f"a gradient of shape {tuple(parameter.shape)} (parameter {number}) was computed twice in one backward pass, as in "
+                "reentrant checkpointing; set use_reentrant=False, or train.strategy to ddp"
             )
         assert parameter.grad is not None
         self._buckets[bucket].pieces[index].copy_(parameter.grad)
@@ -143,7 +144,7 @@ class GradientReducer:
         self._fill(bucket, index)
 
     def _fill(self, bucket: int, index: int) -> None:
-        """Note that a piece is there; add up its bucket if it is full, and all-reduce what is complete."""
+        """Mark a piece as filled; add up its bucket if that is full, and all-reduce complete buckets in order."""
         filled = self._buckets[bucket]
         filled.missing.remove(index)
         if filled.missing:
@@ -155,7 +156,7 @@ class GradientReducer:
 
 
 def _groups(parameters: Sequence[nn.Parameter]) -> list[list[int]]:
-    """Numbers of the parameters of each bucket, the last ones first, since backward passes reach them first."""
+    """Indices of the parameters of each bucket, last ones first, since a backward pass reaches them first."""
     groups: list[list[int]] = []
     room = 0
     for number in reversed(range(len(parameters))):

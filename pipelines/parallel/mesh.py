@@ -1,9 +1,11 @@
 """Maps workers to the rows and the part of a model that they compute.
 
-    ranks of 6 workers, 2 of them to a replica      replica   rows of `train.shards` = 12
-    0  1                                            0         shards 0 to 3
-    2  3                                            1         shards 4 to 7
-    4  5                                            2         shards 8 to 11
+    6 workers, 2 per replica, `train.shards` = 12
+
+    ranks   replica   rows
+    0  1    0         shards 0 to 3
+    2  3    1         shards 4 to 7
+    4  5    2         shards 8 to 11
 
 `shards` are the logical data shards of the config, whose number never changes. The parts of a model that is spread over a
 replica's workers are called "parameter shards".
@@ -17,14 +19,14 @@ from pipelines.loader import shards_of
 
 @dataclass(frozen=True)
 class Mesh:
-    """The workers as replicas of a model. Rows follow from a worker's replica, its data-parallel coordinate, alone."""
+    """Groups the workers into replicas of the model. A worker's rows depend only on its replica, the data-parallel coordinate."""
 
     context: WorkerContext
     workers_per_replica: int = 1
-    """Workers that compute one model together: neighbours by rank, which read the same rows."""
+    """Workers that compute one replica together: they have consecutive ranks, and read the same rows."""
 
     def __post_init__(self) -> None:
-        assert self.context.world_size % self.workers_per_replica == 0, "a strategy refuses other numbers of workers"
+        assert self.context.world_size % self.workers_per_replica == 0, "a strategy rejects other numbers of workers"
 
     @property
     def replicas(self) -> int:
@@ -36,7 +38,7 @@ class Mesh:
         return self.context.rank // self.workers_per_replica
 
     def owned_shards(self, shards: int) -> range:
-        """The shards whose rows this worker computes, of `shards`."""
+        """The shards whose rows this worker computes, out of `shards`."""
         return shards_of(self.replica, self.replicas, shards)
 
     def shards_by_replica(self, shards: int) -> list[range]:
@@ -45,5 +47,5 @@ class Mesh:
 
     @property
     def first_ranks(self) -> range:
-        """The first worker of each replica, which represents it where all of its workers have the same value."""
+        """The first rank of each replica, whose value stands for the replica where all its workers have the same."""
         return range(0, self.context.world_size, self.workers_per_replica)

@@ -9,7 +9,7 @@ from pipelines.config.train import Train
 
 
 def optimizer(settings: Train, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The optimizer that the config names. Fused: one kernel for all parameters, on CPUs too."""
+    """The optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
         return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)

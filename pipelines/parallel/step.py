@@ -7,7 +7,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Flags:
-    """Flags of a worker at a step. The step's result contains how many workers set each, without a message of its own."""
+    """Flags of a worker at a step. The step's all-reduce also counts how many workers set each of them."""
 
     save: bool = False
     """The state should be saved; only rank 0 sets it."""
@@ -25,12 +25,12 @@ FLAGS = len(fields(Flags))
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's sums over all workers where not said otherwise: tensors of no dimensions on the device, until the next step."""
+    """A step's sums, over all workers unless stated otherwise: scalar tensors on the device, valid until the next step."""
 
     grad_norm: Tensor
-    """Of the mean gradient, before clipping; -1 where nothing asked for it."""
+    """The norm of the mean gradient before clipping; -1 if it was not computed."""
     own_loss_sum: Tensor
-    """This worker's."""
+    """The part of `loss_sum` that this worker computed."""
     loss_sum: Tensor
     weight: Tensor
     """The divisor that turns the sum of losses into their mean."""

@@ -1,4 +1,4 @@
-"""The strategy that a config names, and the model that it begins with."""
+"""Creates the strategy that a config names, and its initial model."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +16,7 @@ from pipelines.tasks.base import Task
 
 
 def strategy_class(name: str) -> type[Strategy]:
-    """The class that `train.strategy` names. Raises ConfigError if it cannot be imported, or is no strategy."""
+    """The class that `train.strategy` names. Raises ConfigError if it cannot be imported or is not a Strategy."""
     try:
         return imported(STRATEGIES.get(name, name), Strategy, "a strategy")  # type: ignore[type-abstract]
     except ValueError as error:
@@ -24,15 +24,16 @@ def strategy_class(name: str) -> type[Strategy]:
 
 
 def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
-    """The strategy that the config names, with a new model, or with one that starts from `weights` by name.
+    """The strategy that the config names, with a new model, or with one that starts from `weights`, by name.
 
-    Raises TrainingError if the weights are not this model's, ConfigError if the strategy cannot be imported, or cannot have the model.
+    Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
+    support the model.
     """
     return strategy_class(settings.strategy)(settings, task, partial(first_model, settings, task, weights), context)
 
 
 def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | None) -> nn.Module:
-    """The model before the first step, a function of the seed, or of the weights that it starts from."""
+    """The model before the first step: a function of the seed, or `weights` if there are any."""
     torch.manual_seed(settings.seed)
     model = task.model()
     if weights is not None:
@@ -42,13 +43,13 @@ def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | Non
 
 
 def meta_model(task: Task) -> nn.Module:
-    """The task's model on the meta device: names, shapes and dtypes of what would take memory, and time to fill."""
+    """The task's model on the meta device: names, shapes and dtypes, without memory for values or time to initialise them."""
     with torch.device("meta"):
         return task.model()
 
 
 def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Raise TrainingError, naming the first few, if names or shapes of the weights are not the model's."""
+    """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's."""
     own = model.state_dict()
     differing = sorted(name for name in own.keys() | weights.keys() if not _alike(own.get(name), weights.get(name)))
     if differing:

@@ -17,14 +17,14 @@ from pipelines.tasks.base import Batch, Task
 class Strategy(ABC):
     """How the workers share the computation of a step.
 
-    Every call but `batches` is collective: all workers make it, in the same order, whether or not they hold rows. So a
-    model may be spread over workers, none of which could run it alone.
+    Every method but `batches` is collective: all workers call it, in the same order, whether or not they have rows. So a
+    model may be spread over workers none of which could run it alone.
     """
 
     reproducible: ClassVar[bool] = False
-    """Whether the model is the same, bit for bit, for any number of workers. Only then can a run be verified."""
+    """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
     environment: ClassVar[Mapping[str, str]] = {}
-    """Variables that a worker with a GPU needs before CUDA starts."""
+    """Environment variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
     """The task's module; its parameters have the task's names."""
     mesh: Mesh
@@ -32,7 +32,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        """`build` makes the model before the first step, the same on all workers."""
+        """`build` returns the initial model, the same on all workers."""
 
     @abstractmethod
     def batches(self, loader: Loader) -> Iterator[Any]:
@@ -42,14 +42,14 @@ class Strategy(ABC):
     def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
 
-        Rows and flags are exact; the other sums are as exact as the strategy makes them. The norm is -1 if neither
-        `measured` nor clipping nor fp16 asks for it: it takes a fiftieth of a step on a processor.
+        Counts of rows and flags are exact; rounding of the other sums depends on the strategy. The gradient norm is computed
+        only if `measured`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
         """
 
     @abstractmethod
     def predict(self, batch: Batch) -> Tensor:
-        """The model's output, without gradients, in evaluation mode and the precision that it is trained in. A worker that
-        has fewer batches than others gives some without rows."""
+        """The model's output, without gradients, in evaluation mode and in the precision of training. A worker with fewer
+        batches than others passes some without rows."""
 
     @abstractmethod
     def sample(self, epoch: int) -> str:
@@ -57,15 +57,15 @@ class Strategy(ABC):
 
     @abstractmethod
     def sync_buffers(self) -> None:
-        """Make buffers that differ between workers equal, such as batch norm's statistics; before evaluating and before saving."""
+        """Make buffers equal that differ between workers, such as batch norm's statistics. Called before evaluating and saving."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer and scaler, by fully qualified name: what torch.distributed.checkpoint saves and reshards."""
+        """Model, optimizer and scaler by fully qualified name, as torch.distributed.checkpoint saves and reshards them."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """The whole model's parameters and buffers by name, on the CPU: on rank 0, and nothing on all others."""
+        """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""

@@ -1,9 +1,9 @@
-"""Fits a task's model to a dataset version, on each worker, synchronously with the others. Independent of Ray: torchrun can run it.
+"""Trains a task's model on a dataset version, synchronously on all workers. Independent of Ray: torchrun can run it.
 
 1. `loop`             epochs of steps, validation, early stopping, saving; `state` is its progress and the best epoch;
                       `hooks` are its callbacks.
 2. `schedule`         the learning rate of a step; a strategy of `parallel` computes the step.
-3. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` refuses NaN and infinite values.
+3. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
 4. `evaluate`         a split's metrics, with every row once.
 5. `saver`            decides when the state is saved; `checkpoint` saves it.
 """

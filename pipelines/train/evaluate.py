@@ -1,7 +1,7 @@
-"""A split's metrics over all workers, with every row exactly once, and equal for any number of workers.
+"""Computes a split's metrics over all workers: every row counts exactly once, and any number of workers gives the same values.
 
-The model predicts each shard's rows separately, each shard has its own metrics, and these are merged in the order
-of shards. So the best epoch does not depend on the number of workers.
+The model predicts each shard's rows separately, each shard has its own metrics, and these are merged in the order of the
+shards. So the best epoch does not depend on the number of workers.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from pipelines.tasks.base import Batch, Task, rows_of
 
 
 class Evaluation:
-    """A task's metrics on one split of a version; called after every epoch."""
+    """Computes a task's metrics on one split of a version."""
 
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
         self._most_shards = max(map(len, strategy.mesh.shards_by_replica(settings.shards)))
-        # A shard's part of a batch has as many rows as a global batch, since predictions without gradients need less memory.
+        # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
         if version.rows(split):
@@ -37,9 +37,9 @@ class Evaluation:
             )
 
     def __call__(self, broken_off: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
-        """Metrics as `<split>/<metric>`, equal for all workers; none for a split without rows. Collective.
+        """Return metrics as `<split>/<metric>`, the same on all workers; an empty dict for a split without rows. Collective.
 
-        None if `broken_off` is true on any worker; it is called before every batch.
+        Returns None if `broken_off` is true on any worker. It is called before every batch.
         """
         if self._loader is None:
             return {}
@@ -54,7 +54,7 @@ class Evaluation:
         return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
 
     def _add(self, microbatches: list[Batch], shards: list[MetricCollection]) -> None:
-        """Add each shard's rows to its metrics. Prediction is collective, so all workers predict the same number of batches."""
+        """Add each shard's rows to its metrics. Prediction is collective, so every worker predicts the same number of batches."""
         for number in range(self._most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
@@ -63,10 +63,10 @@ class Evaluation:
                 self._task.update(shards[number], output, rows)
 
     def _merged(self, shards: list[MetricCollection]) -> MetricCollection:
-        """All shards' metrics as one."""
+        """Merge the shards' metrics into one collection."""
         merged, *others = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
-            metric.sync_on_compute = False  # every worker has them all
+            metric.sync_on_compute = False  # every worker already has the metrics of all shards
             for other in others:
                 metric.merge_state(other[name])
         return merged

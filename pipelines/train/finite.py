@@ -1,4 +1,4 @@
-"""Detects NaN and infinite values at the step where they occur, so that they are never saved."""
+"""Rejects NaN and infinite values at the step where they occur, so that they are never saved."""
 
 from collections.abc import Container, Mapping
 from math import isfinite
@@ -11,7 +11,7 @@ from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import Mesh
 from pipelines.train.step_statistics import StepStatistics
 
-_REMEDY = "the last whole checkpoint is kept; lower train.lr, set train.clip_norm, or mend the rows"
+_REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
 
 
 MOST_OVERFLOWS = 50
@@ -19,14 +19,15 @@ MOST_OVERFLOWS = 50
 
 
 def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, overflows: int) -> None:
-    """Raise NonFiniteError on all workers alike if the step's loss, or its gradient unless fp16 scales it, is not finite.
+    """Raise NonFiniteError, on all workers alike, if the step's loss or gradient norm is not finite.
 
-    `overflows` is the number of consecutive steps that fp16 has skipped.
+    With fp16 loss scaling (`scaled`) a non-finite gradient is an overflow, and the step is skipped. That becomes an error
+    only after MOST_OVERFLOWS consecutive `overflows`.
     """
     if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
     if isfinite(step.loss_sum):
-        raise NonFiniteError(f"step {step.number}: the gradient's norm is {step.grad_norm}, with a loss that is finite: {_REMEDY}")
+        raise NonFiniteError(f"step {step.number}: the gradient norm is {step.grad_norm}, although the loss is finite: {_REMEDY}")
     losses = gathered(step.own_loss_sum)
     owned = zip(mesh.first_ranks, mesh.shards_by_replica(shards), strict=True)
     wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
@@ -35,15 +36,15 @@ def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, over
 
 
 def infinite_buffers(model: nn.Module) -> frozenset[str]:
-    """Names of the buffers of a new model that contain infinities on purpose, such as masks."""
+    """Names of a new model's buffers that contain infinities on purpose, such as masks."""
     return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
 
 
 def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
-    """Raise NonFiniteError on all workers alike, naming the first such weight, if one is not finite: a loss shows it only
-    one step later. Collective: a worker may hold other weights than the others.
+    """Raise NonFiniteError, on all workers alike, naming the first weight that is not finite. Collective: workers may hold
+    different weights.
 
-    Those named in `infinite` may be infinite, but not NaN.
+    The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
     """
     floats = {name: values for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}

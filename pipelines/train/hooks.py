@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 class Hooks(Protocol):
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """A point of the curves; called on rank 0 only. Returns at once."""
+        """Log a point of the curves. Called on rank 0 only; returns at once."""
 
     def write(self, epoch: int, text: str) -> None:
-        """A task's samples after an epoch, counted from 1; called on rank 0 only. Returns at once."""
+        """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
 
     def epoch(self, number: int) -> None:
         """Epoch `number`, counted from 1, begins or resumes."""
@@ -23,13 +23,13 @@ class Hooks(Protocol):
         """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
 
     def unsent(self) -> list[Any]:
-        """Points that the tracking server has not acknowledged, as JSON values; a checkpoint keeps them."""
+        """Points that the tracking server has not acknowledged, as JSON values. A checkpoint saves them."""
 
     def resend(self, points: list[Any]) -> None:
         """Log the points from a checkpoint again."""
 
     def saved(self, step: int, path: str) -> None:
-        """A checkpoint is complete. All workers call it at the same step."""
+        """The checkpoint of `step` at `path` is complete. All workers call it at the same step."""
 
 
 class Silent:

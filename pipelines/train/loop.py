@@ -23,7 +23,7 @@ from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStati
 
 
 class Loop:
-    """The loop of one worker. All workers run one, with the same config, version and task."""
+    """The loop of one worker. Every worker runs one, with the same config, version and task."""
 
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
@@ -64,16 +64,16 @@ class Loop:
                     self._hooks.epoch(self._state.epochs + 1)
                     if not (self._train_epoch() and self._validate()):
                         return self._trained(False, self._state.best_metrics)
-            except NonFiniteError:  # on every worker: the save in progress is of an earlier step, and is valid
+            except NonFiniteError:  # raised on every worker; the save in progress is of an earlier step and valid
                 self._saver.commit()
                 raise
         return self._test()
 
     def _train_epoch(self) -> bool:
-        """The remaining steps of the epoch. False if the run was asked to stop, and has been saved."""
+        """Run the remaining steps of the epoch. Returns False if the run was asked to stop and has been saved."""
         state = self._state
         if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
-            return True  # it was stopped after the epoch's last step
+            return True  # the run was stopped after the epoch's last step
         self._stopwatch.start(self._loader.wait_seconds)
         for batch in self._strategy.batches(self._loader):
             if not self._step(batch):
@@ -83,7 +83,7 @@ class Loop:
         return self._follow_up(self._pending.read())
 
     def _step(self, batch: Any) -> bool:
-        """One optimizer step. False if the run was asked to stop, and has been saved."""
+        """Run one optimizer step. Returns False if the run was asked to stop and has been saved."""
         number = self._state.step
         self._hooks.step(number)
         flags = Flags(save=self._saver.is_due(number + 1), stop=self._hooks.asked_to_stop(), written=self._saver.is_written)
@@ -92,7 +92,7 @@ class Loop:
         return self._follow_up(self._pending.add(self._state.step, result))
 
     def _follow_up(self, steps: list[StepStatistics]) -> bool:
-        """Check and count finished steps, and act on the workers' flags. False if a worker was asked to stop."""
+        """Check and count finished steps, and act on the workers' flags. Returns False if a worker was asked to stop."""
         if not steps:
             return True
         self._count(steps)
@@ -109,7 +109,7 @@ class Loop:
         return True
 
     def _count(self, steps: list[StepStatistics]) -> None:
-        """Refuse non-finite values, add to the sums, and log a point of the curves if one is due."""
+        """Reject non-finite values, add to the sums, and log a point of the curves if one is due."""
         state, window = self._state, self._state.window
         seconds, waited = self._stopwatch.lap(self._loader.wait_seconds)
         state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + waited
@@ -137,8 +137,10 @@ class Loop:
         return step % self._stride == 0 or step == self._total
 
     def _validate(self) -> bool:
-        """Evaluate an epoch, and save it if it is the best, or if a save is due. False if the run was asked to stop, and has been
-        saved as before the evaluation."""
+        """Evaluate the epoch, and save it if it is the best or if a save is due.
+
+        Returns False if the run was asked to stop. The saved state is then that before the evaluation.
+        """
         state = self._state
         if state.step < self._total:
             self._loader.read_ahead()
@@ -159,13 +161,13 @@ class Loop:
     def _test(self) -> Trained:
         self._saver.commit()
         best = self._checkpoints.best()
-        assert best is not None, "the first epoch is always the best until then"
+        assert best is not None, "the first epoch is always saved as the best so far"
         state = self._strategy.state_dict()
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
         evaluation = Evaluation(self._settings, self._version, "test", self._task, self._strategy)
         metrics = evaluation(self._hooks.asked_to_break_off)
-        if metrics is None:  # the last epoch is saved
+        if metrics is None:  # asked to stop; the last epoch is saved
             return self._trained(False, self._state.best_metrics)
         if self._context.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
@@ -203,8 +205,8 @@ class Loop:
         order = asdict(self._loader.order)
         if (record.dataset_digest, record.order) != (self._version.digest, order):
             raise TrainingError(
-                f"{name} is of dataset {record.dataset_digest[:12]} in order {record.order}; this run has {self._version.digest[:12]} "
-                f"and {order}: a run goes on with the same rows in the same order only; set another train.storage to start anew"
+                f"{name} has dataset {record.dataset_digest[:12]} in order {record.order}, but this run has {self._version.digest[:12]} "
+                f"in order {order}; a run can only resume with the same rows in the same order: set another train.storage to start anew"
             )
         self._checkpoints.forget_after(record.step)
         self._strategy.load_state_dict(state)

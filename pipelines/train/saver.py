@@ -1,4 +1,4 @@
-"""Decides when a run's state is saved. At most one save is in progress, and training continues meanwhile."""
+"""Decides when a run's state is saved. At most one save is in progress, and training continues during it."""
 
 import time
 from typing import Any
@@ -10,7 +10,8 @@ from pipelines.train.hooks import Hooks
 
 
 class Saver:
-    """All workers call `save` and `commit` at the same steps: rank 0's clock decides, and its decision comes with a step's sums."""
+    """Saves in the background. All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the
+    step's all-reduce carries the decision to the others."""
 
     def __init__(self, settings: Checkpoint, checkpoints: Checkpoints, hooks: Hooks, is_first: bool) -> None:
         self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first

@@ -25,13 +25,13 @@ class State:
     validated: int = 0
     """Steps done at the last validation."""
     best_epoch: int = 0
-    """Of equal epochs the one with the lower loss, then the earlier one."""
+    """Counted from 1. Ties go to the lower validation loss, then to the earlier epoch."""
     best: float | None = None
     """The monitored metric of the best epoch."""
     best_loss: float | None = None
     """The validation loss of the best epoch."""
     improved_epoch: int = 0
-    """The first epoch with that metric, from which early stopping counts."""
+    """The first epoch that reached the best metric; early stopping counts from it."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     window: CurveWindow = field(default_factory=CurveWindow)
 
@@ -41,7 +41,7 @@ class Trained:
     """A run's result."""
 
     finished: bool
-    """False if it was asked to stop: the same command resumes after its last step."""
+    """False if the run was asked to stop; the same command resumes it after its last step."""
     steps: int
     rows: int
     seconds: float
@@ -63,7 +63,7 @@ def total_steps(config: Config, rows: int) -> int:
 
 
 def count_epoch(state: State, metrics: dict[str, float], monitor: Monitor, minimised: str) -> bool:
-    """Add an epoch that has been validated. Returns whether it is the best so far."""
+    """Record a validated epoch. Returns whether it is the best so far."""
     state.epochs, state.validated = state.epochs + 1, state.step
     name, direction = monitor
     value, loss = (metrics.get(f"validation/{metric}") for metric in (name, minimised))

@@ -22,7 +22,7 @@ class StepStatistics:
     grad_norm: float
     """-1 if it was not measured."""
     own_loss_sum: float
-    """This worker's."""
+    """The part of `loss_sum` that this worker computed."""
     loss_sum: float
     weight: float
     rows: float
@@ -107,17 +107,17 @@ class CurveWindow:
 
 
 class Stopwatch:
-    """Times steps, and how much of the time they waited for data."""
+    """Measures the time of steps, and how much of it they waited for data."""
 
     def __init__(self) -> None:
         self._started = self._waited = 0.0
 
     def start(self, waited: float) -> None:
-        """Begin a lap; `waited` are the loader's seconds until now."""
+        """Begin a lap; `waited` is the total time that the loader has waited so far, in seconds."""
         self._started, self._waited = time.perf_counter(), waited
 
     def lap(self, waited: float) -> tuple[float, float]:
-        """Seconds of the lap, and those of them that waited for data; the next lap begins."""
+        """End the lap and begin the next. Returns its seconds, and how many of them were spent waiting for data."""
         started, before = self._started, self._waited
         self.start(waited)
         return self._started - started, waited - before

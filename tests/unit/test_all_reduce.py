@@ -124,6 +124,9 @@ def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture
     assert transports._mapped(path, "lockstep-2", host, 64) is None  # another process has that number here
     assert transports._mapped(path, name, host, 128) is None  # another model's
     assert transports._mapped(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
-    assert "does not see its memory (its processes have other numbers, as in another container): gradients are sent" in caplog.messages[0]
+    assert (
+        "cannot map its shared memory (it sees other process ids, as in another container); gradients go through sockets"
+        in caplog.messages[0]
+    )
     assert "No such file or directory" in caplog.messages[-1]
     os.close(descriptor)

@@ -99,7 +99,7 @@ def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits
 
 @pytest.mark.parametrize(("model", "name"), [(Replacing(), "mean"), (Late(), "angles")], ids=["replaced", "made"])
 def test_p5_a_buffer_that_is_not_written_in_place_is_refused(model: nn.Module, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"buffer {name} was made, replaced or removed by a pass.*copy_, or set train.strategy to ddp"):
+    with pytest.raises(ConfigError, match=f"buffer {name} was added, replaced or removed by a pass.*copy_, or set train.strategy to ddp"):
         exact(model).step(microbatches(), 0, 0.01, Flags())
 
 
@@ -107,12 +107,12 @@ def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> Non
     strategy = exact(Model())
     strategy.step(microbatches(), 0, 0.01, Flags())
     strategy.model.mean = torch.ones(2)
-    with pytest.raises(ConfigError, match="buffer mean was made, replaced or removed"):
+    with pytest.raises(ConfigError, match="buffer mean was added, replaced or removed"):
         strategy.sync_buffers()
 
 
 def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None:
-    with pytest.raises(TrainingError, match=r"buffer count of whole numbers rose by \[1.5\] in the mean over shards; use strategy ddp"):
+    with pytest.raises(TrainingError, match=r"integer buffer count changed by \[1.5\] on average over shards; set train.strategy to ddp"):
         exact(Sums()).step(microbatches(), 0, 0.01, Flags())
 
 

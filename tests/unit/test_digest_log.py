@@ -45,7 +45,7 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     found = checkpoints.restore(state)
     assert found is not None and found[1].step == 1
     assert state["model"]["w"].tolist() == [1.0, 1.0, 1.0]
-    assert f"{newest} is damaged, going back to the one before: model.w not as saved" in caplog.text
+    assert f"{newest} is damaged, using the previous checkpoint: model.w not as saved" in caplog.text
     assert not file.exists()
 
 
@@ -68,7 +68,7 @@ def test_a_file_of_a_run_that_is_not_as_it_was_written_is_one_clear_error(
     with pytest.raises(TrainingError, match=rf"{name}: damaged, and no other checkpoint is left; restore one of them"):
         Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5).restore({})
     (tmp_path / "trail/step-000000001.json").write_bytes(content)
-    with pytest.raises(TrainingError, match=r"trail/step-000000001.json is not as it was written; restore it, or remove it"):
+    with pytest.raises(TrainingError, match=r"trail/step-000000001.json is damaged; restore it, or remove it"):
         read_digest_log(RunDirectory(str(tmp_path)))
     assert RunDirectory(str(tmp_path)).glance("trail/step-000000001.json") is None
 
@@ -80,7 +80,7 @@ def test_weights_that_are_not_as_they_were_written_are_one_clear_error(tmp_path:
     assert folder.get_summed(WEIGHTS) == content
     for altered in (b"", content[:-1], content[:-1] + b"\x01"):
         (tmp_path / WEIGHTS).write_bytes(altered)
-        with pytest.raises(TrainingError, match=r"weights.safetensors is not as it was written; remove it, and give the same command"):
+        with pytest.raises(TrainingError, match=r"weights.safetensors is damaged; remove it, and run the same command"):
             folder.get_summed(WEIGHTS)
 
 

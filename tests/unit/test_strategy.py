@@ -232,8 +232,8 @@ def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Sparse, "its gradient is sparse, which no optimizer here takes; set sparse=False"),
-        (Unused, "spare had no part in the loss: .*; take it out of the model, set requires_grad=False, or set train.strategy to exact"),
+        (Sparse, "its gradient is sparse, which no optimizer here supports; set sparse=False"),
+        (Unused, "spare had no part in the loss, .*; remove it from the model, set requires_grad=False, or set train.strategy to exact"),
     ],
 )
 def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, in_memory: bool) -> None:
