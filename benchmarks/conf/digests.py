@@ -1,15 +1,15 @@
-"""Proves that a change of the code changed no number: run it before with a folder of its own, and after with the same one.
+"""Proves that a change of the code has changed no numbers. Run it before and after the change, with the same folder.
 
     python -m benchmarks.conf.digests HOME [--only digits trec] [--code CHECKOUT]
 
-Through the same commands as a user's: the digest of the dataset that each conf/*.yaml makes of its raw data, anew each time;
-then, on conf/digits.yaml, the digests of models of strategy `exact` on 1, 2 and 3 workers and of `ddp` on 2. It also leaves a
-run that was cut off half-way, which the next call goes on with: a checkpoint of the code before, finished by the code after,
-must give the digest of a run that was never cut off. Exit code 1 if a digest is another than before. A version's name may be
-another: it says what was asked for.
+It runs the commands that a user runs, and prints the digest of the dataset that each conf/*.yaml makes from its raw data, made
+anew each time; then, for conf/digits.yaml, the digests of models of strategy `exact` on 1, 2 and 3 workers and of `ddp` on 2.
+It also leaves a run that was interrupted half-way, which the next call resumes: a run that the old code began and the new
+code finishes must have the digest of an uninterrupted run. Exits with 1 if a digest has changed. The name of a version may
+change, since it depends on the settings and not on the rows alone.
 
-Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository; a pipeline whose data are not there is
-left out, and said so. `--code` is a checkout to run instead of this one.
+Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository. A pipeline whose data are not there is
+skipped with a message. `--code` names a checkout to run instead of this one.
 """
 
 import argparse
@@ -37,7 +37,7 @@ MODELS = {
     "ddp, 2 workers": {"strategy": "ddp", "workers": "2"},
 }
 CUT = {"strategy": "exact", "workers": "2", "storage": "cut"}
-"""The run that is cut off; its checkpoints lie apart from those of the other runs."""
+"""The interrupted run; its checkpoints are in a folder of their own."""
 
 
 def command(code: Path, home: Path, job: str, conf: str, *settings: str) -> subprocess.Popen[str]:
@@ -60,7 +60,7 @@ def train(code: Path, home: Path, database: str, **train: str) -> subprocess.Pop
 
 
 def trained(home: Path, database: str, output: str) -> str:
-    """The digest that MLflow has of the run that `output` is about."""
+    """The model's digest in MLflow, of the run that `output` names."""
     found = re.search(r"^run (\w+) of experiment", output, re.MULTILINE)
     assert found, output
     return str(MlflowClient(f"sqlite:///{home}/{database}.db").get_run(found[1]).data.tags["model.digest"])
@@ -77,7 +77,7 @@ def cut_off(code: Path, home: Path) -> None:
 
 
 def dataset(code: Path, home: Path, conf: str) -> tuple[str, str]:
-    """Name and digest of the version that a pipeline makes."""
+    """Run a pipeline's ETL. Returns the name and the digest of the version."""
     made = home / "data" / conf
     shutil.rmtree(made, ignore_errors=True)
     output_of(command(code, home, "etl", conf, "--dataset.path", str(made), "--tracking.uri", f"sqlite:///{home}/etl.db"))
@@ -86,10 +86,10 @@ def dataset(code: Path, home: Path, conf: str) -> tuple[str, str]:
 
 
 def models(code: Path, home: Path) -> Iterator[tuple[str, str]]:
-    """Names and digests of models on the digits."""
+    """Train models on the digits, and resume the interrupted run. Yields names and digests."""
     if (home / "cut").exists():
         resumed = output_of(train(code, home, "cut", **CUT))
-        assert " goes on: " in resumed, resumed
+        assert " resumes: " in resumed, resumed
         yield "exact, resumed", trained(home, "cut", resumed)
         (home / "cut.db").unlink()
         (home / "cut").rename(home / f"finished-{time.time_ns()}")
@@ -98,11 +98,11 @@ def models(code: Path, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def digests(code: Path, home: Path, confs: list[str]) -> dict[str, str]:
-    """By name, each printed when it is there."""
+    """All digests by name; each is printed as soon as it is computed."""
     found: dict[str, str] = {}
     for conf in confs:
         if missing := [path for path in raw_paths(ROOT / "conf" / f"{conf}.yaml") if not Path(path).exists()]:
-            print(f"{conf} is left out: {', '.join(missing)} is not there", file=sys.stderr)
+            print(f"skipping {conf}: {', '.join(missing)} does not exist", file=sys.stderr)
             continue
         version, found[conf] = dataset(code, home, conf)
         print(f"{conf:20} {found[conf]}  version {version}", flush=True)
@@ -115,7 +115,7 @@ def digests(code: Path, home: Path, confs: list[str]) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("home", type=Path, help="folder of datasets, runs, and the digests of the call before")
+    parser.add_argument("home", type=Path, help="folder of datasets, runs, and the digests of the previous call")
     parser.add_argument("--code", type=Path, default=ROOT)
     names = sorted(path.stem for path in (ROOT / "conf").glob("*.yaml"))
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CONFIG", help=f"of {', '.join(names)}")

@@ -1,11 +1,12 @@
 """Runs a training on the workers of a Ray cluster, and handles failures, restarts and interrupts.
 
-1. `run`        the driver: checks settings, opens the MLflow run, starts the training, logs the model.
-   `init_from`  the weights to start from, where the config names another run's.
-2. `cluster`    joins or starts Ray and sets workers' environment; `own_ray` is the one that it starts, and `private` says who
-                may read its files.
-3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `progress` prints progress and results.
-4. `worker`     what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it.
-   `reports`    are the loop's callbacks, to Ray, MLflow and the driver; `heartbeat` says where each worker is.
-5. `verify`     the driver that has a finished run trained again; its workers' `replay` compares every step with the digest log.
+1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
+   `init_from`  fetches the initial weights from another run, if the config names one.
+2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine;
+                `ray_files` keeps its files private.
+3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `training_progress` prints progress
+                and results.
+4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
+                loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is.
+5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
 """

@@ -1,4 +1,4 @@
-"""The Ray cluster that a training runs on: joined or started, and asked for what it has."""
+"""Joins or starts the Ray cluster that a training runs on, and queries its resources."""
 
 import json
 import logging
@@ -11,35 +11,36 @@ import ray
 
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
-from pipelines.launch.own_ray import own_ray, signals_kept
-from pipelines.launch.private import keep_token, ray_folder
+from pipelines.launch.own_ray import own_ray, restored_handler
+from pipelines.launch.ray_files import keep_token, ray_folder
 
 log = logging.getLogger(__name__)
 
 WORKERS_ENVIRONMENT = {
-    # So long Ray waits for a group's workers to take leave of each other before it starts them anew; 30 s by default, which
-    # a worker that hangs takes in full.
+    # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
+    # for all of it, by default 30 s.
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
-    # Ray Train trains in a thread, to which glibc gives a heap of its own that it returns to the system at every step: on two
-    # cores, 2,000 page faults a step and a sixth of the time. One heap for all threads, and what is free is kept.
+    # Ray Train runs the training in a thread. glibc gives each thread a heap of its own and returns its memory to the system
+    # at every step: on two cores, 2,000 page faults per step and a sixth of the time. So all threads use one heap, which
+    # keeps freed memory.
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc takes
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
 }
 
 
 @contextmanager
 def cluster(settings: Train) -> Iterator[None]:
-    """The Ray that this process is connected to, or the one that RAY_ADDRESS names, as it does in a submitted job; or a
-    Ray of our own for as long as this lasts, with a CPU for every one that the workers take.
+    """Connect this process to a Ray cluster for the duration of the block, unless it is connected already.
 
-    Raises MismatchError if the Ray of that address is of another version.
+    RAY_ADDRESS names the cluster, as it does in a submitted job. Without it, a cluster is started on this machine, with as
+    many CPUs as the workers need. Raises MismatchError if the cluster runs another version of Ray.
     """
     if ray.is_initialized():
         yield
         return
     of_both: dict[str, Any] = {
-        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # of Ray's own processes; what a task prints is passed on
+        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
         "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
     }
     if address := os.environ.get("RAY_ADDRESS"):
@@ -57,7 +58,7 @@ def cluster(settings: Train) -> Iterator[None]:
 
 def _join(address: str, settings: dict[str, Any]) -> None:
     try:
-        with signals_kept():
+        with restored_handler():
             ray.init(address, **settings)
     except RuntimeError as error:
         if "Version mismatch" not in str(error):
@@ -66,19 +67,19 @@ def _join(address: str, settings: dict[str, Any]) -> None:
 
 
 def may_grow() -> bool:
-    """Whether machines may join the Ray that a training runs on: one that RAY_ADDRESS names. None joins one of our own."""
+    """Whether machines may join the Ray cluster: only if RAY_ADDRESS names it, since none joins one that we start."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def job_tags() -> dict[str, str]:
-    """Ray's own number of this job, and the name it was submitted under."""
+    """Ray's id of this job, and the name under which it was submitted."""
     described = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     name = (described.get("metadata") or {}).get("job_submission_id", "")
     return {"ray.job_id": ray.get_runtime_context().get_job_id(), "ray.submission_id": name}
 
 
 class Machines:
-    """Has Ray Train count the cluster's machines when one came or went; by itself it does so every 20 s."""
+    """Makes Ray Train recount the cluster's machines when one joins or leaves; by itself it does so every 20 s."""
 
     def __init__(self) -> None:
         self._alive: set[str] = set()
@@ -92,29 +93,29 @@ class Machines:
 
 
 def release(reservation: str) -> None:
-    """Free the machines that Ray keeps for an elastic group whose driver has died; by itself it does so after 3 minutes."""
+    """Release the machines that Ray has reserved for an elastic group whose driver died; Ray does so after 3 minutes."""
     with suppress(ValueError):
         _coordinator().cancel_request.remote(reservation)
 
 
 def _coordinator() -> Any:
-    """Ray Train's actor that counts and reserves machines. Raises ValueError if there was no elastic group yet."""
+    """Ray Train's actor that counts and reserves machines. Raises ValueError if there has been no elastic group yet."""
     return ray.get_actor("AutoscalingCoordinator", namespace="AutoscalingCoordinator")
 
 
 def takes_gpus(settings: Train) -> bool:
-    """Whether workers compute on GPUs. Raises TrainingError if they must and the cluster has too few."""
+    """Whether workers use GPUs. Raises TrainingError if the config requires them and the cluster has too few."""
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if settings.use_gpu is True and gpus < settings.min_workers:
         raise TrainingError(
-            f"train.use_gpu is true and the Ray cluster has {gpus} GPUs for {settings.min_workers} workers, one each; "
+            f"train.use_gpu is true, but the Ray cluster has {gpus} GPUs for {settings.min_workers} workers, which need one each; "
             "lower train.workers, or set train.use_gpu to auto"
         )
     return settings.use_gpu is not False and gpus >= settings.min_workers
 
 
 def warn_of_waiting(settings: Train) -> None:
-    """A cluster may grow, so too few CPUs are no error: Ray waits, and we say for what."""
+    """Warn if the cluster has too few CPUs. That is not an error, since a cluster may grow, and Ray waits for it."""
     has, needs = ray.cluster_resources().get("CPU", 0), settings.min_workers * settings.cpus_per_worker
     if has < needs:
-        log.warning("the Ray cluster has %d CPUs, and the workers take %d: waiting for it to grow", has, needs)
+        log.warning("the Ray cluster has %d CPUs, but the workers need %d: waiting for it to grow", has, needs)

@@ -1,7 +1,7 @@
 """Heartbeats: every worker writes its step and code line in the background, so that a stuck collective can name the cause.
 
-A collective operation that times out says only that some worker did not come. Each worker therefore writes, from a thread,
-which step it is in and which line it executes; a process that is stopped, or whose machine is away, writes no more.
+A timeout of a collective operation does not tell which worker is missing. So a thread of each worker writes the worker's
+step and the line of code that it executes. A process that is stopped, or whose machine is unreachable, stops writing.
 """
 
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 HEARTBEATS = "heartbeats"
 COLLECTIVE_SHARE = 0.8
-"""Of train.timeout_seconds a collective operation may wait; the rest is for finding out for whom."""
+"""Share of train.timeout_seconds that a collective operation may wait; the rest is for finding the missing worker."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
-"""Beats in a timeout, and one in 15 s at least; it takes two and a half to tell that a worker is silent."""
+"""Heartbeats per timeout, and the longest interval between two. A worker counts as silent after two and a half intervals."""
 _COLLECTIVES = ("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize")
-"""How the names of torch's functions that wait for other workers begin; gradients are all-reduced in `backward`."""
+"""Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
 _OWN_COLLECTIVES = {"wait": "collectives/all_reduce.py", "_send_and_receive": "collectives/transports.py"}
 _STANDARD = sysconfig.get_path("stdlib")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
@@ -42,7 +42,7 @@ class Heartbeat:
         self._stop = Event()
         self._thread = Thread(target=self._work, name="heartbeat", daemon=True)
         self.step = 0
-        """The run's step that this worker is in."""
+        """The step of the run that this worker executes."""
 
     def __enter__(self) -> "Heartbeat":
         if self._context.world_size > 1:
@@ -51,18 +51,18 @@ class Heartbeat:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """A collective operation that timed out leaves as a TrainingError that names the worker it waited for."""
+        """Turns the timeout of a collective operation into a TrainingError that names the missing worker."""
         self._stop.set()
         if self._context.world_size == 1:
             return
-        self._thread.join()  # a beat under way would take the place of the last one
+        self._thread.join()  # else a heartbeat in progress could overwrite the last one
         if error is None:
             return
         self._beat(failed=True)
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
             told = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._late()}"
             log.warning("worker %d: %s", self._context.rank, told)
-            raise TrainingError(f"{told}; see to that machine, or raise train.timeout_seconds if a step may take so long") from error
+            raise TrainingError(f"{told}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
 
     def _work(self) -> None:
         while not self._stop.wait(self._seconds):
@@ -80,36 +80,36 @@ class Heartbeat:
         }
         try:
             self._directory.put_json(self._file(self._context.rank), beat, durable=False)
-        except TrainingError as error:  # what must be written is the checkpoints' to say
+        except TrainingError as error:  # heartbeats may fail; if the store stays down, saving a checkpoint raises
             log.warning("%s", error)
 
     def _late(self) -> str:
-        """The workers that do not answer, else those that are behind, else those that wait for nobody."""
+        """The workers that are silent; else those in an earlier step; else those that wait for no other worker."""
         before = {rank: self._directory.glance(self._file(rank)) for rank in range(self._context.world_size)}
         Event().wait(2.5 * self._seconds)
         now = {rank: self._directory.glance(self._file(rank)) for rank in before}
-        others = [rank for rank in now if not _of(now, rank)["failed"]]  # who waited in vain as well is no cause
+        others = [rank for rank in now if not _of(now, rank)["failed"]]  # a worker that timed out as well is not the cause
         silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
         if silent:
-            return _named(silent, "does not answer any more: stopped, or cut off", now)
+            return _named(silent, "no longer answers: stopped, or unreachable", now)
         behind = [rank for rank in others if _of(now, rank)["step"] < self.step]
         busy = [rank for rank in others if not _of(now, rank)["waits"]]
         if behind or busy:
-            return _named(behind or busy, "is at work elsewhere", now)
-        return "an answer, as all workers do: the network between them is stuck"
+            return _named(behind or busy, "is busy with something else", now)
+        return "an answer, as all other workers do: the network between them does not work"
 
     def _file(self, rank: int) -> str:
         return f"{HEARTBEATS}/{rank}.json"
 
 
 def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bool]:
-    """The innermost line that is no library's, and whether it waits for other workers."""
+    """The innermost line outside of libraries, and whether it waits for other workers."""
     own, waits = None, False
     for line in reversed(stack):
-        is_library = "site-packages" in line.filename or "dist-packages" in line.filename  # of Debian
+        is_library = "site-packages" in line.filename or "dist-packages" in line.filename  # Debian's name
         waits |= is_library and line.name.startswith(_COLLECTIVES)
         waits |= line.filename.endswith(_OWN_COLLECTIVES.get(line.name, "-"))
-        if not is_library and not line.filename.startswith(_STANDARD):  # a queue's `wait` is for this worker's own threads
+        if not is_library and not line.filename.startswith(_STANDARD):  # a `wait` in the standard library is for this worker's own threads
             own = line
             break
     return own, waits

@@ -1,4 +1,4 @@
-"""The weights that a run starts from: another run's, fetched and tried on the model before anything else starts."""
+"""Fetches a run's initial weights from another run, and checks that they fit the model, before anything else starts."""
 
 from safetensors import SafetensorError
 
@@ -13,10 +13,10 @@ from pipelines.weights import from_bytes, model_digest
 
 
 def initial_weights(config: Config, version: Version) -> bytes | None:
-    """The safetensors file of the run that `train.init_from` names; None where it names none.
+    """The safetensors file of the run that `train.init_from` names; None if it names none.
 
-    Raises TrackingError if MLflow has no such run or no weights of it, and TrainingError if they cannot be read, are not those that were
-    filed, or are not this model's.
+    Raises TrackingError if MLflow has no such run or no weights of it, and TrainingError if the weights cannot be read, do not
+    have the digest that was logged, or do not fit this model.
     """
     origin = config.train.init_from
     if not origin:
@@ -25,23 +25,23 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
     try:
         weights = from_bytes(content)
     except SafetensorError as error:
-        raise TrainingError(f"train.init_from is {origin}, whose weights cannot be read: {error}; train and file it anew") from error
+        raise TrainingError(f"train.init_from is {origin}, whose weights cannot be read: {error}; train that run again") from error
     if digest and (found := model_digest(weights)) != digest:
         raise TrainingError(
-            f"train.init_from is {origin}, whose weights are not those that it filed ({found[:12]}, and not {digest[:12]}); "
-            "train and file it anew"
+            f"train.init_from is {origin}, whose weights are not the ones that it logged (digest {found[:12]}, and not {digest[:12]}); "
+            "train that run again"
         )
     check_weights_fit(meta_model(task_of(config.task, version.manifest)), weights, origin)
     return content
 
 
 def is_kept(config: Config, version: Version) -> bool:
-    """Whether this command goes on with a run that keeps the weights it began with, wherever they came from."""
+    """Whether this command resumes a run whose directory already has its initial weights."""
     directory = tracking.unfinished_folder(config, version) if config.train.init_from else ""
     return bool(directory) and RunDirectory(directory).has(INITIAL)
 
 
 def keep_initial(content: bytes | None, directory: RunDirectory) -> None:
-    """Give the workers the weights to start from, unless they have them."""
+    """Write the initial weights into the run's directory for the workers, unless they are there."""
     if content is not None and not directory.has(INITIAL):
         directory.put_summed(INITIAL, content)

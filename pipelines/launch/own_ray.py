@@ -1,4 +1,4 @@
-"""A Ray of this machine and of this process: started for a training, and gone with it."""
+"""Starts a Ray cluster on this machine for one training, and ends it with the training."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from pipelines.interrupts import NUMBERS
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 * 2**20
-"""Ray's shared memory is hardly used here."""
+"""Small, since Ray's shared memory is hardly used here."""
 WORKER_NICENESS = 0
-"""Ray's default of 15 lets everything else go before the workers, Ray's own daemons too, and a preempted worker holds up all."""
+"""Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
 _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-"""Metrics and events are for a dashboard, which a Ray of our own has none of; metrics alone took 8 ms of CPU a second."""
+"""Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
 
 
 @contextmanager
 def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
-    """A Ray with so many CPUs, and `ray.init`'s settings. None of its processes is left afterwards, however this ends."""
+    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
     before = _below()
     try:
-        with deaf_to_signals(), signals_kept(), on_loopback():
+        with blocked_signals(), restored_handler(), on_loopback():
             ray.init(
                 "local",
                 num_cpus=cpus,
@@ -45,16 +45,16 @@ def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
-    """Around `ray.init`, which takes SIGTERM for itself: it is heeded as before, and the exit code is that of the signal.
+def restored_handler() -> Iterator[None]:
+    """Around `ray.init`: restore our handler of SIGTERM, which it replaces, and keep the signal's exit code.
 
-    Ray's core also has a handler that aborts the process; a signal that waits must find ours again.
+    Ray's core also installs a handler that aborts the process; a pending signal must reach ours instead.
     """
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     except SystemExit as left:
-        if left.code != signal.SIGTERM:  # Ray's own way to leave
+        if left.code != signal.SIGTERM:  # with which Ray's handler exits
             raise
         raise SystemExit(128 + signal.SIGTERM) from left
     finally:
@@ -63,12 +63,12 @@ def signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def deaf_to_signals() -> Iterator[None]:
-    """Whatever is started meanwhile never hears SIGINT and SIGTERM.
+def blocked_signals() -> Iterator[None]:
+    """Processes that are started in this block have SIGINT and SIGTERM blocked.
 
-    A terminal, `timeout` and Slurm send them to a whole process group, systemd to every process of a unit: Ray would go
-    before its workers have saved. They end by SIGKILL, from `ray.shutdown` or, as Ray has it, with the process that started
-    them. In this process only the thread that starts them is deaf, and only until they have started.
+    A terminal, `timeout` and Slurm send these signals to a whole process group, and systemd to every process of a unit: Ray
+    would exit before its workers have saved. Its processes end by SIGKILL instead, from `ray.shutdown` or, as Ray arranges,
+    when the process that started them dies. In this process, only the calling thread is affected, and only in the block.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     try:
@@ -80,17 +80,18 @@ def deaf_to_signals() -> Iterator[None]:
 def _check_loopback() -> None:
     if addresses := {node["NodeManagerAddress"] for node in ray.nodes()} - {LOOPBACK}:
         raise TrainingError(
-            f"Ray {ray.__version__} listens on {', '.join(addresses)}, where others reach it, and not on {LOOPBACK} alone; "
+            f"Ray {ray.__version__} listens on {', '.join(addresses)}, which other machines can reach, and not only on {LOOPBACK}; "
             "install the version in constraints.txt"
         )
 
 
 def _below() -> set[psutil.Process]:
+    """This process's descendants."""
     return set(psutil.Process().children(recursive=True))
 
 
 def _shut_down(processes: set[psutil.Process]) -> None:
-    """`ray.shutdown`, and nothing of them is left."""
+    """Call `ray.shutdown`, and kill those of the processes that remain."""
     raylet = next((process for process in processes if _is_raylet(process)), None)
     if raylet is not None:
         Thread(target=_kill_after, args=(raylet, processes), name="ray-shutdown", daemon=True).start()
@@ -99,8 +100,11 @@ def _shut_down(processes: set[psutil.Process]) -> None:
 
 
 def _kill_after(raylet: psutil.Process, others: set[psutil.Process]) -> None:
-    """`ray.shutdown` waits a second for each of its daemons to hear a SIGTERM; the raylet, its first, is worth that. What it
-    starts meanwhile, as it does where Ray's own start was broken off, is added to the others."""
+    """Kill the other processes as soon as the raylet has ended.
+
+    `ray.shutdown` sends SIGTERM to one daemon after another and waits up to a second for each; only the raylet, its first,
+    needs that. What the raylet starts meanwhile, if Ray's own start was interrupted, is added to the others.
+    """
     while _lives(raylet):
         with suppress(psutil.Error):
             others.update(raylet.children(recursive=True))

@@ -1,4 +1,4 @@
-"""The replay check: a training that is compared, step by step, with the digest log of an earlier one. For its workers."""
+"""The replay check, on the workers: trains a run again, and compares every step with the run's digest log."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -11,7 +11,7 @@ from torch import Tensor
 from pipelines.checkpoint.digest_log import DigestLog, machine_of
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.launch.heartbeat import Heartbeat
-from pipelines.launch.reports import FirstReports, Reports
+from pipelines.launch.reports import RankZeroReports, Reports
 from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
 from pipelines.loader import Loader
 from pipelines.parallel.step import Flags, StepResult
@@ -24,24 +24,23 @@ from pipelines.weights import digests, model_digest
 
 @dataclass
 class Found:
-    """The result of a comparison; the same on all workers."""
+    """The result of the comparison; the same on all workers."""
 
     losses: int = 0
     """Steps whose losses were compared."""
     saved: list[int] = field(default_factory=list)
     """Steps after which model and optimizer were compared."""
     loss: tuple[int, float, float] | None = None
-    """The first step whose loss differs, its loss in the log and here."""
+    """The first step whose loss differs, its logged loss, and its loss now."""
     tensors: tuple[int, list[str]] | None = None
-    """The first of `saved` after which tensors differ, and their names, the model's first."""
+    """The first of `saved` after which tensors differ, and their names, those of the model first."""
 
 
 class ReplayCheck(Strategy):
-    """A strategy that computes with another one, and compares every step with a digest log. It says that it should stop once
-    there is no more to find out."""
+    """Wraps a strategy, and compares every step with a digest log. It raises the stop flag once the comparison is done."""
 
     def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
-        """It is done after so many steps, or at the first saved step that shows what differs."""
+        """The comparison is done after `steps` steps, or at the first saved step that shows a difference."""
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
         self.model, self.mesh = strategy.model, strategy.mesh
         self.found, self.is_done = Found(), False
@@ -91,9 +90,9 @@ class ReplayCheck(Strategy):
 
 
 def replay(settings: dict[str, Any]) -> dict[str, Any]:
-    """Ray Train's training function of a verification: `settings` holds an Assignment, a DigestLog, and how many steps.
+    """Ray Train's training function of a verification: `settings` holds an Assignment, a DigestLog and the number of steps.
 
-    Returns `Trained` as a dict, with `found`, the machine and the model's digest; nothing if the driver asked to stop.
+    Returns `Trained` as a dict, with `found`, the machine and the model's digest; empty if the driver asked to stop.
     """
     return attempted(settings["assignment"], partial(_replay, settings["digest_log"], settings["steps"]))
 
@@ -106,7 +105,7 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         reports = Reports(directory, heartbeat)
         if context.rank == 0:
             total = total_steps(config, assignment.version.rows("train"))
-            reports = stack.enter_context(closing(FirstReports(directory, heartbeat, total, config.train.epochs)))
+            reports = stack.enter_context(closing(RankZeroReports(directory, heartbeat, total, config.train.epochs)))
         trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
     if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}

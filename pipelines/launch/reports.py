@@ -19,12 +19,13 @@ from pipelines.train.hooks import Silent
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
-"""Ray's controller takes a report every two seconds, and who reports more often waits for it."""
+"""Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
 REPLACED_EXIT_CODE = 3
+"""Of a worker whose group was replaced by another one."""
 
 
 class Reports(Silent):
-    """What every worker does: tells Ray of checkpoints, at the same steps, and the others in which step it is."""
+    """The callbacks of every worker: report checkpoints to Ray, at the same steps, and this worker's step to the heartbeat."""
 
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat) -> None:
         self._directory, self._heartbeat = directory, heartbeat
@@ -39,12 +40,12 @@ class Reports(Silent):
             self._looked = time.monotonic()
             try:
                 self._breaks_off = self._directory.has(STOP)
-            except TrainingError as error:  # what must be written is the checkpoints' to say
+            except TrainingError as error:  # if the store stays down, saving a checkpoint raises
                 log.warning("%s", error)
         return self._breaks_off
 
     def saved(self, step: int, path: str) -> None:
-        """Report a checkpoint that is where it belongs; rank 0's clock says whether it is time for that again."""
+        """Report a complete checkpoint to Ray, if the last report is REPORT_SECONDS ago by rank 0's clock."""
         if of_rank_0(time.monotonic() - self._reported >= REPORT_SECONDS):
             self._reported = time.monotonic()
             ray.train.report(
@@ -54,11 +55,11 @@ class Reports(Silent):
             )
 
 
-class FirstReports(Reports):
-    """What rank 0 does beside, in a thread: writes how far it is, looks whether it should stop. `close` ends it.
+class RankZeroReports(Reports):
+    """The callbacks of rank 0. In a thread it also writes the progress and polls for requests to stop. `close` ends the thread.
 
-    Where the network parts them, an old group may live on after Ray has given it up and started another: its rank 0 ends
-    itself, and so the group, as soon as it sees that the directory is another's.
+    After a network partition, Ray may have started another group of workers while the old one still runs. The old rank 0
+    exits, and so ends its group, as soon as it sees that another group owns the directory.
     """
 
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, total_steps: int, epochs: int) -> None:
@@ -93,16 +94,16 @@ class FirstReports(Reports):
                     written = self._progress
                     self._directory.put_json(PROGRESS, written, durable=False)
                 if self._directory.get(ATTEMPT) not in (self._attempt, None):
-                    log.error("another group of workers has started in %s: this one ends", self._directory.uri)
+                    log.error("another group of workers has started in %s; this one exits", self._directory.uri)
                     os._exit(REPLACED_EXIT_CODE)
                 if self._directory.has(STOP):
                     self._stop.set()
-            except TrainingError as error:  # what must be written is the checkpoints' to say
+            except TrainingError as error:  # if the store stays down, saving a checkpoint raises
                 log.warning("%s", error)
 
 
-class TrackedReports(FirstReports):
-    """What rank 0 of a training does beside: it sends metrics and texts to MLflow, too. `finish` ends it."""
+class TrackedReports(RankZeroReports):
+    """The callbacks of rank 0 in a training: they also send metrics and texts to MLflow. `finish` ends them."""
 
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: Sender, total_steps: int, epochs: int) -> None:
         super().__init__(directory, heartbeat, total_steps, epochs)
@@ -122,6 +123,6 @@ class TrackedReports(FirstReports):
         self._sender.resend(points)
 
     def finish(self, seconds: float) -> list[Any]:
-        """Send what is left, for so long at most, and return the rest."""
+        """Send the remaining metrics, for `seconds` at most, and return those that could not be sent."""
         self.close()
         return list(self._sender.close(seconds))

@@ -1,4 +1,4 @@
-"""The driver: checks the numbers, opens the MLflow run, has the workers train, files the model, ends the run truthfully."""
+"""The driver: checks the settings, opens the MLflow run, trains on the workers, logs the model, ends the run with its real status."""
 
 import logging
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
-from pipelines.launch.progress import TrainingProgress, summary
 from pipelines.launch.trainer import trainer_of
+from pipelines.launch.training_progress import TrainingProgress, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.learning import task_of
@@ -24,9 +24,9 @@ from pipelines.weights import from_bytes, model_digest
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 600.0
-"""How long a finished training waits for a tracking server that is away."""
+"""How long a finished training waits for a tracking server that does not answer."""
 _RAY_STATE = "checkpoint_manager_snapshot.json"
-"""Ray's own list of checkpoints, which it insists on finding again; we prune, and find ours by ourselves."""
+"""Ray's own list of checkpoints, all of which it expects to exist. We delete old checkpoints, and do not need the list."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Result:
     """URI of the logged model."""
     model_digest: str
     metrics: dict[str, float]
-    """The best epoch's, on the validation and the test split."""
+    """Metrics of the best epoch, on the validation and the test split."""
     rows: int
-    """Trained on, over all epochs."""
+    """Rows trained on, over all epochs."""
     seconds: float
-    """Spent in training steps."""
+    """Time in training steps."""
 
 
 def train(config: Config) -> Result:
-    """Train the config's model on the dataset version that was made from this config, and file it in MLflow.
+    """Train the config's model on the dataset version that was made from this config, and log it in MLflow.
 
-    Goes on with a run of the same model and dataset that was cut off. Raises SystemExit with 128 + the signal's number
-    when interrupted, with the run KILLED and ready to go on; DatasetError, TrainingError, TrackingError.
+    Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
+    resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
     version = open_version(config.dataset.path, config.data_identity)
     check(config, version)
@@ -67,7 +67,7 @@ def train(config: Config) -> Result:
 
 
 def check(config: Config, version: Version) -> None:
-    """Raise TrainingError or ConfigError for numbers and settings that cannot be trained with, before anything starts."""
+    """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
     try:
         total_steps(config, version.rows("train"))
     except ConfigError as error:
@@ -76,11 +76,11 @@ def check(config: Config, version: Version) -> None:
     task_of(config.task, version.manifest).monitored(settings.monitor)
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
-        raise ConfigError(f"train.{name} is {value}, and the split validation of {version.root} has no rows; unset it, or make the split")
+        raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
     busy = settings.shards / (settings.max_workers * -(-settings.shards // settings.max_workers))
     if busy < 0.9:
         log.warning(
-            "%d workers share %d shards unevenly and are busy %.0f %% of the time; take a number that divides it",
+            "%d workers share %d shards unevenly and are busy %.0f %% of the time; choose a number that divides train.shards",
             settings.max_workers,
             settings.shards,
             100 * busy,
@@ -91,20 +91,20 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     settings, rows, left_out = config.train, version.rows("train"), _left_out(config, version)
     least, most = settings.workers_range
     return (
-        f"run {run.run_id} {'goes on' if run.continued else 'begins'}: {rows:,} rows of {version.root}, "
+        f"run {run.run_id} {'resumes' if run.continued else 'starts'}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} steps of {settings.global_batch} in at most {settings.epochs} epochs"
-        f"{f' ({left_out} rows left out of each, other ones every time)' if left_out else ''}, "
+        f"{f' ({left_out} rows left out of each, different ones every time)' if left_out else ''}, "
         f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )
 
 
 def _left_out(config: Config, version: Version) -> int:
-    """Rows that no step of an epoch takes."""
+    """The number of rows that no step of an epoch uses."""
     return order_of(config).remainder_rows(version.rows("train")) if config.train.remainder == "drop" else 0
 
 
 def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
-    """The run's directory, without what an earlier command said in it, and with the weights to start from."""
+    """The run's directory, without the messages of an earlier command, and with the initial weights."""
     directory = RunDirectory(run.folder)
     for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, _RAY_STATE):
         directory.remove(name)
@@ -113,11 +113,11 @@ def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
 
 
 def _filed(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
-    """Send what is left, and log the best epoch's model."""
+    """Send the remaining metrics, and log the best epoch's model."""
     if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
             f"the model is trained and saved in {directory.path}, but {config.tracking.uri} has not answered for "
-            f"{_AWAY_SECONDS / 60:.0f} minutes; the same command files it"
+            f"{_AWAY_SECONDS / 60:.0f} minutes; run the same command to log it"
         )
     run.send(trained["unsent"])
     content = directory.get_summed(WEIGHTS)

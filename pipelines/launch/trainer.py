@@ -1,4 +1,4 @@
-"""Translates a config to a Ray Train trainer."""
+"""Translates a config into a Ray Train trainer."""
 
 import os
 import socket
@@ -20,16 +20,16 @@ from pipelines.launch.worker import PACKAGES, Assignment
 from pipelines.parallel.strategies import strategy_class
 
 _STARTS, _START_SECONDS = 120, 5
-"""So many times, so long, Ray waits for resources that its cluster does not have yet."""
-
-
+"""How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class _Trainer(TorchTrainer):
-    """Without actors that idle at a hundredth of a core each: one deals out Ray Data's datasets; one frees the machines of a
-    controller that died before its driver, and asks the dashboard for that, which our own Ray does not have; and on our own
-    Ray, one asks for machines."""
+    """A trainer without actors that are not needed here, each of which uses 1 % of a core while idle.
+
+    One distributes Ray Data's datasets. One frees the machines of a controller that died before its driver, and polls the
+    dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines.
+    """
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
@@ -42,9 +42,9 @@ class _Trainer(TorchTrainer):
 
 
 def _fixed(scaling: Any) -> ScalingPolicy:
-    """A fixed number of workers, on the machines there are."""
+    """A fixed number of workers, on the existing machines."""
 
-    class Fixed(FixedScalingPolicy):  # in here, it goes to Ray's controller by value; by name, all of ours would be imported there
+    class Fixed(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
         def after_controller_start(self, train_run_context: Any) -> None:
             pass
 
@@ -63,13 +63,13 @@ def trainer_of(
     gpus: bool,
     **more: Any,
 ) -> TorchTrainer:
-    """A trainer whose workers call `work` with an Assignment under `assignment`, and with what is given besides."""
+    """A trainer whose workers call `work` with a dict of `more` and, under `assignment`, an Assignment."""
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nobody here listens to it
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nothing here uses it
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
-    # A group that shrinks may first be started on a machine that is just gone.
+    # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    strategy = strategy_class(settings.strategy)  # one that cannot be imported is refused here, before any worker starts
+    strategy = strategy_class(settings.strategy)  # raises here if it cannot be imported, before any worker starts
     parent, _, name = directory.path.rpartition("/")
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
@@ -77,7 +77,7 @@ def trainer_of(
     return _Trainer(
         work,  # type: ignore[arg-type]
         train_loop_config={"assignment": assignment, **more},
-        # Saving beside the training needs a group on the CPU, also where gradients are summed on GPUs.
+        # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
@@ -88,7 +88,7 @@ def trainer_of(
             storage_filesystem=directory.filesystem,
             logging_config=LoggingConfig(log_level="WARNING"),
             failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
-            # Before CUDA starts, which is before our code runs.
+            # Set before CUDA starts, which happens before our code runs.
             worker_runtime_env={"env_vars": dict(strategy.environment)} if gpus and strategy.environment else None,
         ),
     )

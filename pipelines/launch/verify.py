@@ -1,6 +1,6 @@
 """The driver of a verification: trains a finished run again, possibly on other workers, and compares the two.
 
-It writes to its own folder, which it removes, and nothing to MLflow: the verified run does not change.
+It writes to a folder of its own, which it removes, and nothing to MLflow: the verified run does not change.
 """
 
 from pathlib import PurePath
@@ -15,9 +15,9 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
 from pipelines.launch.init_from import initial_weights, keep_initial
-from pipelines.launch.progress import TrainingProgress
 from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
+from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.watch import watch
 from pipelines.parallel.strategies import strategy_class
 from pipelines.tracking.client import flattened
@@ -28,11 +28,11 @@ from pipelines.weights import from_bytes, model_digest
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
-    """Train run `run_id` again, or its first `steps` steps, and print whether every loss, every saved tensor and the model
-    come out the same.
+    """Train run `run_id` again, or its first `steps` steps. Print and return whether every loss, every saved tensor and the
+    model are identical.
 
-    Dataset version and config are the run's own; of `config` counts where it runs: workers, storage, paths, tracking.
-    Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, DatasetError.
+    Dataset version and config are the run's own; `config` only decides where it runs: workers, storage, paths, tracking.
+    Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
     run = recorded(config.tracking.uri, run_id)
     theirs = parse(run.config, f"run {run_id}")
@@ -60,19 +60,20 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     same, told = verdict(answer["found"], answer["digest"], filed)
     progress.say(told)
     if not same and digest_log.machine not in ("", answer["machine"]):
-        progress.say(f"the run was trained on {digest_log.machine}, this on {answer['machine']}: exact holds for one of them at a time")
+        progress.say(f"the run was trained on {digest_log.machine}, this time on {answer['machine']}: exact is bitwise only on one of them")
     return same
 
 
 def verdict(found: Found, digest: str, recorded_digest: str) -> tuple[bool, str]:
-    """Whether two trainings are the same, and in words: on what that rests, or where they differ first.
+    """Whether two trainings are identical, and a text that says what was compared, or where they first differ.
 
-    `digest` is empty if the training was not run to its end, `recorded_digest` if neither MLflow nor the run's directory has it.
+    `digest` is empty if the second training did not run to its end, `recorded_digest` if neither MLflow nor the run's directory
+    has it.
     """
     if found.loss or found.tensors:
         return False, f"differs: {'; '.join(_differences(found))}"
     if digest and recorded_digest and digest != recorded_digest:
-        return False, f"differs: the model is {digest}, and {recorded_digest} in the run, though nothing on the way there differs"
+        return False, f"differs: the model is {digest}, but {recorded_digest} in the run, although no step differs"
     on = [f"the losses of {found.losses:,} steps"] if found.losses else []
     if found.saved:
         listed = ", ".join(map(str, found.saved[-5:]))
@@ -85,52 +86,52 @@ def _differences(found: Found) -> list[str]:
     told = []
     if found.loss:
         step, wanted, loss = found.loss
-        told.append(f"step {step} is the first whose loss differs, {loss!r} here and {wanted!r} in the run")
+        told.append(f"step {step} is the first whose loss differs, {loss!r} now and {wanted!r} in the run")
     if found.tensors:
         step, names = found.tensors
         before = max((saved for saved in found.saved if saved < step), default=0)
-        told.append(f"after step {step} {len(names)} tensors differ, first {names[0]}; after step {before} none did")
+        told.append(f"after step {step}, {len(names)} tensors differ, the first is {names[0]}; after step {before} none did")
     return told
 
 
 def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
-    """The run's digest log and its model's digest. Raises TrainingError if they cannot show whether it, or its first `steps`
-    steps, are the same."""
+    """The run's digest log and its model's digest. Raises TrainingError if they are not enough to verify the run, or its
+    first `steps` steps."""
     digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _digest_of(directory)
     if not (digest_log.losses or filed):
         raise TrainingError(
-            f"run {run.run_id} left neither losses in {directory.path} nor its model's digest in MLflow; "
-            "nothing shows whether it is the same"
+            f"run {run.run_id} has neither losses in {directory.path} nor its model's digest in MLflow, "
+            "so there is nothing to compare with; restore the folder"
         )
     if steps is not None and not any(step <= steps for step in digest_log.losses):
         raise TrainingError(
-            f"{directory.path} has nothing of the first {steps} steps of run {run.run_id}; verify the whole run, without --steps"
+            f"{directory.path} has no losses of the first {steps} steps of run {run.run_id}; verify the whole run, without --steps"
         )
     return digest_log, filed
 
 
 def _digest_of(directory: RunDirectory) -> str:
-    """Of the model that the run left in its directory, empty if there is none any more."""
+    """The digest of the model in the run's directory; empty if there is no model any more."""
     content = directory.get_summed(WEIGHTS)
     return "" if content is None else model_digest(from_bytes(content))
 
 
 def _check(run: Recorded, strategy: str) -> None:
     if run.status != "FINISHED":
-        raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: its command goes on with it")
+        raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: run its command again to resume it")
     if not strategy_class(strategy).reproducible:
         raise TrainingError(
-            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; train with "
-            "--train.strategy exact what is to be verified"
+            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; only runs with "
+            "--train.strategy exact can be verified"
         )
 
 
 def _placed(theirs: Config, config: Config, progress: TrainingProgress) -> Config:
-    """The run's config, placed as `config` says. A worker that dies ends the verification: it begins anew, from step 1."""
+    """The run's config with the placement of `config`, and without retries: a verification cannot resume inside the run."""
     ours, wanted = _decisive(config), _decisive(theirs)
     for key in sorted(ours.keys() | wanted.keys()):
         if ours.get(key) != wanted.get(key):
-            progress.say(f"{key} was {wanted.get(key)} in the run, which counts, and not {ours.get(key)}")
+            progress.say(f"{key} was {wanted.get(key)} in the run, which is used, and not {ours.get(key)}")
     placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
     train = theirs.train.model_copy(update={**placement, "max_failures": 0})
     dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
@@ -138,7 +139,7 @@ def _placed(theirs: Config, config: Config, progress: TrainingProgress) -> Confi
 
 
 def _decisive(config: Config) -> dict[str, Any]:
-    """What of a config decides dataset and model, by dotted key."""
+    """The settings that decide dataset and model, by dotted key."""
     placement: Any = {"train": PLACEMENT}
     return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=placement)})
 
@@ -147,10 +148,10 @@ def _version(config: Config, run: Recorded, progress: TrainingProgress) -> Versi
     version = open_version(config.dataset.path, config.data_identity)
     wanted = run.tags.get("dataset.digest")
     if wanted is None:
-        progress.say(f"which dataset digest run {run.run_id} was trained on is not in MLflow any more; {version.root} is taken")
+        progress.say(f"MLflow no longer has the digest of the dataset that run {run.run_id} was trained on; {version.root} is used")
     elif version.digest != wanted:
         raise TrainingError(
             f"run {run.run_id} was trained on dataset digest {wanted[:12]}, version {run.tags.get('dataset.version', 'unknown')}; "
-            f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}: give the folder of the run's version"
+            f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}; set dataset.path to the run's version"
         )
     return version

@@ -15,26 +15,27 @@ from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, 
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
-from pipelines.launch.progress import TrainingProgress
+from pipelines.launch.training_progress import TrainingProgress
 
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 120.0
-"""Time for the workers to save and stop after a request."""
+"""Time for the workers to save and stop after they were asked to."""
 
 
 def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None]) -> dict[str, Any]:
     """Run the trainer and return what rank 0 returned.
 
-    On a signal the workers save and leave, if they have begun; `interrupted` is called at once, since whoever sent SIGTERM may
-    not wait for them. Raises SystemExit with 128 + its number then, else the LockstepError that ended the training, or Ray's own.
+    On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
+    not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
+    training, or Ray's own error.
     """
     answer: dict[str, Any] = {}
 
-    def fit() -> None:  # not in the main thread, where Ray would take SIGINT for itself and leave no time to save
+    def fit() -> None:  # not in the main thread, where Ray would handle SIGINT itself and leave no time to save
         try:
-            answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # typed as Train v1 has it
-        except BaseException as error:  # the caller's to raise, whichever it is
+            answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # Ray's types are those of Train v1
+        except BaseException as error:  # raised in the main thread
             answer["error"] = error
 
     taken = Taken()
@@ -60,7 +61,7 @@ def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProg
 
 
 def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
-    """Print how far the workers are. A store that fails is looked at again: the workers say when it fails for too long."""
+    """Print the workers' progress. If the store fails, it is read again later; the workers raise if it fails for too long."""
     try:
         progress.show(directory.glance(PROGRESS))
     except TrainingError as error:
@@ -70,20 +71,20 @@ def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
 def _leave(
     thread: Thread, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None], answer: dict[str, Any]
 ) -> None:
-    """Have the workers save, and wait until they have: not if no worker has begun to train, who has nothing to save."""
-    directory.put(STOP, b"")  # who begins from now on sees it
+    """Ask the workers to save and stop, and wait until they have. If none has started to train, there is nothing to save."""
+    directory.put(STOP, b"")  # workers that start later see it too
     if thread.is_alive() and not directory.has(ATTEMPT):
         progress.say("stopping: there is nothing to save yet")
         return
-    progress.say("stopping: the workers save and leave; once more to stop at once")
+    progress.say("stopping: the workers save first; interrupt again to stop at once")
     interrupted()
     thread.join(LEAVE_SECONDS)
     if steps := answer.get("value", {}).get("steps"):
-        progress.say(f"stopped after step {steps:,}, which is saved: the same command goes on from there")
+        progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
 
 
 def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
-    """Those of an elastic group; what an earlier driver of the run still has reserved is free again."""
+    """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
     if earlier := directory.get(RESERVATION):
         release(earlier.decode())
     directory.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
@@ -107,10 +108,10 @@ def _error(failure: dict[str, str]) -> LockstepError:
 
 
 def _worded(error: BaseException) -> BaseException:
-    """A worker's own LockstepError, or what Ray says in our words; a defect, Ray's or the task's, stays as it is."""
+    """The LockstepError that a worker raised, or a TrainingError for Ray's own; a defect, Ray's or the task's, is not changed."""
     if isinstance(error, RayError) and not isinstance(error, RayTaskError):
         first_line = str(error).partition("\n")[0]
-        return TrainingError(f"Ray lost the training's controller: {first_line}; the same command goes on from the last checkpoint")
+        return TrainingError(f"Ray lost the training's controller: {first_line}; run the same command to resume from the last checkpoint")
     if isinstance(error, ControllerError):
         return TrainingError(f"Ray could not start the workers: {error.controller_failure}; lower train.workers or add machines")
     if not isinstance(error, TrainingFailedError):
@@ -123,5 +124,5 @@ def _worded(error: BaseException) -> BaseException:
         return error
     died = "; ".join(f"worker {rank}: {str(cause).splitlines()[0]}" for rank, cause in failures.items())
     return TrainingError(
-        f"workers died more often than train.max_failures allows ({died}); the same command goes on from the last checkpoint"
+        f"workers died more often than train.max_failures allows ({died}); run the same command to resume from the last checkpoint"
     )

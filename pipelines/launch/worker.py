@@ -31,9 +31,9 @@ from pipelines.train.state import total_steps
 from pipelines.weights import from_bytes, to_bytes
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
-"""What decides a model, or is spoken between machines."""
+"""Packages whose versions affect the model, or the protocols between machines."""
 LAST_WORDS_SECONDS = 5.0
-"""For metrics that are not sent when the work is done; the driver has more time for the rest."""
+"""Time to send the remaining metrics after training; the driver sends the rest."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,26 @@ class Assignment:
     """The driver's input to every worker."""
 
     config: dict[str, Any]
-    """As plain values: the class of a config with a user's task is made where it is read."""
+    """As plain values, since the class of a config with a user's own task is created when the config is parsed."""
     version: Version
     run_id: str
     directory: str
     driver_host: str
     installed: dict[str, str]
-    """With the driver."""
+    """The driver's versions."""
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function: `settings` holds an Assignment.
 
-    Returns `Trained` as a dict with the metrics that could not be sent; or under `failure` the error that ended it, when
-    another attempt would meet it again.
+    Returns `Trained` as a dict, with the metrics that could not be sent; or, under `failure`, an error that another attempt
+    would repeat.
     """
     return attempted(settings["assignment"], _train)
 
 
 def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
-    """What `train` returns, or under `failure` the error that another attempt would meet again."""
+    """Call `train` and return its result; or, under `failure`, an error that another attempt would repeat."""
     quiet_reports()
     directory = RunDirectory(assignment.directory)
     if failure := directory.get_json(FAILURE):
@@ -95,7 +95,7 @@ def _train(assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
 
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
-    """The config, and where this worker stands."""
+    """The config, and this worker's rank, world size and device."""
     config = configs.parse(assignment.config, assignment.config["name"])
     context = ray.train.get_context()
     torch.set_num_threads(config.train.cpus_per_worker)
@@ -103,7 +103,7 @@ def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
 
 
 def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:
-    """What a loop needs."""
+    """Create what a loop needs."""
     task = task_of(config.task, assignment.version.manifest)
     initial = directory.get_summed(INITIAL) if config.train.init_from else None
     strategy = strategy_of(config.train, task, context, None if initial is None else from_bytes(initial))
@@ -131,5 +131,5 @@ def _reports(config: Config, assignment: Assignment, directory: RunDirectory, he
 
 
 def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:
-    """One worker of each node logs the node's figures."""
+    """Log the node's system metrics, on one worker of each node."""
     return nullcontext() if local_rank else tracking.system_metrics(config.tracking.uri, run_id, socket.gethostname())

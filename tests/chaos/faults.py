@@ -46,7 +46,7 @@ def worker_hung(scene: Scene, server: Server, chance: random.Random) -> Outcome:
     victim.suspend()
     attempt = scene.next_attempt(moment, seen)
     told = scene.job.log.read_bytes()[log_before:].decode(errors="replace")
-    named = "does not answer any more" in told
+    named = "no longer answers" in told
     outcome = _since(attempt, moment, "" if named else "nobody named the worker that hung")
     outcome.recovered = named and (outcome.detected or 0) < TIMEOUT_SECONDS + 15
     return outcome

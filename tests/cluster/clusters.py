@@ -112,7 +112,7 @@ def ray_says(what: str, environment: Mapping[str, str]) -> dict[str, Any]:
 
 def run_id_of(said: str) -> str:
     """The MLflow run of a training that printed this."""
-    (run_id,) = re.findall(r"run (\w+) (?:begins|goes on): ", said)
+    (run_id,) = re.findall(r"run (\w+) (?:starts|resumes): ", said)
     return str(run_id)
 
 

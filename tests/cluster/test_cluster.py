@@ -72,7 +72,7 @@ def test_whoever_has_no_password_or_token_is_refused(environment: dict[str, str]
     )
     assert requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/api/jobs/", timeout=30).status_code == 401
     said = run([sys.executable, SUBMIT, "--", "true"], {**environment, "RAY_AUTH_TOKEN_PATH": "/dev/null"}, 1)
-    assert "no Ray takes jobs at" in said and "Traceback" not in said
+    assert "no Ray accepts jobs at" in said and "Traceback" not in said
 
 
 def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
     said = run([sys.executable, SUBMIT, *TRAIN, "--train.lr", "-1"], environment, 2)
     assert "--train.lr: must be greater than 0 (got -1)" in said
     said = run([sys.executable, SUBMIT, "--follow", "nobody"], environment, 1)
-    assert "`ray job list` shows the jobs it has" in said
+    assert "`ray job list` shows its jobs" in said
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def submitted(command: list[str], environment: dict[str, str], log: Path) -> Ite
 def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_the_same_command(
     environment: dict[str, str], client: MlflowClient, home: Path
 ) -> None:
-    for name, said in (("first", "begins"), ("second", "goes on")):
+    for name, said in (("first", "starts"), ("second", "resumes")):
         command = [sys.executable, SUBMIT, "--name", name, *TRAIN, "--train.epochs", "999", "--train.checkpoint.every_steps", "50"]
         command = ["env", "--default-signal=HUP", *command]  # tests that run under nohup hand on that it is ignored
         log = home / f"{name}.log"
@@ -129,7 +129,7 @@ def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_th
             assert job.wait() == 128 + signal.SIGTERM
         stopped = the_run(client, "digits", "KILLED")
         assert f"run {stopped.info.run_id} {said}" in log.read_text()
-        assert "which is saved: the same command goes on from there" in log.read_text()
+        assert "run the same command to resume" in log.read_text()
         assert stopped.data.tags["ray.submission_id"] == name
         assert re.fullmatch("[0-9a-f]{40}(-dirty)?", stopped.data.tags["git.commit"])
 

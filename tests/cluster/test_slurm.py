@@ -11,9 +11,9 @@ from pathlib import Path
 import hosts
 import pytest
 import slurms
-from asking import asked
 from clusters import ROOT, new_home, plain_environment, run, run_id_of
 from documents import below, reader_s_folder, typed
+from http_json import get_json
 from loopback import free_port
 from mlflow import MlflowClient
 from sessions import process
@@ -30,7 +30,7 @@ def tracking_server(folder: Path) -> Iterator[str]:
     store = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
     command = ["mlflow", "server", "--host", hosts.GATEWAY, "--port", address.rpartition(":")[2], "--workers", "1", *store]
     with (folder / "mlflow.log").open("w") as log, process(command, log, stop=signal.SIGTERM):
-        while not asked(f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"):
+        while not get_json(f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"):
             time.sleep(0.5)
         yield address
 
@@ -102,7 +102,7 @@ def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[s
 def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str], home: Path) -> None:
     """Signalled as before its time is up it saves; ended at once it has its last checkpoint."""
     gently, at_once = ["scancel", "--signal=TERM", "--batch"], ["scancel"]
-    for stop, begun in ((gently, "begins"), (at_once, "goes on"), (gently, "goes on")):
+    for stop, begun in ((gently, "starts"), (at_once, "resumes"), (gently, "resumes")):
         number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "9999")
         while not log.exists() or "epoch " not in log.read_text():
             time.sleep(0.5)
@@ -111,5 +111,5 @@ def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str]
         said = log.read_text()
         assert re.search(rf"run \w+ {begun}: ", said), said[-4000:]
         if stop == gently:
-            assert "which is saved: the same command goes on from there" in said, said[-4000:]
+            assert "run the same command to resume" in said, said[-4000:]
             assert status_of(log, environment) == "KILLED"

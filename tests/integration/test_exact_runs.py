@@ -116,7 +116,8 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
         assert not verify(config, result.run_id)
     told = capsys.readouterr().out
     assert f"differs: step {step} is the first whose loss differs" in told and "and 1.25 in the run" in told
-    assert f"after step {values['step']} 2 tensors differ, first model.layers.3.weight; after step {earlier['step']} none did" in told
+    assert f"after step {values['step']}, 2 tensors differ, the first is model.layers.3.weight; " in told
+    assert f"; after step {earlier['step']} none did" in told
 
 
 @contextmanager
@@ -141,7 +142,7 @@ def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_confi
     with moved(config, result.run_id) as there:
         assert verify(placed(there, lr=0.5), result.run_id, steps=saved + 3)
     told = capsys.readouterr().out
-    assert "train.lr was 0.01 in the run, which counts, and not 0.5" in told
+    assert "train.lr was 0.01 in the run, which is used, and not 0.5" in told
     assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in told
     assert "the model " not in told
 
@@ -178,7 +179,7 @@ def test_a_run_that_cannot_be_verified_is_an_error_that_says_why(exact: tuple[Co
         verify(config, result.run_id)
     with (
         described(config, result.run_id, "dataset.digest", "f" * 64),
-        pytest.raises(TrainingError, match=r"was trained on dataset digest ffffffffffff, version 0000.*give the folder of the run's"),
+        pytest.raises(TrainingError, match=r"was trained on dataset digest ffffffffffff, version 0000.*set dataset.path to the run's"),
     ):
         verify(config, result.run_id)
     client = MlflowClient(config.tracking.uri)

@@ -146,7 +146,7 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
     assert left.value.code == 128 + signal.SIGTERM
     interrupted = latest_run(config)
     assert interrupted.info.status == "KILLED"
-    assert "the same command goes on from there" in capsys.readouterr().out
+    assert "run the same command to resume" in capsys.readouterr().out
     result = train(config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})}))
     assert result.run_id == interrupted.info.run_id
     assert latest_run(config).info.status == "FINISHED"
@@ -156,7 +156,7 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
 
 def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> None:
     config = training(tmp_path, workers=1, lr=1e30, optimizer="sgd", checkpoint={"every_steps": 1})
-    with pytest.raises(NonFiniteError, match=r"step \d+: the .*the last whole checkpoint is kept"):
+    with pytest.raises(NonFiniteError, match=r"step \d+: the .*the last complete checkpoint is kept"):
         train(config)
     assert latest_run(config).info.status == "FAILED"
     assert list(Path(config.train.storage).glob("*/checkpoints/step-*/record.json"))

@@ -81,7 +81,7 @@ FAULTS = (
         "tests/integration/test_signals.py -k write",
     ),
     Fault(
-        "P8", "pipelines/launch/own_ray.py", "with deaf_to_signals(), signals_kept()", "with signals_kept()",
+        "P8", "pipelines/launch/own_ray.py", "with blocked_signals(), restored_handler()", "with restored_handler()",
         "tests/integration/test_signals.py -k save",
     ),
 )  # fmt: skip

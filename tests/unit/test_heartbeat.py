@@ -79,9 +79,9 @@ def held_up(context: WorkerContext, folder: str, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
-        ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is at work elsewhere"),
-        ("stop", "does not answer any more"),
+        ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is busy with something else"),
+        ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is busy with something else"),
+        ("stop", "no longer answers"),
     ],
 )
 def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: str, told: str) -> None:

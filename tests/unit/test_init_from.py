@@ -66,7 +66,7 @@ def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
         "no model": (empty, TrackingError, f"run {empty} has no model; use the ID of a training that MLflow shows as FINISHED"),
         "cut off": (filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
         "not weights": (filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
-        "one bit": (filed(config, flipped(content), digest), TrainingError, "whose weights are not those that it filed"),
+        "one bit": (filed(config, flipped(content), digest), TrainingError, "whose weights are not the ones that it logged"),
         "another model": (filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
     }
 

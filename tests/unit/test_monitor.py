@@ -76,7 +76,7 @@ def test_of_equal_epochs_the_lower_loss_is_the_best_then_the_earlier(values: lis
 @pytest.mark.parametrize("settings", [{"monitor": "loss"}, {"early_stopping": 2}])
 def test_without_rows_to_validate_there_is_nothing_to_monitor(tmp_path: Path, settings: dict[str, Any]) -> None:
     config = training(tmp_path, rows=3, global_batch=8, remainder="keep", **settings)  # a quarter of 3 is none
-    with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, and the split validation of .* has no rows; unset it, or make the split"):
+    with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, but the split validation of .* has no rows; unset it, or add the split"):
         check(config, version_of(config))
 
 

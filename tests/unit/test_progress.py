@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines import progress
-from pipelines.launch.progress import TrainingProgress
+from pipelines.launch.training_progress import TrainingProgress
 from pipelines.progress import Progress
 
 

@@ -8,12 +8,12 @@ from groups import FORKING
 from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.launch.heartbeat import Heartbeat
-from pipelines.launch.reports import REPLACED_EXIT_CODE, FirstReports
+from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports
 
 
-def begin(uri: str) -> FirstReports:
+def begin(uri: str) -> RankZeroReports:
     folder = RunDirectory(uri)
-    return FirstReports(folder, Heartbeat(folder, WorkerContext(), 10), 100, 3)
+    return RankZeroReports(folder, Heartbeat(folder, WorkerContext(), 10), 100, 3)
 
 
 def linger(uri: str) -> None:

@@ -18,8 +18,8 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
 from pipelines.errors import TrainingError
 from pipelines.launch import watch
-from pipelines.launch.progress import TrainingProgress
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
+from pipelines.launch.training_progress import TrainingProgress
 
 
 def trainer() -> Any:
@@ -75,7 +75,7 @@ def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (RayActorError(), TrainingError, "lost the training's controller: The actor .*; the same command goes on"),
+        (RayActorError(), TrainingError, "lost the training's controller: The actor .*; run the same command to resume"),
         (ValueError("of Ray itself"), ValueError, "of Ray itself"),
         (SystemExit(3), SystemExit, "3"),
     ],

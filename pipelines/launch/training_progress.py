@@ -1,4 +1,4 @@
-"""The lines that a training prints: its progress, the metrics of each epoch, a summary."""
+"""Prints a training's progress, the metrics of each epoch, and a summary."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from pipelines.progress import Progress
 
 
 class TrainingProgress:
-    """Prints what rank 0 writes into the run's directory."""
+    """Prints the progress that rank 0 writes into the run's directory."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Progress()
         self._epoch = 0.0
 
     def show(self, written: Mapping[str, Any] | None) -> None:
-        """Print the metrics of a new epoch, and the progress if it is time to."""
+        """Print the metrics of a new epoch, and the progress if it is due."""
         if written is None or not written["step"]:
             return
         metrics = written["metrics"]
@@ -40,13 +40,13 @@ def _line(written: Mapping[str, Any]) -> str:
 
 
 def _of_split(metrics: Mapping[str, float], split: str) -> str:
-    """`validation auc 0.924, accuracy 0.868` of metrics by full name."""
+    """The metrics of a split as text: `validation auc 0.924, accuracy 0.868`."""
     found = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
     return f"{split} " + ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "epoch")
 
 
 def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
-    """The last lines: what came of it, and where it is."""
+    """The last lines: the result, and where it is logged."""
     splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in trained["metrics"])]
     rows, steps, seconds = trained["rows"], trained["steps"], trained["seconds"]
     best = f"best epoch, {trained['best_epoch']} of {trained['epochs']}"

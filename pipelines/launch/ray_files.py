@@ -14,10 +14,10 @@ from pipelines.errors import LockstepError, TrainingError
 
 @contextmanager
 def ray_folder() -> Iterator[str]:
-    """For a Ray's sockets and logs. Ray opens what it makes to everyone, so it lies in a folder that only this user enters.
+    """A folder for the sockets and logs of a Ray. Ray opens it to everyone, so it is inside one that only this user can enter.
 
-    It goes when the Ray has gone, unless an error left that Ray's logs may explain. A socket's path has at most 107 characters:
-    so not below TMPDIR.
+    It is removed at the end of the block, unless that raises an error which Ray's logs may explain. It is in /tmp and not in
+    TMPDIR, since the path of a socket has at most 107 characters.
     """
     folder, explained = tempfile.mkdtemp(prefix="lockstep-", dir="/tmp"), True
     try:
@@ -31,15 +31,17 @@ def ray_folder() -> Iterator[str]:
 
 
 def keep_token() -> None:
-    """Have the token that Ray asks for in a file of mode 600 in a folder of mode 700. Ray itself would make it at the first start, in a
-    file that every user reads."""
+    """Create the token for Ray's authentication, unless there is one, in a file of mode 600 in a folder of mode 700.
+
+    Ray itself would create it at its first start, in a file that every user can read.
+    """
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or os.environ.get("RAY_AUTH_MODE", "token") != "token":
         return
     file = Path.home() / ".ray/auth_token"
-    with suppress(PermissionError):  # of somebody else's: Ray says what it misses
+    with suppress(PermissionError):  # the file is another user's; Ray will report what it cannot read
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.parent.chmod(0o700)
         if file.exists():
             file.chmod(0o600)
             return
-        atomic.create(file, secrets.token_hex(32).encode(), mode=0o600)  # where another process was faster, its token counts
+        atomic.create(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept
