@@ -1,4 +1,4 @@
-"""A dataset version to what a linear model reaches on it, in the same experiment.
+"""Fits a linear model on a dataset version, and logs its metrics in the same experiment.
 
 spark-submit jobs/baseline.py conf/adult.yaml [--section.setting VALUE ...]
 """

@@ -1,4 +1,4 @@
-"""Raw tables to a dataset version.
+"""Makes a dataset version from raw tables.
 
 spark-submit jobs/etl.py conf/adult.yaml [--section.setting VALUE ...]
 """

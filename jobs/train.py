@@ -1,4 +1,4 @@
-"""A dataset version to a tracked model.
+"""Trains a model on a dataset version, and logs it in MLflow.
 
 python jobs/train.py conf/adult.yaml [--section.setting VALUE ...]
 ray job submit --working-dir . -- python jobs/train.py conf/adult.yaml

@@ -1,4 +1,4 @@
-"""Whether a run comes out the same, bit for bit, when it is trained again: exit code 0 if so, 1 if not.
+"""Trains a finished run again, and compares bitwise: exit code 0 if it is identical, 1 if it differs.
 
 python jobs/verify.py conf/adult.yaml --run RUN_ID [--steps FIRST_STEPS] [--section.setting VALUE ...]
 """

@@ -8,8 +8,8 @@
     for batch in api.open_loader(config): ...    # the rows that a training reads, in its order
     model = api.load_model(config, result.model)
 
-Each function loads the libraries that it needs: only `prepare` and `baseline` load Spark, only `train` and `verify` Ray. All raise
-the LockstepErrors of `pipelines.errors`.
+Each function imports the libraries that it needs: only `prepare` and `baseline` import Spark, only `train` and `verify` Ray. All
+raise the LockstepErrors of `pipelines.errors`.
 """
 
 from __future__ import annotations
@@ -30,40 +30,41 @@ if TYPE_CHECKING:
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """The pipeline in a YAML file, with overrides by dotted key. Relative paths start at LOCKSTEP_HOME, or else here."""
+    """Read a pipeline's YAML file, with overrides by dotted key. Relative paths start at LOCKSTEP_HOME, by default the
+    current folder."""
     return with_absolute_paths(load(path, dict(overrides or {})), home())
 
 
 def prepare(config: Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it is there already."""
+    """Make the dataset version that the config describes, unless it exists."""
     from pipelines.etl.run import run
 
     return run(config)
 
 
 def train(config: Config) -> Result:
-    """Train the model on that version, or go on with a run of it that was cut off, and file the model in MLflow."""
+    """Train the model on that version, or resume an interrupted run, and log the model in MLflow."""
     from pipelines.launch.run import train
 
     return train(config)
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
-    """Whether a finished run, or its first steps, come out the same, bit for bit, when it is trained again."""
+    """Train a finished run again, or its first steps, and return whether the result is bitwise identical."""
     from pipelines.launch.verify import verify
 
     return verify(config, run_id, steps)
 
 
 def baseline(config: Config) -> dict[str, float]:
-    """What a linear model reaches on that version: its metrics, `validation/…` and `test/…`."""
+    """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
     from pipelines.baseline import run
 
     return run(config)
 
 
 def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
-    """That version's rows as batches of tensors, one epoch after the other; in the order of a training, if none is given."""
+    """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
     from pipelines.dataset.versions import open_version
     from pipelines.loader import Loader
     from pipelines.train.state import order_of
@@ -72,7 +73,7 @@ def open_loader(config: Config, split: str = "train", order: Order | None = None
 
 
 def load_model(config: Config, uri: str = "") -> PyFuncModel:
-    """A model in MLflow, `models:/…`; without a URI the one that was filed last in the config's experiment."""
+    """Load a model from MLflow, `models:/…`; without a URI, the newest one of the config's experiment."""
     from pipelines import serve, tracking
 
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside their place, on the disk, then moved into it."""
+"""Writes files atomically: to a draft beside the target, which is then moved into place."""
 
 import os
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from uuid import uuid4
 
 
 def replace(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, durable: bool = True) -> None:
-    """Write a file, in place of an older one. `durable` waits until it would survive a loss of power."""
+    """Write a file, replacing an older one. `durable` syncs it, so that it survives a power failure."""
     with _draft(path, content, mode, durable) as draft:
         os.replace(draft, path)
 
 
 def create(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> bool:
-    """Write a file. Returns False, and changes nothing, if there is one: a hard link decides between racing writers."""
+    """Write a file. Returns False, and changes nothing, if it exists: a hard link decides between concurrent writers."""
     with _draft(path, content, mode, durable=True) as draft:
         try:
             os.link(draft, path)
@@ -24,7 +24,7 @@ def create(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -
 
 @contextmanager
 def _draft(path: str | os.PathLike[str], content: bytes, mode: int, durable: bool) -> Iterator[str]:
-    """A file with this content beside `path`, of which nothing is left afterwards. Its mode is less what the umask takes away."""
+    """A draft with this content beside `path`, which is removed afterwards. The umask applies to its mode."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     draft = f"{os.fspath(path)}.{uuid4().hex}"
     try:

@@ -1,6 +1,6 @@
 """The commands: `jobs/NAME.py` and `lockstep NAME` run the same ones.
 
-Each reads a config, so that a fault in it is said at once, and only then loads what it calls.
+Each first reads its config, so that errors in it are reported at once, and only then imports what it calls.
 """
 
 import argparse
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pipelines.config import Config
 
 Command = Callable[[str, list[str]], None]
-"""Takes what it is called by, and its arguments."""
+"""Takes the program's name, for its usage, and the arguments."""
 
 
 def etl(program: str, arguments: list[str]) -> None:
-    """Raw tables to a dataset version."""
+    """Make a dataset version from raw tables."""
     config = _config(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import summary
@@ -29,7 +29,7 @@ def etl(program: str, arguments: list[str]) -> None:
 
 
 def train(program: str, arguments: list[str]) -> None:
-    """A dataset version to a tracked model."""
+    """Train a model on a dataset version, and log it in MLflow."""
     config = _config(program, arguments)
     from pipelines.api import train
 
@@ -37,7 +37,7 @@ def train(program: str, arguments: list[str]) -> None:
 
 
 def verify(program: str, arguments: list[str]) -> None:
-    """Whether a run comes out the same, bit for bit, when it is trained again: exit code 0 if so, 1 if not."""
+    """Train a finished run again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
     parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
     parser.add_argument("--run", default="")
     parser.add_argument("--steps", type=int)
@@ -51,7 +51,7 @@ def verify(program: str, arguments: list[str]) -> None:
 
 
 def baseline(program: str, arguments: list[str]) -> None:
-    """A dataset version to what a linear model reaches on it, in the same experiment."""
+    """Fit a linear model on a dataset version, and log its metrics in the same experiment."""
     config = _config(program, arguments)
     from pipelines.api import baseline
 
@@ -62,12 +62,12 @@ COMMANDS: dict[str, Command] = {"etl": etl, "train": train, "verify": verify, "b
 
 
 def run(name: str, program: str) -> None:
-    """A command on this process's arguments, from its first line to its exit code."""
+    """Run a command with this process's arguments, and exit with its exit code."""
     exit_on_error(partial(COMMANDS[name], program, sys.argv[1:]))
 
 
 def main() -> None:
-    """`lockstep NAME CONF.yaml [--section.setting VALUE ...]`, in the console."""
+    """The console command `lockstep NAME CONF.yaml [--section.setting VALUE ...]`."""
     exit_on_error(partial(_chosen, *sys.argv[1:2], arguments=sys.argv[2:]))
 
 
@@ -83,7 +83,7 @@ def _chosen(name: str = "", *, arguments: list[str]) -> None:
 
 
 def _config(program: str, arguments: list[str], level: int = logging.INFO) -> "Config":
-    from pipelines.config import from_command_line  # what takes time is loaded where signals are heeded
+    from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
 
     config = from_command_line(program, arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)

@@ -1,19 +1,19 @@
-"""Every error Lockstep raises on purpose.
+"""Every error that Lockstep raises on purpose.
 
     LockstepError
-    ├── ConfigError          a YAML file or a flag says what cannot be            exit code 2
+    ├── ConfigError          a YAML file or a flag is invalid                     exit code 2
     ├── SourceError          raw data are missing or empty, or the query fails    exit code 3
     ├── QualityError         more rows were refused than the config allows        exit code 3
-    ├── DatasetError         a dataset version cannot be used, or not be made     exit code 4
+    ├── DatasetError         a dataset version cannot be used or made             exit code 4
     │   ├── CorruptError     a file of a version is truncated, altered or gone    exit code 4
     │   └── OutdatedError    a version was written in an older format             exit code 4
-    ├── TrainingError        training cannot start or go on                       exit code 5
+    ├── TrainingError        training cannot start or continue                    exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
-    ├── TrackingError        MLflow is away, lacks the run, or has it at work     exit code 6
+    ├── TrackingError        MLflow is unreachable, or the run missing or active  exit code 6
     └── MismatchError        machines or processes have different versions        exit code 7
 
-A message states the value, the rule and the remedy. Anything else that is raised is a defect or belongs to a library,
-and passes through with its traceback.
+A message states the value, the rule and the remedy. Any other exception is a defect or a library's own, and propagates
+with its traceback.
 """
 
 import sys
@@ -67,12 +67,12 @@ class MismatchError(LockstepError):
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a job's `main`; a LockstepError becomes its message on stderr and its exit code, SIGINT and SIGTERM become 130 and
-    143, without a traceback."""
+    """Run a job's `main`. A LockstepError prints its message to stderr and exits with its code; SIGINT and SIGTERM exit with
+    130 and 143, without a traceback."""
     try:
         with interrupts.leaving():
             main()
     except LockstepError as error:
-        # A ConfigError has a line for each fault, which begins with the file, as a compiler's do.
+        # A ConfigError has a line for each fault, which begins with the file, as in a compiler's errors.
         print(error if isinstance(error, ConfigError) else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,6 +1,6 @@
-"""What is installed where this runs, to be compared between the machines of a cluster.
+"""Compares the installed versions of packages between the machines of a cluster.
 
-Different versions rarely fail: they give other numbers, or fail hours later, far from the cause.
+Different versions rarely fail at once: they give different numbers, or fail hours later, far from the cause.
 """
 
 import platform
@@ -11,12 +11,12 @@ MISSING = "missing"
 
 
 def installed(packages: Sequence[str]) -> dict[str, str]:
-    """Versions of Python and of packages, `missing` where there is none."""
+    """The versions of Python and of packages; `missing` for a package that is not installed."""
     return {"Python": platform.python_version(), **{name: _version(name) for name in packages}}
 
 
 def disagreement(here: Mapping[str, str], there: Mapping[str, str], host: str) -> str:
-    """One line that says what differs on the other machine; empty if nothing does."""
+    """One line that lists the versions that differ on the other machine; empty if none does."""
     found = [f"{name} {version} here and {there.get(name, MISSING)} there" for name, version in here.items() if there.get(name) != version]
     if not found:
         return ""

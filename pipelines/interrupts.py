@@ -1,11 +1,11 @@
-"""SIGINT and SIGTERM, which ask a process to leave: with 128 + their number, through every `finally`, without a traceback.
+"""Handles SIGINT and SIGTERM: the process exits with 128 + the signal's number, through every `finally`, without a traceback.
 
-1. `leaving` is around all of a job: from there on a signal raises SystemExit wherever the job is.
-2. `handled` gives a signal to work that ends in another way, such as workers that save first.
-3. `Deferred` is around what must not be cut in two, such as beginning an MLflow run.
+1. `leaving` surrounds a whole job: in it, a signal raises SystemExit.
+2. `handled` surrounds work that ends in another way, such as workers that save first; it passes signals to a handler.
+3. `Deferred` surrounds work that must not be interrupted, such as creating an MLflow run.
 
-A signal may come twice at once: `timeout` sends it to the process and then to the process's group. What comes within
-REPEAT_SECONDS of the first is the same; what comes later does not want to wait.
+A signal may arrive twice at once: `timeout` sends it to the process and then to the process group. Within REPEAT_SECONDS of
+the first, a second one is a repetition; a later one means that the sender does not want to wait.
 """
 
 import os
@@ -23,14 +23,14 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Taken:
-    """The signal that asked first, if one has."""
+    """The first signal that arrived, if one has."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self._at = 0.0
 
     def take(self, number: int) -> bool:
-        """Remember it. True for the first one, and for one that comes so much later that it is meant."""
+        """Remember a signal. Returns True for the first one, and for a later one that is not a repetition."""
         if self.number is None:
             self.number, self._at = number, time.monotonic()
             return True
@@ -38,7 +38,7 @@ class Taken:
 
 
 class _Job(Taken):
-    """This process, if it is a job."""
+    """The state of this process's job, if it runs one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ _job = _Job()
 
 
 def received() -> int | None:
-    """The signal that asked this job to leave, None if there was none. What fails afterwards fails because of it."""
+    """The first signal that this job received, or None. An error after it is taken to be a consequence of it."""
     return _job.number
 
 
 def note(number: int) -> bool:
-    """Remember a signal, and return whether to leave: not if it repeats the first one, nor once the job is done."""
+    """Remember a signal, and return whether to exit: not if it is a repetition, nor if the job is done."""
     return _job.take(number) and not _job.done
 
 
@@ -64,14 +64,14 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def done() -> None:
-    """The job has done what it was asked for: it ends by itself now, and a signal no longer makes it fail."""
+    """Mark the job as done: it is about to end by itself, and a signal no longer makes it fail."""
     _job.done = _job.at_work
 
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """Around all of a job. Whatever is raised after a signal leaves as the signal does; while the interpreter ends, a
-    signal ends it at once."""
+    """Around a whole job. An exception after a signal exits with the signal's code. After the block, while the interpreter
+    shuts down, a signal ends the process at once."""
     _job.at_work = True
     for number in NUMBERS:
         signal.signal(number, _leave)
@@ -94,7 +94,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(by: Handler) -> Iterator[None]:
-    """Give signals to `by` meanwhile. Nothing changes in a thread beside the main one, which is the one that gets them."""
+    """Pass signals to `by` in this block. It has no effect outside of the main thread, which alone receives signals."""
     before = install(dict.fromkeys(NUMBERS, by))
     try:
         yield
@@ -103,8 +103,7 @@ def handled(by: Handler) -> Iterator[None]:
 
 
 class Deferred:
-    """Signals wait while this `with` block lasts, except where they are `admitted`; at its end they come. A second one does
-    not wait."""
+    """Defers signals to the end of the `with` block, except where they are `admitted`. A second signal is not deferred."""
 
     def __init__(self) -> None:
         self._waiting: int | None = None
@@ -122,7 +121,7 @@ class Deferred:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Signals come meanwhile, and the one that has waited comes first."""
+        """Deliver signals in this block, first of all the deferred one."""
         install(self._before)
         try:
             self._come()
@@ -131,7 +130,7 @@ class Deferred:
             install(dict.fromkeys(self._before, self._wait))
 
     def forget(self) -> None:
-        """There is nothing left for a signal to end."""
+        """Drop the deferred signal, since there is nothing left for it to end."""
         self._waiting = None
 
     def _wait(self, number: int, frame: FrameType | None) -> None:
@@ -148,7 +147,7 @@ class Deferred:
 
 
 def install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-    """Set handlers by signal, and return those before; none outside of the main thread."""
+    """Set handlers by signal, and return the old ones; none outside of the main thread."""
     if current_thread() is not main_thread():
         return {}
     return {number: signal.signal(number, handler) for number, handler in handlers.items()}

@@ -1,4 +1,4 @@
-"""Joins what a task learns to the dataset it learns from; training and the served model build the same task here."""
+"""Binds a task to the columns of a dataset; training and the served model build the same task here."""
 
 from pipelines.config import TaskSettings
 from pipelines.config.plugins import imported
@@ -19,7 +19,7 @@ def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
 
 
 def data_of(manifest: Manifest) -> Data:
-    """What a task may know of a dataset version before it sees a row."""
+    """What a task may know about a dataset version before it reads rows."""
     predicted = next((column for column in manifest.columns if column.role == "target"), manifest.columns[0])
     encoder = restored(manifest.encoders[predicted.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()

@@ -1,11 +1,11 @@
-"""Random words that a key decides, alike on every machine and in every version of NumPy."""
+"""Random words as a function of a key, the same on every machine and in every version of NumPy."""
 
 import numpy as np
 
 
 def words(count: int, key: int | np.ndarray, counter: int | np.ndarray = 0) -> np.ndarray:
-    """uint64, shape (count,): raw Philox4x64-10 words (Salmon et al. 2011) of the key's stream, from a counter on.
+    """uint64 of shape (count,): raw Philox4x64-10 words (Salmon et al. 2011) of the key's stream, from `counter` on.
 
-    The raw words and not NumPy's `Generator`: its streams may change between versions (NEP 19).
+    NumPy's `Generator` is not used, since its streams may change between versions (NEP 19).
     """
     return np.random.Philox(key=key, counter=counter).random_raw(count)

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, drawn by tqdm, and a line every few seconds elsewhere."""
+"""Shows progress: a tqdm bar on a terminal, and a line every few seconds elsewhere."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ LINE_SECONDS = 5.0
 
 
 class _Bar(tqdm):
-    monitor_interval = 0  # tqdm's thread would redraw a bar that is late; whoever shows this one does so often enough
+    monitor_interval = 0  # without tqdm's thread, which redraws late bars: this one is redrawn often enough
 
 
 class Progress:
-    """Shows how far a run is. `line` prints what is not a bar, by default to the same stream."""
+    """Shows how far a run is. `line` prints the lines that replace the bar elsewhere, by default to the same stream."""
 
     def __init__(self, stream: TextIO | None = None, line: Callable[[str], None] | None = None) -> None:
         self._stream = stream or sys.stdout

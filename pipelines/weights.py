@@ -1,4 +1,4 @@
-"""A model's weights by name: their digests, and as the bytes of a safetensors file, which unpickles nothing."""
+"""A model's weights by name: their digests, and their bytes as a safetensors file, which contains no pickled code."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def digests(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Hex SHA-256 of every tensor in nested mappings, over its dtype, shape and bytes, by dotted name."""
+    """Hex SHA-256 of every tensor in nested mappings, of its dtype, shape and bytes, by dotted name."""
     found: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -21,7 +21,7 @@ def digests(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def model_digest(weights: Mapping[str, Tensor]) -> str:
-    """Hex SHA-256 over every tensor's name and digest, by name."""
+    """Hex SHA-256 of all tensors' names and digests, in the order of names."""
     lines = [f"{name} {digest}\n" for name, digest in sorted(digests(weights).items())]
     return sha256("".join(lines).encode()).hexdigest()
 
