@@ -28,7 +28,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     """
     source = config.source
     for name, table in tables.items():
-        with table_errors(name, table.settings):
+        with table_errors(table):
             table.empty(spark).createOrReplaceTempView(f"`{name}`")
     with source_errors(source, "source.query"):
         check_query(spark, source.sql, source.tables)

@@ -57,6 +57,14 @@ class RawTable(ABC, Generic[Settings]):
         """The part of the identity `found` that names a version: all that rows can contain. `statements` are query and expectations."""
         yield from sorted(file.checksum for file in found)
 
+    def reader_failed(self, error: Exception) -> bool:
+        """Whether this format's reader raised Spark's error, judged by the stack trace."""
+        return False
+
+    def damage(self, spark: SparkSession) -> str:
+        """The first damaged file and its fault, in clearer words than Spark's error. Empty if there is none, and by default."""
+        return ""
+
     def would_hold(self, place: str) -> bool:
         """Whether a new file at `place`, an absolute path of this machine, would be part of the table."""
         return False

@@ -2,17 +2,19 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.config.source import Source, TableSettings
+from pipelines.config.source import Source
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
-from pipelines.sources import files
-from pipelines.sources.footers import damage
+from pipelines.sources import footers
+from pipelines.sources.base import RawTable
+from pipelines.sources.formats import raw_tables
 from pipelines.sources.spark_messages import SHOWN, condition_of, error_of_ours, in_a_line, messages_of, position_in
 
 # Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
@@ -28,8 +30,7 @@ _QUERY = (
 )  # fmt: skip
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _CANCELLED = "SPARK_JOB_CANCELLED"
-_PARQUET = re.compile(r"org\.apache\.parquet|datasources\.parquet")
-"""In the stack trace of a failure without an error condition."""
+
 _COLON = "Relative path in absolute URI"
 """Hadoop's message for a colon in a file's name."""
 
@@ -45,17 +46,17 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
         messages = messages_of(error)
         if known := error_of_ours(messages) or _of_machines(messages):
             raise known from error
-        condition = condition_of(error)
-        if (condition.startswith(_FILES) or _PARQUET.search(str(error))) and (told := _damaged(source)):
+        condition, tables = condition_of(error), raw_tables(source)
+        failed = [table for table in tables.values() if table.reader_failed(error)]
+        if (condition.startswith(_FILES) or failed) and (told := _damage(tables.values())):
             raise SourceError(told) from error
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{in_a_line(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (asked and condition):
             raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}") from error
-        if _PARQUET.search(str(error)):
-            raise SourceError(
-                f"{_parquet_tables(source)}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again"
-            ) from error
+        if failed:
+            names = ", ".join(f"source.tables.{table.name}" for table in failed)
+            raise SourceError(f"{names}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again") from error
         raise
 
 
@@ -65,7 +66,7 @@ def fails_any_stage(error: Exception) -> bool:
         return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
     messages = messages_of(error)
     told = error_of_ours(messages) or _of_machines(messages)
-    return bool(told or condition_of(error).startswith((*_FILES, _CANCELLED)) or _PARQUET.search(str(error)))
+    return bool(told or condition_of(error).startswith((*_FILES, _CANCELLED)) or footers.reader_failed(error))
 
 
 def _of_machines(messages: list[str]) -> DatasetError | None:
@@ -89,21 +90,13 @@ def _remedy(messages: list[str]) -> str:
     return "mend the file, or leave it out"
 
 
-def _damaged(source: Source) -> str:
-    """Table, file and fault of damaged Parquet in Arrow's words, which are clearer than those of Spark's reader. Empty if there is none."""
+def _damage(tables: Iterable[RawTable[Any]]) -> str:
+    """The first damaged table, its file and the fault, where the format can tell; empty if there is none."""
     spark = SparkSession.getActiveSession()
-    for name, table in source.tables.items():
-        if spark and table.format == "parquet" and (told := damage(spark, _files_of(table))):
-            return f"source.tables.{name}: {told}"
+    for table in tables:
+        if spark and (told := table.damage(spark)):
+            return f"source.tables.{table.name}: {told}"
     return ""
-
-
-def _files_of(table: TableSettings) -> list[str]:
-    return [file.path for file in files.find(table.paths)]
-
-
-def _parquet_tables(source: Source) -> str:
-    return ", ".join(f"source.tables.{name}" for name, table in source.tables.items() if table.format == "parquet")
 
 
 def _shuffle_folder() -> str:
@@ -125,26 +118,26 @@ def naming_table(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def table_errors(name: str, table: TableSettings) -> Iterator[None]:
+def table_errors(table: RawTable[Any]) -> Iterator[None]:
     """Around finding and opening one table, where Spark's errors are about its files."""
     try:
-        with naming_table(name):
+        with naming_table(table.name):
             yield
     except (PySparkException, Py4JJavaError) as error:
         messages = messages_of(error)
         if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
             raise MismatchError(
-                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{name}; correct "
+                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{table.name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _of_table(name, error_of_ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
+        raise _of_table(table.name, error_of_ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
 
 
-def _cannot_be_read(error: Exception, messages: list[str], table: TableSettings) -> str:
+def _cannot_be_read(error: Exception, messages: list[str], table: RawTable[Any]) -> str:
     spark = SparkSession.getActiveSession()
-    if spark and table.format == "parquet" and _PARQUET.search(str(error)) and (told := damage(spark, _files_of(table))):
+    if spark and table.reader_failed(error) and (told := table.damage(spark)):
         return told
-    return f"{table.place} cannot be read: {in_a_line(messages)}; {_remedy(messages)}"
+    return f"{table.settings.place} cannot be read: {in_a_line(messages)}; {_remedy(messages)}"
 
 
 def _of_table(name: str, error: LockstepError) -> LockstepError:

@@ -5,6 +5,7 @@ any size that a page declares: a file of 4 KB can demand 2 GiB.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ from pipelines.sources.distribute import distribute
 FILES_PER_TASK = 64
 # The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
 CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
+_READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
+"""Packages of Spark's Parquet reader, in a Java stack trace."""
 
 
 def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
@@ -42,6 +45,11 @@ def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
     if rows.count() != promised:
         _raise_hidden(rows, {file.path: file.rows for file in seen})
     return promised
+
+
+def reader_failed(error: Exception) -> bool:
+    """Whether the stack trace of Spark's error shows its Parquet reader."""
+    return _READER.search(str(error)) is not None
 
 
 def damage(spark: SparkSession, names: list[str]) -> str:

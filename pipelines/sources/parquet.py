@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.dataset.sources import SourceFile
 from pipelines.errors import SourceError
+from pipelines.sources import files
 from pipelines.sources.base import Rows
 from pipelines.sources.file_table import hive_folders
-from pipelines.sources.footers import check_rows
+from pipelines.sources.footers import check_rows, damage, reader_failed
 from pipelines.sources.parsed import schema_of
 from pipelines.sources.spark_files import SparkFiles
 
@@ -31,6 +32,12 @@ class Parquet(SparkFiles):
                 raise SourceError(f"{self.settings.path} has no column {', '.join(missing)}; it has {', '.join(rows.columns)}")
             rows = self.reader(spark).schema(schema).load(paths)
         return Rows(rows, check_rows(spark, rows, one_schema=self.options.get("mergeschema", "").lower() != "true"))
+
+    def reader_failed(self, error: Exception) -> bool:
+        return reader_failed(error)
+
+    def damage(self, spark: SparkSession) -> str:
+        return damage(spark, [file.path for file in files.find(self.settings.paths)])
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums with Hive folders, which make columns, and with paths if a statement reads them."""

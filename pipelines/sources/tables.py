@@ -39,7 +39,7 @@ def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
     for name, table in tables.items():
-        with table_errors(name, table.settings):
+        with table_errors(table):
             found = table.rows(spark)
             if found.count is None:
                 found.rows.persist()
