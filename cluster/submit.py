@@ -1,13 +1,13 @@
-"""A job for the Ray cluster, with its true end as this command's: `ray job submit` calls a stopped job a success.
+"""Submits a job to the Ray cluster, and exits with the job's exit code: `ray job submit` exits with 0 for a stopped job.
 
     python cluster/submit.py [--name NAME] [--working-dir .] -- python jobs/train.py conf/adult.yaml --train.workers 4
     python cluster/submit.py --follow NAME
 
-The job's output is shown until it ends; the exit code is the job's own, 143 if it was stopped. Ctrl-C leaves the job
-running, as does a terminal that goes away: `--follow NAME` finds it again, `ray job stop NAME` stops it.
+It shows the job's output until the job ends; the exit code of a stopped job is 143. A job continues after Ctrl-C, or when the
+terminal closes: `--follow NAME` shows its output again, `ray job stop NAME` stops it.
 
-RAY_API_SERVER_ADDRESS names the cluster. Variables that begin with LOCKSTEP_ or MLFLOW_ go with the job, but for
-secrets, which its description would show: those belong into the environment of Ray's nodes.
+RAY_API_SERVER_ADDRESS names the cluster. Environment variables that begin with LOCKSTEP_ or MLFLOW_ are passed to the job,
+except secrets, which the job's description would show: set those in the environment of Ray's nodes.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from pipelines.config.secrets import holds_login
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
-"""With several Rays on a machine, what runs in one of them has to be told which is its own."""
+"""RAY_ADDRESS too, since with several Rays on a machine, a job does not know which one it runs in."""
 EXCLUDED = [".git", ".venv", "venv", "__pycache__"]
-"""What Ray leaves out of an uploaded folder by default, beside what .gitignore and .rayignore name."""
+"""What Ray leaves out of an uploaded folder by default, besides what .gitignore and .rayignore name."""
 SECRETS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "CREDENTIAL", "AUTH")
 STOP_SECONDS = "150"
-"""Between SIGTERM and SIGKILL, for a stopped training to save; Ray's own are 3."""
+"""Time between SIGTERM and SIGKILL, in which a stopped training saves; Ray's default is 3."""
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         end(client, name)
     except KeyboardInterrupt:
-        print(f"\nthe job goes on; it is found by\n  python cluster/submit.py --follow {name}\nand stopped by\n  ray job stop {name}")
+        print(f"\nthe job continues; to show its output:\n  python cluster/submit.py --follow {name}\nto stop it:\n  ray job stop {name}")
         sys.exit(128 + signal.SIGINT)
 
 
@@ -59,30 +59,33 @@ def connected() -> JobSubmissionClient:
     try:
         return JobSubmissionClient(address)
     except (RuntimeError, OSError, AuthenticationError) as error:
-        sys.exit(f"no Ray takes jobs at {address}: {first_line(error)}; RAY_API_SERVER_ADDRESS names it, RAY_AUTH_TOKEN_PATH its token")
+        sys.exit(
+            f"no Ray accepts jobs at {address}: {first_line(error)}; set RAY_API_SERVER_ADDRESS to its address, and "
+            "RAY_AUTH_TOKEN_PATH to the file of its token"
+        )
 
 
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
-    """Send it, and the folder with it, less what .gitignore and .rayignore name."""
+    """Submit the command with the folder, without what .gitignore and .rayignore name. Returns the job's name."""
     passed = {key: value for key, value in os.environ.items() if key.startswith(PASSED) and not is_secret(key)}
     if logins := [key for key, value in passed.items() if holds_login(value)]:
         sys.exit(
-            f"{', '.join(logins)}: holds a password or a token, which the job's description would show; "
+            f"{', '.join(logins)} contains a password or a token, which the job's description would show; "
             "set MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN on Ray's nodes"
         )
     own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
-    os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are EXCLUDED, and Ray would warn of each
+    os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are in EXCLUDED, and Ray would warn of each
     environment = {"working_dir": folder, "excludes": EXCLUDED, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
     except (RuntimeError, ValueError) as error:
-        sys.exit(f"job {name} was not taken: {first_line(error)}")
+        sys.exit(f"Ray did not accept job {name}: {first_line(error)}")
     print(f"job {name}: {shlex.join(command)}", flush=True)
     return name
 
 
 def git_commit(folder: str) -> str:
-    """Of the code that is sent, whose copy has no history, and `-dirty` if it differs; empty where there is no git."""
+    """The commit of the submitted code, whose copy has no history, with `-dirty` if files differ; empty without git."""
     described = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(["git", "-C", folder, *described], capture_output=True, text=True, check=False).stdout.strip()
@@ -99,19 +102,19 @@ def is_secret(variable: str) -> bool:
 
 
 def end(client: JobSubmissionClient, name: str) -> NoReturn:
-    """Show what the job prints until it ends, and leave with its exit code."""
+    """Show the job's output until it ends, and exit with its exit code."""
     try:
-        client.get_job_info(name)  # asked for the log of a job that it does not have, Ray's dashboard logs our token
+        client.get_job_info(name)  # first, since Ray's dashboard logs our token when it is asked for the output of an unknown job
         asyncio.run(show_log(client, name))
         while not (info := client.get_job_info(name)).status.is_terminal():
             time.sleep(0.5)
     except (RuntimeError, OSError, ClientError) as error:
-        sys.exit(f"Ray does not tell of job {name}: {first_line(error)}; `ray job list` shows the jobs it has")
+        sys.exit(f"Ray does not report on job {name}: {first_line(error)}; `ray job list` shows its jobs")
     if info.status == JobStatus.STOPPED:
         print(f"job {name} was stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGTERM)
     if info.status != JobStatus.SUCCEEDED:
-        print(f"job {name}: {info.status}: {first_line(info.message or 'Ray says no more')}", file=sys.stderr)
+        print(f"job {name}: {info.status}: {first_line(info.message or 'Ray gives no message')}", file=sys.stderr)
     sys.exit(0 if info.status == JobStatus.SUCCEEDED else info.driver_exit_code or 1)
 
 

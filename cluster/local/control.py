@@ -1,10 +1,11 @@
-"""Spark, Ray and MLflow on this machine, as servers that stay: `make cluster-up`, `make cluster-status`, `make cluster-down`.
+"""Runs Spark, Ray and MLflow on this machine as servers: `make cluster-up`, `make cluster-status`, `make cluster-down`.
 
     python cluster/local/control.py up | down | status
 
-A Spark master with two workers, a Ray head with a second node, MLflow on PostgreSQL. All lie in LOCKSTEP_CLUSTER, by
-default `.cluster` in LOCKSTEP_HOME: logs, secrets, data, and `cluster.env`, which makes a shell use them. `up` starts
-what is not running, so it also brings back what has died. A `hosts.json` there puts servers on hosts of their own.
+They are a Spark master with two workers, a Ray head with a second node, and MLflow on PostgreSQL. The folder LOCKSTEP_CLUSTER,
+by default `.cluster` in LOCKSTEP_HOME, has their logs, secrets and data, and `cluster.env`, which a shell sources to use
+them. `up` starts what is not running, and so also restarts what has died. A `hosts.json` in the folder assigns servers to
+other hosts.
 """
 
 import fcntl
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> None:
         case ["status"] if places := kept_places(folder):
             status(places)
         case ["down"] | ["status"]:
-            print(f"no cluster in {folder}: `make cluster-up` makes one")
+            print(f"no cluster in {folder}: `make cluster-up` starts one")
             sys.exit(arguments == ["status"])
         case _:
             sys.exit("usage: python cluster/local/control.py up | down | status")
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two that start the same servers would end each other's."""
+    """Hold the folder's lock: two commands that start the same servers would end each other's."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -58,13 +59,13 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def up(folder: Path) -> None:
-    """Start what is not running; if something does not start, end what this command has started."""
+    """Start what is not running. If a server does not start, end those that this command has started."""
     places = kept_places(folder)
     if places is None or all(server.state() == "down" for server in everything(places)):
         if places is not None:
             down(places)
         places = new_places(folder)
-        private(folder / "logs")  # Ray's may show a token
+        private(folder / "logs")  # Ray's logs may show a token
         write_conf(places)
         postgres.initialise(folder)
     begun: list[Service] = []
@@ -89,7 +90,7 @@ def up(folder: Path) -> None:
 
 
 def down(places: Places) -> None:
-    """Let jobs save and end, then end all servers, those first that need others; logs and data stay."""
+    """Stop jobs, which may save first, then end all servers in the reverse order of their start. Logs and data are kept."""
     running = [server for server in reversed(everything(places)) if server.leader() is not None]
     if any(server.name == "ray-head" and server.state() == "up" for server in running):
         os.environ.update(client_variables(places))
@@ -109,7 +110,7 @@ def down(places: Places) -> None:
 
 
 def status(places: Places) -> None:
-    """A line for each server; exit code 1 if one of them does not answer."""
+    """Print a line for each server. Exits with 1 if one of them does not answer."""
     states = []
     for server in everything(places):
         states.append(state := server.state())
@@ -124,7 +125,7 @@ def everything(places: Places) -> list[Service]:
 
 
 def environment(places: Places) -> Path:
-    """The file that makes a shell use the cluster. It says where the password is, not what it is."""
+    """Write the file that a shell sources to use the cluster. It contains the path of the password's file, not the password."""
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in client_variables(places).items()]
     lines.append(f'export MLFLOW_TRACKING_PASSWORD="$(cat {shlex.quote(str(mlflow_server.password(places.folder)))})"\n')
     return write(_environment_file(places), "".join(lines))

@@ -4,10 +4,10 @@
 
 1. spark-submit jobs/etl.py makes a dataset version.
 2. `ray_head` finds a Ray, or starts one.
-3. cluster/submit.py sends jobs/train.py to it, and shows what that prints.
-4. A summary is read back from the dataset's manifest and from MLflow.
+3. cluster/submit.py submits jobs/train.py to it, and shows its output.
+4. A summary is read from the dataset's manifest and from MLflow.
 
-What was started is stopped at the end, also when interrupted; an interrupted training run ends as KILLED.
+Everything that was started is stopped at the end, also after an interrupt; an interrupted training run ends as KILLED.
 """
 
 import logging
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
 
 def timed(step: Callable[..., None], *arguments: Any) -> float:
-    """Seconds that a step took."""
+    """Run a step, and return the seconds that it took."""
     start = time.monotonic()
     step(*arguments)
     return time.monotonic() - start
@@ -68,12 +68,12 @@ def train(arguments: list[str], address: str) -> None:
 
 
 def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
-    """Print what the dataset's manifest and the newest run on it say."""
+    """Print a summary of the dataset's manifest and of the newest run on it."""
     version = open_version(config.dataset.path, config.data_identity)
     manifest = version.manifest
     client = MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
-    assert experiment is not None, "the training has made it"
+    assert experiment is not None, "the training has created it"
     of_dataset = f"tags.`dataset.digest` = '{version.digest}' AND tags.strategy LIKE '%' AND attributes.status = 'FINISHED'"
     run = client.search_runs([experiment.experiment_id], of_dataset, order_by=["attributes.end_time DESC"], max_results=1)[0]
     rows = ", ".join(f"{summary.rows:,} {split}" for split, summary in manifest.splits.items())
@@ -91,6 +91,6 @@ def show(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.INFO)  # of Ray's client
+    logging.disable(logging.INFO)  # from Ray's client
     leave_on_signals()
     main(sys.argv[1:] or ["conf/digits.yaml"])

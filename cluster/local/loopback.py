@@ -1,4 +1,4 @@
-"""The address that nobody but this machine reaches, and its ports."""
+"""The loopback address, which only this machine can reach, and its ports."""
 
 import socket
 
@@ -12,7 +12,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Of no server; a connection that has just closed does not count."""
+    """Whether no server listens on the port; a connection that has just closed does not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import postgres
-from asking import asked
 from credentials import content, secret, write
+from http_json import get_json
 from places import Places
 from service import Service
 
@@ -15,7 +15,7 @@ USER = "admin"
 
 
 def database(places: Places) -> Service:
-    # SIGINT ends sessions and writes what there is to write.
+    # SIGINT is PostgreSQL's fast shutdown: it ends sessions and writes all data.
     answers, stop = partial(postgres.answers, places), signal.SIGINT
     return Service("postgres", places.at("postgres"), postgres.command(places), {}, answers, places.folder, stop=stop)
 
@@ -27,7 +27,7 @@ def server(places: Places) -> Service:
         "MLFLOW_AUTH_CONFIG_PATH": str(folder / "conf/mlflow-auth.ini"),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": content(secret(folder, "mlflow-key")),
         "PGPASSFILE": str(folder / "conf/pgpass"),
-        # Job execution serves features that are not used here, with processes that outlive the server.
+        # Job execution is for features that are not used here, and starts processes that outlive the server.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
     where = ["--host", host.address, "--port", str(places.ports["mlflow"]), "--artifacts-destination", str(folder / "artifacts")]
@@ -36,7 +36,7 @@ def server(places: Places) -> Service:
 
     def healthy() -> bool:
         experiment = f"{address(places)}/api/2.0/mlflow/experiments/get?experiment_id=0"
-        return "experiment" in asked(experiment, Authorization=f"Basic {login}")
+        return "experiment" in get_json(experiment, Authorization=f"Basic {login}")
 
     return Service("mlflow", address(places), [*host.enter, *command], variables, healthy, folder)
 
@@ -46,7 +46,7 @@ def address(places: Places) -> str:
 
 
 def password(folder: Path) -> Path:
-    """The file with it."""
+    """The file of the administrator's password."""
     return secret(folder, "mlflow-password")
 
 
@@ -64,5 +64,5 @@ def write_conf(places: Places) -> None:
 
 
 def _store(places: Places, name: str) -> str:
-    """Without a password: libpq finds that in PGPASSFILE."""
+    """A database's URI without a password, which libpq reads from PGPASSFILE."""
     return f"postgresql+psycopg://mlflow@{places.at('postgres')}/{name}"

@@ -1,4 +1,4 @@
-"""Where servers run, listen and keep what is theirs: decided when the first of them starts, and kept until all have ended."""
+"""Where servers run, listen and keep their files: decided when the first of them starts, and kept until all have ended."""
 
 import json
 import shutil
@@ -23,19 +23,19 @@ PORTS = {
     "ray": ("ray-head", 6379),
     "jobs": ("ray-head", 8265),
 }
-"""The server that listens there, and the usual port."""
+"""By name: the server that listens on the port, and its usual number."""
 SERVERS = {"ray-node", *(server for server, _ in PORTS.values())}
 _KEPT = "places.json"
 
 
 @dataclass(frozen=True)
 class Host:
-    """What servers run on: this machine, where nobody else reaches them, or one with an address of its own."""
+    """A host of servers: this machine's loopback, which no other machine can reach, or a host with its own address."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     address: str
     interface: str
-    """Of the network that has the address."""
+    """The network interface that has the address."""
     enter: tuple[str, ...]
     """Prefix of a command that runs there."""
 
@@ -46,7 +46,7 @@ _HOSTS = TypeAdapter(dict[str, Host])
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is in the file that keeps places."""
+    """The contents of `places.json`."""
 
     ports: dict[str, int]
     sockets: str
@@ -59,12 +59,12 @@ _KEEPING = TypeAdapter(Keeping)
 @dataclass(frozen=True)
 class Places:
     folder: Path
-    """Logs, secrets, data; all hosts see it under this path."""
+    """The folder of logs, secrets and data; all hosts have it at this path."""
     ports: Mapping[str, int]
     sockets: Path
-    """Ray's, whose paths may have 107 characters: below /tmp, whatever TMPDIR is."""
+    """The folder of Ray's sockets. It is in /tmp, and not in TMPDIR, since the path of a socket has at most 107 characters."""
     hosts: Mapping[str, Host]
-    """By server; empty where all run on this machine's loopback."""
+    """Hosts by server; empty if all run on this machine's loopback."""
 
     def host(self, server: str) -> Host:
         return self.hosts.get(server, HERE)
@@ -75,21 +75,21 @@ class Places:
 
 
 def kept_places(folder: Path) -> Places | None:
-    """Those of servers that were started and not ended. Exits, naming the file that has them, if that is damaged."""
+    """The places of servers that were started and not ended; None if there are none. Exits, naming the file, if it is damaged."""
     file = folder / _KEPT
     if not file.exists():
         return None
     try:
         found = _KEEPING.validate_json(file.read_bytes())
     except ValidationError as error:
-        sys.exit(f"{file}: {_first(error)}; end the servers, whose process ids {folder}/pids has, and remove the file")
+        sys.exit(f"{file}: {_first(error)}; end the servers, whose process ids are in {folder}/pids, and remove the file")
     return Places(folder, found.ports, Path(found.sockets), found.hosts)
 
 
 def new_places(folder: Path) -> Places:
-    """The usual ports, and free ones for those that are taken; hosts as hosts.json has them, {server: fields of Host}.
+    """Choose the usual ports, and free ones for those in use; the hosts are those of hosts.json, {server: fields of Host}.
 
-    Exits, naming the file, if that is not what it holds.
+    Exits, naming the file, if that is invalid.
     """
     hosts = _described(folder / "hosts.json")
     ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
@@ -103,17 +103,17 @@ def forget_places(places: Places) -> None:
 
 
 def _described(file: Path) -> dict[str, Host]:
-    """Every server's host, or nothing where there is no such file."""
+    """Every server's host; empty if there is no such file."""
     if not file.exists():
         return {}
     try:
         found = _HOSTS.validate_json(file.read_bytes())
     except ValidationError as error:
-        sys.exit(f"{file}: {_first(error)}; docs/cluster.md shows what it has to be")
+        sys.exit(f"{file}: {_first(error)}; docs/cluster.md shows an example")
     if found.keys() != SERVERS:
-        sys.exit(f"{file} has to name every server, and has {', '.join(sorted(found))}; there are {', '.join(sorted(SERVERS))}")
+        sys.exit(f"{file} names {', '.join(sorted(found))}, but must name every server: {', '.join(sorted(SERVERS))}")
     if missing := sorted({host.enter[0] for host in found.values() if host.enter and not shutil.which(host.enter[0])}):
-        sys.exit(f"{file}: {', '.join(missing)} is not here; `enter` is the prefix of a command that runs on the host")
+        sys.exit(f"{file}: {', '.join(missing)} is not installed; `enter` is the prefix of a command that runs on the host")
     return found
 
 

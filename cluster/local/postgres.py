@@ -1,4 +1,4 @@
-"""PostgreSQL for MLflow: a database cluster in a folder, whose passwords lie in files."""
+"""PostgreSQL for MLflow: a database cluster in a folder, with its passwords in files."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ from psycopg import sql
 
 DATABASES = ("mlflow", "mlflow_auth")
 _OWNER = "postgres"
-"""PostgreSQL refuses to run as root, which then runs it as this user of Debian's package."""
+"""The user of Debian's package, as which root runs PostgreSQL, since that refuses to run as root."""
 
 
 def programs() -> Path:
@@ -22,21 +22,21 @@ def programs() -> Path:
     found = shutil.which("initdb")
     newest_last = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
     if not found and not newest_last:
-        sys.exit("PostgreSQL is not here; Debian, Ubuntu: sudo apt-get install postgresql; else put its programs into PATH")
+        sys.exit("PostgreSQL is not installed; Debian, Ubuntu: sudo apt-get install postgresql; else put its programs into PATH")
     return Path(found).parent if found else newest_last[-1]
 
 
 def initialise(folder: Path) -> None:
-    """Make the data's folder, unless it is there; who may come in is written anew."""
+    """Create the data folder, unless it exists, and write its access rules."""
     data = _data(folder)
     if not (data / "PG_VERSION").exists():
         _make(data, folder)
-    # Whoever has a password: to whom it listens is its command's to say.
+    # Any address, with a password: the command line limits the addresses that the server listens on.
     (data / "pg_hba.conf").write_text("host all all all scram-sha-256\n")
 
 
 def _make(data: Path, folder: Path) -> None:
-    superuser = data.with_name("postgres-password.new")  # beside the data: initdb wants an empty folder
+    superuser = data.with_name("postgres-password.new")  # beside the data, since initdb needs an empty folder
     try:
         write(superuser, secret(folder, "postgres-password").read_text())
         if _as_owner():
@@ -47,11 +47,11 @@ def _make(data: Path, folder: Path) -> None:
     finally:
         superuser.unlink(missing_ok=True)
     if done.returncode:
-        sys.exit(f"{data} could not be made a database:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+        sys.exit(f"initdb could not create a database in {data}:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
 
 
 def command(places: Places) -> list[str]:
-    """Starts the server on the data that `initialise` has made."""
+    """The command that starts the server on the data that `initialise` has created."""
     host, port = places.host("postgres"), str(places.ports["postgres"])
     options = {"listen_addresses": host.address, "port": port, "unix_socket_directories": "", "password_encryption": "scram-sha-256"}
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
@@ -67,10 +67,10 @@ def answers(places: Places) -> bool:
 
 
 def prepare(places: Places) -> None:
-    """The role and the databases of MLflow, where they are not there yet."""
+    """Create MLflow's role and databases, unless they exist."""
     password = content(secret(places.folder, "mlflow-database-password"))
     with _connected(places) as server:
-        server.execute("SET log_min_error_statement = panic")  # a statement that fails would be logged with its password
+        server.execute("SET log_min_error_statement = panic")  # else a failing statement would be logged with the password
         if not server.execute("SELECT FROM pg_roles WHERE rolname = 'mlflow'").rowcount:
             server.execute("CREATE ROLE mlflow LOGIN")
         server.execute(sql.SQL("ALTER ROLE mlflow PASSWORD {}").format(sql.Literal(password)))
@@ -80,7 +80,7 @@ def prepare(places: Places) -> None:
 
 
 def write_password_file(folder: Path) -> None:
-    """For PGPASSFILE: so that MLflow's addresses of its databases hold no password."""
+    """Write the file for PGPASSFILE, so that MLflow's database URIs contain no password."""
     password = content(secret(folder, "mlflow-database-password"))
     write(private(folder / "conf") / "pgpass", f"*:*:*:mlflow:{password}\n")
 
@@ -91,7 +91,7 @@ def _connected(places: Places) -> psycopg.Connection:
 
 
 def _data(folder: Path) -> Path:
-    """The folder of the data, which belongs to whom the server runs as."""
+    """The data folder, owned by the user that runs the server."""
     data = folder / "postgres"
     data.mkdir(mode=0o700, exist_ok=True)
     if _as_owner():
@@ -99,18 +99,18 @@ def _data(folder: Path) -> Path:
         os.chown(data, owner.pw_uid, owner.pw_gid)
         if subprocess.run([*_as_owner(), "test", "-w", str(data)], check=False).returncode:
             sys.exit(
-                f"{data} cannot be reached by the user {_OWNER}, as whom root has to run PostgreSQL; "
-                "set LOCKSTEP_CLUSTER to a folder below one that all may enter, such as /var/tmp/lockstep"
+                f"the user {_OWNER}, as which root has to run PostgreSQL, cannot write to {data}; "
+                "set LOCKSTEP_CLUSTER to a folder that all users can reach, such as /var/tmp/lockstep"
             )
     return data
 
 
 def _as_owner() -> list[str]:
-    """Prefix of a command that root has to run as somebody else."""
+    """The prefix of a command that root has to run as another user."""
     if os.geteuid():
         return []
     try:
         pwd.getpwnam(_OWNER)
     except KeyError:
-        sys.exit(f"root has to run PostgreSQL as the user {_OWNER}, whom Debian's package makes and this machine lacks")
+        sys.exit(f"root has to run PostgreSQL as the user {_OWNER}, which does not exist here; Debian's package creates it")
     return ["setpriv", f"--reuid={_OWNER}", f"--regid={_OWNER}", "--clear-groups"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# MLflow's server keeps its runs in PostgreSQL: says how to get it, or gets it where this user may install packages.
+# Checks for PostgreSQL, in which MLflow's server keeps runs. Installs it if this user is root on Debian or Ubuntu; else says how to.
 set -euo pipefail
 
 have_postgres() {
@@ -9,7 +9,7 @@ have_postgres() {
 have_postgres && exit
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "installing postgresql, in which MLflow keeps its runs" >&2
+    echo "installing postgresql, in which MLflow's server keeps runs" >&2
     export DEBIAN_FRONTEND=noninteractive
     if apt-get update -qq && apt-get install -qq --no-install-recommends postgresql >/dev/null && have_postgres; then
         exit
@@ -17,7 +17,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 fi
 
 cat >&2 <<MESSAGE
-MLflow's server needs PostgreSQL, and this machine has none.
+MLflow's server needs PostgreSQL, but this machine has none.
   Debian, Ubuntu   sudo apt-get install postgresql
   Fedora           sudo dnf install postgresql-server
   conda            conda install -c conda-forge postgresql

@@ -1,4 +1,4 @@
-"""Give the Spark of this environment our log settings, where its spark-submit looks for them unless SPARK_CONF_DIR says otherwise."""
+"""Installs our log settings into this environment's Spark, where spark-submit finds them unless SPARK_CONF_DIR is set."""
 
 import shutil
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ SETTINGS = Path(__file__).with_name("spark") / "log4j2.properties"
 
 
 def install() -> Path:
-    """Copy the settings, unless the folder has its own; return where they are."""
+    """Copy the settings, unless the folder has some, and return their path."""
     spec = find_spec("pyspark")
     assert spec is not None and spec.submodule_search_locations
     place = Path(spec.submodule_search_locations[0]) / "conf" / SETTINGS.name

@@ -1,4 +1,4 @@
-"""The servers of a cluster, and what a shell needs to use them."""
+"""The servers of a cluster, and the environment variables of their clients."""
 
 import os
 import signal
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import mlflow_server
 import spark_servers
-from asking import asked
 from credentials import content, secret
+from http_json import get_json
 from places import HERE, Places
 from ray_head import head_options, node_command
 from ray_on_loopback import VARIABLES
 from service import Service
 
 NODE_CPUS = max(1, (os.cpu_count() or 1) // 2)
-# A node that is gone is noticed within 10 s instead of a minute, and workers are no nicer than everything else.
+# A node that is gone is detected within 10 s instead of a minute, and workers have the usual priority.
 RAY_SETTINGS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_worker_niceness": "0",
-    # For a stopped training to save: Ray's own 3 s end in a kill.
+    # Time for a stopped training to save; by default Ray kills it after 3 s.
     "RAY_JOB_STOP_WAIT_TIME_S": "150",
 }
 
 
 def servers(places: Places) -> tuple[list[Service], list[Service]]:
-    """Those that need no other, and those that need one of these."""
+    """The servers that need no other one, and then those that need one of the first."""
     head = head_options(places.sockets / "head", places.ports["jobs"], places.ports["ray"])
     head.append(f"--dashboard-host={places.host('ray-head').address}")
-    # A folder of its own: each node unpacks the jobs' code anew, and would take it away from under the other's processes.
+    # Its own folder: each node unpacks the jobs' code there, and would replace it under the other node's processes.
     node = [f"--address={places.at('ray')}", f"--temp-dir={places.sockets / 'node'}"]
     return [
         mlflow_server.database(places),
@@ -46,13 +46,13 @@ def servers(places: Places) -> tuple[list[Service], list[Service]]:
 
 
 def write_conf(places: Places) -> None:
-    """The files that the servers read, and Spark's clients."""
+    """Write the configuration files of the servers and of Spark's clients."""
     spark_servers.write_conf(places)
     mlflow_server.write_conf(places)
 
 
 def client_variables(places: Places) -> dict[str, str]:
-    """What a shell on the master's host needs, but for MLflow's password."""
+    """The environment variables of a shell on the master's host, without MLflow's password."""
     front = places.host("spark-master").address
     return {
         "SPARK_CONF_DIR": str(places.folder / "conf/spark"),
@@ -67,8 +67,8 @@ def client_variables(places: Places) -> dict[str, str]:
 
 
 def _ray(name: str, shown: str, options: list[str], places: Places) -> Service:
-    """A node, which is started again whenever it ends. Jobs inherit its environment, so that MLflow's password goes into no
-    job's description."""
+    """A Ray node that is restarted whenever it ends. Jobs inherit its environment, so that no job's description contains
+    MLflow's password."""
     host = places.host(name)
     inherited = {key: value for key, value in client_variables(places).items() if key.startswith(("RAY_AUTH", "MLFLOW_"))}
     variables = {
@@ -76,19 +76,19 @@ def _ray(name: str, shown: str, options: list[str], places: Places) -> Service:
         **inherited,
         "MLFLOW_TRACKING_PASSWORD": content(mlflow_server.password(places.folder)),
         "LOCKSTEP_HOME": os.environ.get("LOCKSTEP_HOME") or os.getcwd(),
-        "RAY_ADDRESS": places.at("ray"),  # of several Rays on a machine, theirs
-        "GLOO_SOCKET_IFNAME": host.interface,  # where gradients meet; by the machine's name it would be another network
+        "RAY_ADDRESS": places.at("ray"),  # so that jobs know which Ray of a machine they run in
+        "GLOO_SOCKET_IFNAME": host.interface,  # for gradients; the default is the network of the machine's name
     }
     token = content(secret(places.folder, "ray-token"))
 
     def healthy() -> bool:
-        told = asked(f"{_jobs(places)}/nodes?view=summary", Authorization=f"Bearer {token}")
+        told = get_json(f"{_jobs(places)}/nodes?view=summary", Authorization=f"Bearer {token}")
         nodes = [node["raylet"] for node in (told.get("data") or {}).get("summary", [])]
         return any(node.get("nodeName") == name and node.get("state") == "ALIVE" for node in nodes)
 
     supervised = [sys.executable, str(Path(__file__).with_name("supervise.py"))]
     command = [*host.enter, *supervised, *node_command(NODE_CPUS, f"--node-name={name}", *options, address=host.address)]
-    # Jobs have been stopped before, and there is nothing else to wait for.
+    # SIGKILL, since jobs have been stopped before, and nothing else needs time to end.
     return Service(name, shown, command, variables, healthy, places.folder, stop=signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A server that runs on after the command that started it: its process id is kept in a file, what it prints in another."""
+"""A server that outlives the command that started it: one file has its process id, another one its output."""
 
 import json
 import os
@@ -18,17 +18,17 @@ from pydantic import TypeAdapter, ValidationError
 from sessions import end_session, of_session
 
 START_SECONDS = 120.0
-"""Until a server answers; a busy machine takes ten times what an idle one takes."""
+"""Time for a server to answer; a busy machine needs ten times as long as an idle one."""
 LAST_WORDS = 2_000
 
 
 @dataclass(frozen=True)
 class Started:
-    """What a file of a process id holds."""
+    """The contents of a process id's file."""
 
     process: int
     created: float
-    """When, for a number is given out again."""
+    """The process's start time, since process ids are reused."""
 
 
 _STARTED = TypeAdapter(Started)
@@ -36,7 +36,7 @@ State = Literal["up", "not answering", "down"]
 
 
 class NotStartedError(Exception):
-    """A server ended, or did not answer, after it was started; the message has its last words."""
+    """A server ended or did not answer after it was started; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Service:
     address: str
     command: Sequence[str]
     variables: Mapping[str, str]
-    """Of its environment, beside those of this process."""
+    """Environment variables, in addition to this process's."""
     healthy: Callable[[], bool]
     folder: Path
-    """Holds `logs/` and `pids/`."""
+    """The folder of `logs/` and `pids/`."""
     stop: signal.Signals = signal.SIGTERM
 
     @property
@@ -60,7 +60,7 @@ class Service:
         return self.folder / "pids" / self.name
 
     def leader(self) -> int | None:
-        """The process that was started, alive or gone; None if none was, or if its number is another process's by now."""
+        """The process id of the server, alive or not; None if it was not started, or if another process has the id now."""
         with suppress(FileNotFoundError):
             try:
                 kept = _STARTED.validate_json(self._pid_file.read_bytes())
@@ -79,7 +79,7 @@ class Service:
         return "up" if self.healthy() else "not answering"
 
     def start(self) -> None:
-        """Start it, and end what a former one may have left."""
+        """Start the server, after ending what an earlier one may have left."""
         self.end()
         for file in (self.log, self._pid_file):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Service:
         write(self._pid_file, json.dumps(asdict(Started(started.pid, psutil.Process(started.pid).create_time()))))
 
     def wait(self) -> None:
-        """Until it answers. Raises NotStartedError."""
+        """Wait until the server answers. Raises NotStartedError."""
         deadline = time.monotonic() + START_SECONDS
         while (state := self.state()) != "up":
             if state == "down" or time.monotonic() > deadline:
@@ -107,7 +107,7 @@ class Service:
             time.sleep(0.3)
 
     def end(self) -> None:
-        """End it with all that it started; what is not there is ended already."""
+        """End the server, if it runs, and all processes that it started."""
         if (leader := self.leader()) is not None:
             end_session(leader, self.stop)
         self._pid_file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Processes that end with all that they started: each begins a session, and what is left of a session can be found."""
+"""Runs commands in sessions of their own, so that all processes that they start can be found and ended."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ STOP_SECONDS = 15.0
 
 @contextmanager
 def process(command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals) -> Iterator[subprocess.Popen]:
-    """Run a command in a session of its own: when the block ends, what is left of that session ends, and nothing else."""
+    """Run a command in a new session. At the end of the block, the remaining processes of that session are ended."""
     started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None, start_new_session=True)
     try:
         yield started
@@ -27,9 +27,9 @@ def process(command: Sequence[str], output: IO[str] | None = None, *, stop: sign
 
 
 def end_session(leader: int, stop: signal.Signals, seconds: float = STOP_SECONDS) -> None:
-    """Send `stop` to the session's first process group; what is left when its leader is gone, or after so long, is killed.
+    """Send `stop` to the session's first process group, and kill what is left when the leader has ended or after `seconds`.
 
-    So is what its processes had started in sessions of their own by then, as Ray does with the drivers of jobs.
+    Also kills processes that were started from it in sessions of their own, as Ray starts the drivers of jobs.
     """
     offspring = started_by(leader)
     with suppress(ProcessLookupError):
@@ -45,7 +45,7 @@ def end_session(leader: int, stop: signal.Signals, seconds: float = STOP_SECONDS
 
 
 def end_rest_of_session() -> None:
-    """Kill what is in this process's session beside itself."""
+    """Kill all other processes of this process's session."""
     while left := [pid for pid in of_session(os.getsid(0)) if pid != os.getpid()]:
         for pid in left:
             with suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ def end_rest_of_session() -> None:
 
 
 def of_session(session: int) -> list[int]:
-    """Living processes of a session; Ray's workers have process groups of their own in it."""
+    """Process ids of a session's living processes; it includes Ray's workers, which have their own process groups."""
     found = []
     for process in psutil.process_iter(["status"]):
         with suppress(ProcessLookupError):
@@ -64,7 +64,7 @@ def of_session(session: int) -> list[int]:
 
 
 def started_by(leader: int) -> list[psutil.Process]:
-    """What the processes of a session have started outside of it, and what those have started."""
+    """Descendants of a session's processes that are outside of the session."""
     below: dict[int, list[psutil.Process]] = {}
     for one in psutil.process_iter(["ppid"]):
         below.setdefault(one.info["ppid"], []).append(one)
@@ -79,14 +79,14 @@ def started_by(leader: int) -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it is this very process still: a number may be given again."""
+    """Whether this very process is alive: its id may have been reused."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def leave_on_signals() -> None:
-    """SIGINT, SIGTERM and SIGHUP leave through every `finally`, once: a second signal must not cut those short."""
+    """Make SIGINT, SIGTERM and SIGHUP exit through every `finally`. A second signal is ignored, so that they complete."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def leave(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""A Spark master and its workers, whose processes share a secret."""
+"""A Spark master and its workers, which authenticate with a shared secret."""
 
 import importlib.util
 import os
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from asking import asked
 from credentials import content, private, secret, write
+from http_json import get_json
 from places import Places
 from service import Service
 
@@ -36,7 +36,7 @@ def address(places: Places) -> str:
 
 
 def write_conf(places: Places) -> None:
-    """For the servers, and for whoever submits from the master's host, who hears nothing below an error."""
+    """Write the configuration of the servers, and that of clients on the master's host, which log only errors."""
     front = places.host("spark-master").address
     settings = {
         "spark.master": address(places),
@@ -47,8 +47,8 @@ def write_conf(places: Places) -> None:
         "spark.master.rest.enabled": "false",
         "spark.ui.killEnabled": "false",
         "spark.worker.cleanup.enabled": "true",
-        # Seconds, looked at as often: a host that is gone is given up within 10 s, by default within two minutes. It may come
-        # back for a quarter of an hour, as by default: after so many timeouts the master does not know it any more.
+        # The timeout, in seconds, is checked as often: a lost host is detected within 10 s, by default within two minutes. The
+        # second setting counts timeouts: the master remembers a lost host for a quarter of an hour, as by default.
         "spark.worker.timeout": "5",
         "spark.dead.worker.persistence": "191",
     }
@@ -75,5 +75,5 @@ def _service(name: str, places: Places, shown: str, kind: str, own: list[str], h
 
 
 def _told(places: Places) -> dict[str, Any]:
-    """What the master says of itself and its workers."""
-    return asked(f"http://{places.at('spark-ui')}/json/")
+    """The master's status, with that of its workers."""
+    return get_json(f"http://{places.at('spark-ui')}/json/")

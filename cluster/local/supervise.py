@@ -1,8 +1,8 @@
 """Restarts a server whenever it ends: python cluster/local/supervise.py COMMAND …
 
-Ray does not restart a node that died, or that it gave up after a loss of connection. A server that never stayed up for
-WELL_SECONDS is given up after TRIES, with its exit code. These forty lines are kept because systemd and supervisord would need a unit
-file for each server, a place for it, and a process of their own, for the same restart.
+Ray does not restart a node that died, or that it declared dead after a loss of connection. If a server never runs for
+WELL_SECONDS, this gives up after TRIES, with the server's exit code. It is kept because systemd and supervisord would need
+a unit file for each server, a place for it, and a process of their own for the same restart.
 """
 
 import os
@@ -22,20 +22,20 @@ def main(command: list[str]) -> NoReturn:
     tries: int | None = TRIES
     while True:
         began = time.monotonic()
-        # In this session, so that whoever ends that also ends the server if this one is gone.
+        # In this session, so that ending the session ends the server even if this process is gone.
         code = subprocess.Popen(command).wait()
         end_rest_of_session()
         if time.monotonic() - began > WELL_SECONDS:
             tries = None
         if tries is not None and (tries := tries - 1) == 0:
             sys.exit(code)
-        print(f"ended with {code}, and is started again: {' '.join(command)}", file=sys.stderr, flush=True)
+        print(f"exited with {code}, restarting: {' '.join(command)}", file=sys.stderr, flush=True)
         time.sleep(PAUSE_SECONDS)
 
 
 if __name__ == "__main__":
     if os.getsid(0) != os.getpid():
-        sys.exit("this ends what is left in its session, and so has to lead one: setsid python cluster/local/supervise.py …")
+        sys.exit("this kills all other processes of its session, so it must lead one: setsid python cluster/local/supervise.py …")
     leave_on_signals()
     try:
         main(sys.argv[1:])

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# MLflow's UI over the runs in LOCKSTEP_HOME, reachable from this machine only.   ui.sh [PORT]
+# Serves MLflow's UI for the runs in LOCKSTEP_HOME, reachable from this machine only.   ui.sh [PORT]
 set -euo pipefail
 
 home="${LOCKSTEP_HOME:-$PWD}"
 port="${1:-5000}"
 if [ ! -e "$home/mlflow.db" ]; then
-    echo "$home/mlflow.db does not exist yet: \`make demo\` makes it, and LOCKSTEP_HOME names another folder" >&2
+    echo "$home/mlflow.db does not exist yet; run \`make demo\`, or set LOCKSTEP_HOME to another folder" >&2
     exit 1
 fi
 if ! [[ "$port" =~ ^[0-9]+$ ]] || ((10#$port < 1 || 10#$port > 65535)); then
@@ -13,12 +13,12 @@ if ! [[ "$port" =~ ^[0-9]+$ ]] || ((10#$port < 1 || 10#$port > 65535)); then
     exit 2
 fi
 if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    echo "port $port is in use, maybe by an earlier \`make ui\`; take another: make ui PORT=$((10#$port % 65535 + 1))" >&2
+    echo "port $port is in use, maybe by an earlier \`make ui\`; use another one: make ui PORT=$((10#$port % 65535 + 1))" >&2
     exit 1
 fi
 
 echo "MLflow's UI: http://127.0.0.1:$port   (Ctrl-C ends it)"
 cd "$home"
-# Job execution serves features that are not used here, with processes that outlive the server.
+# Job execution is for features that are not used here, and starts processes that outlive the server.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false PYTHONWARNINGS=ignore
 exec mlflow server --backend-store-uri "sqlite:///$home/mlflow.db" --host 127.0.0.1 --port "$port" --workers 1 --uvicorn-opts "--log-level warning"

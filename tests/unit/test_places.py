@@ -40,7 +40,7 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"ports": []}', b"{}"], ids=range(6))
 def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "places.json").write_bytes(content)
-    with pytest.raises(SystemExit, match=r"places.json: .*; end the servers, whose process ids .*/pids has, and remove the file"):
+    with pytest.raises(SystemExit, match=r"places.json: .*; end the servers, whose process ids are in .*/pids, and remove the file"):
         kept_places(tmp_path)
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids/mlflow").write_bytes(content)
@@ -56,8 +56,8 @@ def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: by
         ("[]", "Input should be an object"),
         (json.dumps({"ray-node": {**TWO, "adress": "10.0.0.7"}}), "ray-node.adress: Unexpected keyword argument"),
         (json.dumps({"ray-node": {**TWO, "enter": "env -i"}}), "ray-node.enter: Input should be a valid array"),
-        (json.dumps({"ray-node": TWO}), "has to name every server, and has ray-node; there are mlflow, postgres, ray-head, ray-node"),
-        (json.dumps(dict.fromkeys(SERVERS, NOWHERE)), "nowhere is not here"),
+        (json.dumps({"ray-node": TWO}), "names ray-node, but must name every server: mlflow, postgres, ray-head, ray-node"),
+        (json.dumps(dict.fromkeys(SERVERS, NOWHERE)), "nowhere is not installed"),
     ],
 )
 def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text: str, said: str) -> None:

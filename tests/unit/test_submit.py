@@ -29,7 +29,7 @@ def test_it_wants_a_command_or_a_job(arguments: list[str]) -> None:
 
 
 def test_a_ray_that_is_not_there_is_named() -> None:
-    assert "no Ray takes jobs at http://127.0.0.1:9: " in said(["--", "true"], 1)
+    assert "no Ray accepts jobs at http://127.0.0.1:9: " in said(["--", "true"], 1)
 
 
 def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent["runtime_env"]["env_vars"].items() >= {"MLFLOW_TRACKING_USERNAME": "me", "LOCKSTEP_HOME": "/here"}.items()
     for uri in ("http://me:hidden@mlflow:5000", "https://hidden@mlflow"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI: holds a password"):
+        with pytest.raises(SystemExit, match=r"^MLFLOW_TRACKING_URI contains a password"):
             submit.submit(Client(), "a", ["true"], ".")
 
 

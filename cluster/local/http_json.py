@@ -1,4 +1,4 @@
-"""How servers are asked whether they are there."""
+"""Gets JSON from servers that may not be there."""
 
 import json
 from typing import Any
@@ -6,8 +6,8 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 
-def asked(address: str, **headers: str) -> dict[str, Any]:
-    """The JSON that a server answers; nothing if it does not."""
+def get_json(address: str, **headers: str) -> dict[str, Any]:
+    """The JSON object that a server returns; empty if it does not answer with one."""
     try:
         with urlopen(Request(address, headers=headers), timeout=5) as reply:
             return dict(json.load(reply))
