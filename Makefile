@@ -1,4 +1,4 @@
-# Every target installs what it needs into .venv, once: setup.cfg gives the ranges, constraints.txt the versions.
+# Every target installs what it needs into .venv, once. setup.cfg has the ranges of versions, constraints.txt the tested ones.
 PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
@@ -13,54 +13,54 @@ export LOCKSTEP_HOME ?= $(CURDIR)
 
 .PHONY: help demo test test-quick test-cluster docs chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
-help: ## this list
+help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
-demo: java $(installed) ## raw data to a tracked model: digits, through Spark, Ray Train and MLflow
+demo: java $(installed) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
 
-test: java $(installed) ## all tests, quick ones first, in two processes; ARGS="-n 0 tests/unit -k order" for some in one
+test: java $(installed) ## run all tests, quick ones first, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
 	@python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-quick: $(installed) ## in two minutes: no Spark, no Ray, no groups of workers
+test-quick: $(installed) ## run tests in two minutes: no Spark, no Ray, no worker groups
 	@python -m pytest -m "not slow" tests/unit $(ARGS)
 
-docs: $(installed) ## write docs/config.md anew, from the settings
+docs: $(installed) ## generate docs/config.md from the settings
 	@python -m pipelines.config.reference > docs/config.md.new && mv docs/config.md.new docs/config.md
 
-chaos: java $(installed) ## faults to real processes at random moments, and what came of them; ARGS="--cases etl fuzz" for some
+chaos: java $(installed) ## inject faults into real processes at random moments, and check the outcomes; ARGS="--cases etl fuzz" selects
 	@PYTHONPATH=.:tests:cluster/local python -m chaos $(ARGS)
 
-ui: $(installed) ## browse the runs in MLflow's UI
+ui: $(installed) ## show the runs in MLflow's UI
 	@cluster/local/ui.sh $(PORT)
 
-cluster-up: java $(server) ## Spark, Ray and MLflow on PostgreSQL as servers of this machine that stay; again for what has died
+cluster-up: java $(server) ## start Spark, Ray, and MLflow on PostgreSQL as servers on this machine; run again to restart dead ones
 	@cluster/local/postgres.sh
 	@python cluster/local/control.py up
 
-cluster-status: $(server) ## which of them answer, and where
+cluster-status: $(server) ## show which servers answer, and their addresses
 	@python cluster/local/control.py status
 
-cluster-down: $(server) ## stop jobs, then the servers; data and logs stay
+cluster-down: $(server) ## stop jobs, then the servers; keep data and logs
 	@python cluster/local/control.py down
 
-test-cluster: java $(server) ## what a user does on such a cluster, on one host, on five, and on Slurm: half an hour
+test-cluster: java $(server) ## test such a cluster on one host, on five, and on Slurm: half an hour
 	@cluster/local/postgres.sh
 	@python -m pytest $(or $(ARGS),tests/cluster)
 
-lint: $(installed) ## ruff and mypy
+lint: $(installed) ## run ruff and mypy
 	@ruff check .
 	@ruff format --check .
 	@mypy
 
-bench: java $(installed) ## the benchmarks, each beside its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" for one
+bench: java $(installed) ## run the benchmarks, each with its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" runs one
 	@set -e; for name in $(BENCHMARKS); do python -m benchmarks.$$name $(ARGS); done
 
-figures: java $(installed) ## every pipeline of the README's table on its real data, beside what was asked; ONLY=trec for one
+figures: java $(installed) ## run every pipeline of the README's table on its real data, and compare with its target; ONLY=trec runs one
 	@PYTHONPATH=. python -m benchmarks.conf.figures $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-clean: ## remove environments and caches; data, runs and mlflow.db stay
+clean: ## remove environments and caches; keep data, runs and mlflow.db
 	@rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,12 +69,12 @@ java:
 
 $(installed): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
-	@echo "installing into $(VENV), once: some minutes" >&2
+	@echo "installing into $(VENV), once; this takes some minutes" >&2
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@# torch first, before anything else may ask for a newer one.
+	@# torch first, before another package can require a newer one.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
-	@# Where a plain spark-submit looks: without it Spark prints some fifty lines before a job's first.
+	@# Log settings for a plain spark-submit: without them Spark prints some fifty lines before a job's first.
 	@$(VENV)/bin/python cluster/local/quiet_spark.py
 	@touch $@
 

@@ -1,13 +1,13 @@
-"""How fast it is, beside its peers, and whether numbers are still what they were. A folder per subject, a command per file:
+"""Measures speed, beside peers, and checks that numbers have not changed. There is a folder per subject, and a command per file:
 
     python -m benchmarks.etl.against_by_hand --small
 
-`etl`: our ETL against a job by hand (`against_by_hand`), ten times the rows (`scale`), many `small_files`.
+`etl`: our ETL against a hand-written job (`against_by_hand`), with ten times the rows (`scale`), and with many `small_files`.
 `loader`: our loader against its `peers` (`against_peers`), and how well it shuffles (`shuffle_quality`).
-`train`: our training against a bare DDP script and Ray's own way (`against_bare`), and on `two_hosts`.
-`exact`: what strategy exact costs, and that its models are the same (`against_ddp`).
+`train`: our training against a bare DDP script and Ray Data (`against_bare`), and on `two_hosts`.
+`exact`: what strategy exact costs, and whether its models are identical (`against_ddp`).
 `gpu`: `training` on GPUs.
-`conf`: the pipelines of conf/: the `figures` that they reach, and the `digests` that a change must leave as they are.
+`conf`: the pipelines of conf/: the `figures` that they reach, and the `digests` that a refactoring must not change.
 
-`report` prints tables and keeps them in results/; `turns` lets programs take turns, so that a ratio is of one machine's one hour.
+`report` prints tables and saves them in results/; `turns` alternates programs, so that the machine's speed affects them alike.
 """

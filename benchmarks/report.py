@@ -1,4 +1,4 @@
-"""How every benchmark reports: tables on the terminal, and the same rows as dated JSON with machine and versions."""
+"""Prints the tables of a benchmark, and saves their rows as dated JSON with machine and versions."""
 
 import json
 import os
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def show(title: str, rows: list[Row]) -> None:
-    """Print rows under their keys, numbers to the right; a key that a row lacks is a dash."""
+    """Print rows as a table with their keys as header, numbers right-aligned, and a dash for a key that a row lacks."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[_text(row.get(name)) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -29,7 +29,7 @@ def show(title: str, rows: list[Row]) -> None:
 
 
 def save(benchmark: str, tables: dict[str, list[Row]], versions: dict[str, str], folder: Path = RESULTS) -> Path:
-    """Write `<benchmark>-<cores>x-<processor>-<date>.json`, tables by title; a second run on a day replaces the first."""
+    """Write `<benchmark>-<cores>x-<processor>-<date>.json`, with tables by title. A second run on the same day replaces the first."""
     about = machine()
     now = datetime.now(UTC)
     name = re.sub(r"[^a-z0-9]+", "-", str(about["processor"]).lower()).strip("-")
@@ -41,7 +41,7 @@ def save(benchmark: str, tables: dict[str, list[Row]], versions: dict[str, str],
 
 
 def machine() -> dict[str, Any]:
-    """Processor, its cores that this process may use, memory in GiB, operating system, Python."""
+    """Processor, number of cores that this process may use, memory in GiB, operating system, Python."""
     known = Path("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.+)$", known.read_text(), re.MULTILINE) if known.exists() else []
     return {

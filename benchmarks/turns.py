@@ -1,5 +1,7 @@
-"""Measuring programs that take turns of some seconds: all processes of one are stopped while another's run, so that a
-machine whose speed wanders is the same for all, and a ratio is of turns that follow one another."""
+"""Measures programs that take turns of some seconds: all processes of one are stopped while another one runs.
+
+So a machine whose speed varies over time affects all programs alike, and a ratio compares consecutive turns.
+"""
 
 import subprocess
 import sys
@@ -13,18 +15,18 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 import psutil
 
 Points = list[tuple[float, int]]
-"""When, in seconds since 1970, how many steps were done."""
+"""Pairs of a time, in seconds since 1970, and the number of steps done by then."""
 SETTLE_SECONDS = 1.0
-"""At the start of a turn, not counted."""
+"""At the start of a turn, not measured."""
 LAST_SECONDS = 10.0
-"""After the last turn, at most, for points that are not written yet."""
+"""Longest wait after the last turn for points that are not written yet."""
 WARM_SECONDS = 600.0
-"""At most, from a program's start until it is warm."""
+"""Longest time from a program's start until it is warm."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program that runs, with all that it started."""
+    """A running program, with all processes that it started."""
 
     root: psutil.Popen
     points: Callable[[], Points]
@@ -35,7 +37,7 @@ class Program:
 def started(
     command: Sequence[str], environment: dict[str, str], log: Path, points: Callable[[], Points], warm_up: int
 ) -> Iterator[Program]:
-    """The command once it has done `warm_up` steps, and stopped there; it is ended on leaving. Exits if it ends before."""
+    """Start the command, and stop it after `warm_up` steps; it is killed at the end of the block. Exits if it ends before."""
     with log.open("w") as file:
         process = psutil.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
     program, limit = Program(process, points, log), time.monotonic() + WARM_SECONDS
@@ -52,7 +54,7 @@ def started(
 
 
 def _tell(program: Program, signal: int) -> None:
-    """Send a signal to all processes of a program, in whatever session: torchrun's workers have their own."""
+    """Send a signal to all processes of a program, in any session: torchrun's workers have their own."""
     if not program.root.is_running():
         return
     for process in [program.root, *program.root.children(recursive=True)]:
@@ -61,14 +63,14 @@ def _tell(program: Program, signal: int) -> None:
 
 
 def _let_run(program: Program, seconds: float) -> None:
-    """Exits if the program ends meanwhile."""
+    """Let a program run for `seconds`. Exits if it ends."""
     time.sleep(seconds)
     if program.root.poll() is not None:
         sys.exit(f"{' '.join(program.root.args)}: exit {program.root.returncode}\n{program.log.read_text()[-4_000:]}")
 
 
 def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[float]]:
-    """Steps/s of every program, for each turn in which all have two points; who goes first changes from turn to turn."""
+    """Steps/s of every program, for each turn in which all of them have two points. Their order is reversed every turn."""
     spans: list[dict[int, tuple[float, float]]] = []
     for number in range(turns):
         order = programs if number % 2 else programs[::-1]
@@ -79,7 +81,7 @@ def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[
 
 
 def _turn(program: Program, seconds: float) -> tuple[float, float]:
-    """Let a program run for so long. Returns the start and the end of what counts."""
+    """Let a program run for `seconds`. Returns the start and the end of the measured time."""
     _tell(program, SIGCONT)
     start = time.time() + SETTLE_SECONDS
     _let_run(program, SETTLE_SECONDS + seconds)
@@ -89,8 +91,8 @@ def _turn(program: Program, seconds: float) -> tuple[float, float]:
 
 
 def _last(program: Program) -> Points:
-    """All of a program's points. They are read while it runs: stopped, it may hold a lock of its database. It writes them in
-    order, so that with a new one those of before are there."""
+    """All points of a program. They are read while it runs, since a stopped program may hold a lock of its database. It writes
+    them in order, so once there is a new one, all earlier ones are there."""
     woken, limit = time.time(), time.monotonic() + LAST_SECONDS
     _tell(program, SIGCONT)
     points = program.points()
@@ -102,7 +104,7 @@ def _last(program: Program) -> Points:
 
 
 def rate(points: Points, start: float, end: float) -> float | None:
-    """Steps/s between the first and the last point from `start` to `end`; None if there are no two."""
+    """Steps/s between the first and the last point from `start` to `end`; None if there are fewer than two."""
     inside = [point for point in points if start <= point[0] <= end]
     if len(inside) < 2:
         return None

@@ -1,11 +1,11 @@
-"""Every figure of the README's table, by the README's own commands: raw data, ETL, training, and what MLflow has of it.
+"""Reproduces every figure of the README's table with the README's commands: ETL, training, and the metric in MLflow.
 
     python -m benchmarks.conf.figures [--only trec movielens] [--results FOLDER]
 
-Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository; a pipeline whose data are not there is
-left out, and said so. Data sets, runs and mlflow.db go to LOCKSTEP_HOME, each run into the experiment of its pipeline's name.
+Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository. A pipeline whose data are not there is
+skipped with a message. Datasets, runs and mlflow.db are written to LOCKSTEP_HOME, each run into the experiment of its pipeline.
 
-A row is printed and kept in <results>/figures.json, with its date, as soon as it is reached. Exit code 1 if one is missed.
+Each row is saved in <results>/figures.json, with its date, as soon as it is measured. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -36,13 +36,14 @@ class Figure:
     config: str
     metric: str
     asked: float
+    """The target."""
     highest: bool = True
     """Whether more is better."""
     minutes: float = 5
-    """Asked of the training, on two cores."""
+    """The target for the time of the training, on two cores."""
     flags: tuple[str, ...] = ()
     baseline: bool = False
-    """Whether a linear model is fitted as well, which must be beaten."""
+    """Whether the model must also beat a linear model, which is fitted for comparison."""
 
     @property
     def name(self) -> str:
@@ -90,22 +91,22 @@ def main() -> None:
 
 
 def is_there(figure: Figure) -> bool:
-    """Whether the pipeline and its raw data are here."""
+    """Whether the pipeline and its raw data exist."""
     path = ROOT / f"conf/{figure.config}.yaml"
     missing = [str(path)] if not path.exists() else [name for name in raw_paths(path) if not Path(name).exists()]
     if missing:
-        print(f"{figure.config} is left out: {', '.join(missing)} is not there", file=sys.stderr)
+        print(f"skipping {figure.config}: {', '.join(missing)} does not exist", file=sys.stderr)
     return not missing
 
 
 def raw_paths(conf: Path) -> list[str]:
-    """Of the pipeline's files on this machine."""
+    """Paths of the pipeline's raw files on this machine."""
     tables = from_command_line("benchmarks.conf.figures", [str(conf)]).source.tables.values()
     return [path for table in tables for path in table.paths if "://" not in path]
 
 
 def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
-    """Metrics of the run that the README's commands make, with the seconds that they took."""
+    """Run the README's commands. Returns the metrics of their run, and the seconds that each command took."""
     etl = seconds_of("spark-submit", "jobs/etl.py", *pipeline)
     began = time.time()
     train = seconds_of(sys.executable, "jobs/train.py", *pipeline)
@@ -120,7 +121,7 @@ def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
 
 
 def seconds_of(*command: str) -> float:
-    """Run a command from the repository's root. Exits if it fails."""
+    """Run a command in the repository's root, and return its seconds. Exits if it fails."""
     print("$", *command, flush=True)
     started = time.monotonic()
     places = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "cluster/local/spark"), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -130,17 +131,17 @@ def seconds_of(*command: str) -> float:
 
 
 def newest(config: Config, condition: str, since: float) -> Run:
-    """The run of the pipeline's experiment that ended last, after `since`, for which the condition holds. Exits if there is none."""
+    """The run of the pipeline's experiment that ended last, after `since`, and meets the condition. Exits if there is none."""
     client = MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
-    assert experiment is not None, "the command has made it"
+    assert experiment is not None, "the command has created it"
     finished = f"attributes.status = 'FINISHED' AND attributes.end_time >= {int(1_000 * since)} AND {condition}"
     found = client.search_runs([experiment.experiment_id], finished, order_by=["attributes.end_time DESC"], max_results=1)
     return found[0] if found else sys.exit(f"{config.name}: the command has finished no run")
 
 
 def waits(config: Config, run: Run) -> float:
-    """The mean share of the steps' time in which they waited for data."""
+    """The mean share of step time spent waiting for data."""
     points = MlflowClient(config.tracking.uri).get_metric_history(run.info.run_id, "train/data_wait_fraction")
     return statistics.mean(point.value for point in points)
 
@@ -165,7 +166,7 @@ def row_of(figure: Figure, found: dict[str, float]) -> Row:
 
 
 def keep(row: Row, path: Path) -> None:
-    """Put the row into the file, in place of the one of the same pipeline and figure."""
+    """Save the row in the file, replacing the one of the same pipeline and figure."""
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"benchmark": "figures", "rows": []}
     others = [old for old in kept["rows"] if (old["config"], old["figure"]) != (row["config"], row["figure"])]
     order = [(figure.name, figure.metric) for figure in FIGURES]

@@ -1,19 +1,18 @@
-"""Our ETL against a PySpark job written by hand for the same columns, on the same cores, in one session, in turns.
+"""Measures our ETL against a hand-written PySpark job for the same columns: on the same cores, in one session, alternately.
 
     python -m benchmarks.etl.against_by_hand [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small]
                              [--folder FOLDER] [--results FOLDER]
 
-The rows: 13 floats, 13 whole numbers and 13 strings of 10 to 100,000 distinct values, Zipf distributed, and a label.
-Both jobs split by a hash, fit mean, deviation and vocabularies on the training split, encode, shuffle, sort every part
-and write Parquet. Ours also takes the sources' checksums, digests every row group, and logs an MLflow run; csv it parses
-strictly, and keeps parsed, so that a bad record is quarantined whichever columns the query reads.
+A row has 13 floats, 13 integers and 13 strings of 10 to 100,000 distinct values, Zipf distributed, and a label. Both jobs
+split by a hash, fit mean, standard deviation and vocabularies on the training split, encode, shuffle, sort every part and
+write Parquet. Ours also computes checksums of the sources and digests of all row groups, and logs an MLflow run. It parses
+all columns of CSV strictly, and keeps them parsed, so that a bad record is quarantined whichever columns the query reads.
 """
 
 import argparse
 import os
 import shutil
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import Config, parse
 from pipelines.etl.run import run
@@ -38,7 +38,7 @@ ROWS_PER_FILE = 1_000_000
 
 
 def generate(folder: Path, rows: int, kind: str) -> Path:
-    """The raw rows, equal for equal arguments; made once."""
+    """Write the raw rows, unless they are there; they depend only on the arguments. Returns their folder."""
     path = folder / f"raw-{rows}-{kind}"
     if path.exists():
         return path
@@ -67,7 +67,7 @@ def _rows(random: np.random.Generator, rows: int) -> pa.Table:
 
 
 def _zipf(random: np.random.Generator, distinct: int, rows: int) -> np.ndarray:
-    """Values below `distinct`, the n-th with a frequency of about 1 / n."""
+    """Values below `distinct`; the n-th has a frequency of about 1 / n."""
     return (np.exp(random.random(rows) * np.log(distinct)) - 1).astype(np.int64)
 
 
@@ -94,7 +94,7 @@ def config(raw: Path, kind: str, folder: Path) -> Config:
 def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
     """The job as an expert would write it: one aggregate for the moments, one for all vocabularies, broadcast joins.
 
-    Adaptive execution would plan the 26 joins again after each of their broadcasts, which takes a minute: it is off.
+    Adaptive execution is off, since it would plan the 26 joins again after each broadcast, which takes a minute.
     """
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.adaptive.enabled", "false")
@@ -125,7 +125,7 @@ def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
 
 
 def vocabularies(train: DataFrame) -> dict[str, DataFrame]:
-    """Per column (value, number), most frequent first, in one pass over all columns."""
+    """A table (value, number) for each column, most frequent values first, in one pass over all columns."""
     names = [*WHOLE, *TEXTS]
     pairs = F.explode(F.array(*[F.struct(F.lit(name).alias("column"), F.col(name).cast("string").alias("value")) for name in names]))
     counts = train.select(pairs.alias("pair")).groupBy("pair.column", "pair.value").count().where(F.col("count") >= MIN_COUNT)
@@ -135,7 +135,7 @@ def vocabularies(train: DataFrame) -> dict[str, DataFrame]:
 
 
 def measure(raw: Path, kind: str, folder: Path, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each job, in turns."""
+    """Seconds of each job, run alternately."""
     spark, settings = session("benchmark"), config(raw, kind, folder)
     seconds: dict[str, list[float]] = {"by hand": [], "ours": []}
     for _ in range(repeats):
@@ -157,22 +157,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cores", default="*")
+    add_options(parser)
     parser.add_argument("--memory", default="6g", help="of Spark's JVM")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet")
-    parser.add_argument("--small", action="store_true", help="a few rows, to see that it runs")
+    parser.add_argument("--small", action="store_true", help="few rows, to test that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-etl", help="raw rows are kept here"
-    )
     arguments = parser.parse_args()
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[{arguments.cores}] --driver-memory {arguments.memory} "
-        "--conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
-    )
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(arguments.cores, arguments.memory)
     kind = arguments.format
     rows, repeats = (20_000, 1) if arguments.small else (arguments.rows, arguments.repeats)
-    if not arguments.small:  # a small round first: both jobs' code is compiled, and Python's workers are up
+    if not arguments.small:  # warm-up: compiles the code of both jobs, and starts Python's workers
         measure(generate(arguments.folder, 50_000, kind), kind, arguments.folder, 1)
     seconds = measure(generate(arguments.folder, rows, kind), kind, arguments.folder, repeats)
     best = {name: statistics.median(taken) for name, taken in seconds.items()}

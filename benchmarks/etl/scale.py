@@ -1,16 +1,15 @@
-"""Whether ETL of ten times the rows takes ten times as long, in the same memory.
+"""Measures whether ETL of ten times the rows takes ten times as long, in the same memory.
 
     python -m benchmarks.etl.scale [--rows 5000000 50000000] [--cores N] [--memory 4g] [--folder FOLDER]
 
-The rows are those of `benchmarks/etl/against_by_hand.py`. Memory is that of Spark's JVM, which is driver and executor at once, and the
-peak beside it that of all of Spark's processes, Python's workers among them.
+The rows are those of `benchmarks/etl/against_by_hand.py`. --memory is for Spark's JVM, which is driver and executor. The peak
+in the table is that of all of Spark's processes, including Python's workers.
 """
 
 import argparse
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from threading import Event, Thread
 import psutil
 
 from benchmarks.etl.against_by_hand import config, generate
+from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import Row, save, show, versions_of
 from pipelines.etl.run import run
 from pipelines.etl.session import session
@@ -29,7 +29,7 @@ GIB = 2**30
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """Most bytes that this process's children had meanwhile, memory that they share counted in parts."""
+    """The most memory that this process's descendants had during the block, in bytes; shared memory is divided among them (PSS)."""
     most, stop = [0], Event()
 
     def look() -> None:
@@ -65,18 +65,12 @@ def measure(rows: int, folder: Path) -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[5_000_000, 50_000_000])
-    parser.add_argument("--cores", default="*")
+    add_options(parser)
     parser.add_argument("--memory", default="4g", help="of Spark's JVM")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-etl", help="raw rows are kept here"
-    )
     arguments = parser.parse_args()
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[{arguments.cores}] --driver-memory {arguments.memory} "
-        "--conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
-    )
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(arguments.cores, arguments.memory)
     session("benchmark")
-    measure(50_000, arguments.folder)  # both Spark's code and Python's workers are warm then
+    measure(50_000, arguments.folder)  # warm-up: compiles Spark's code, and starts Python's workers
     table: list[Row] = []
     for rows in arguments.rows:
         table.append(measure(rows, arguments.folder))

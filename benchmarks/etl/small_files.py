@@ -1,16 +1,17 @@
-"""ETL of many small files, beside the same rows in one file, and a PySpark job written by hand. Starts are included: each job
-is a process of its own, from its first import to its end; with `--small` all are in this one.
+"""Measures ETL of many small files against the same rows in one file, and against a hand-written PySpark job.
+
+Start-up is included: each job is measured in a new process, from its first import to its end. With `--small`, all run in this one.
 
     python -m benchmarks.etl.small_files [--kind pictures|texts] [--files 60000] [--repeats 1] [--cores 2] [--small]
                                          [--folder FOLDER] [--results FOLDER]
 
-The pictures: JPEG files of 28x28 pixels in ten folders, `pictures/5/000015.jpg`, from which all jobs take the class. The
-texts: files of 20 to 800 words, about 3 KB, whose first line is the class, as a mail's header might say it. All are made once.
+The pictures are JPEG files of 28x28 pixels in ten folders, `pictures/5/000015.jpg`, and the folder is the class. The texts are
+files of 20 to 800 words, about 3 KB, and the first line is the class. All files are generated once.
 
-All jobs decode, or cut the text into words and number the first 64, then shuffle, and write features and label. Ours also
-takes checksums, tells splits apart, fits its vocabulary to the training split, quarantines what it cannot decode, sorts by
-hashes, digests every row group, and logs an MLflow run; the job by hand takes any order within a partition, and a word's
-hash as its number.
+All jobs decode the pictures, or split the texts into words and number the first 64; then they shuffle, and write features and
+label. Ours also computes checksums, makes splits, fits its vocabulary on the training split, quarantines what it cannot
+decode, sorts by hashes, digests every row group, and logs an MLflow run. The hand-written job leaves the order within a
+partition to Spark, and numbers a word by its hash.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from io import BytesIO
@@ -34,6 +34,7 @@ from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.etl.options import FOLDER, add_options, submit_arguments
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import parse
 from pipelines.etl.run import run
@@ -45,7 +46,7 @@ FILES = {"pictures": 60_000, "texts": 20_000}
 
 
 def generate(folder: Path, kind: str, files: int) -> tuple[Path, Path]:
-    """The folder of files, and one Parquet file with the same rows; equal for equal arguments, and made once."""
+    """Write a folder of files, and one Parquet file with the same rows, unless they are there; they depend only on the arguments."""
     raw, single = folder / f"{kind}-{files}", folder / f"{kind}-{files}.parquet"
     if single.exists():
         return raw, single
@@ -69,7 +70,7 @@ def _picture(random: np.random.Generator, label: int) -> bytes:
 
 
 def _text(random: np.random.Generator, label: int) -> bytes:
-    """Words out of 20,000, the n-th with a frequency of about 1 / n, twelve a line."""
+    """Words out of 20,000, twelve per line; the n-th has a frequency of about 1 / n."""
     numbers = np.exp(random.random(random.integers(20, 800)) * np.log(20_000)).astype(int)
     words = [f"word{number}" for number in numbers]
     return "\n".join([str(label), *(" ".join(words[start : start + 12]) for start in range(0, len(words), 12))]).encode()
@@ -128,7 +129,7 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def measure(folder: Path, kind: str, files: int, repeats: int, small: bool) -> dict[str, list[float]]:
-    """Seconds of each job, in turns."""
+    """Seconds of each job, run alternately."""
     places = generate(folder, kind, files)
     seconds: dict[str, list[float]] = {name: [] for name in JOBS}
     for _ in range(repeats):
@@ -151,18 +152,12 @@ def main() -> None:
     parser.add_argument("--kind", choices=tuple(FILES), default="pictures")
     parser.add_argument("--files", type=int, help="by default 60,000 pictures, or 20,000 texts")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--cores", default="*")
-    parser.add_argument("--job", choices=JOBS, help="run this one alone, once")
-    parser.add_argument("--small", action="store_true", help="a few files, to see that it runs")
+    add_options(parser, FOLDER.with_name("lockstep-benchmark-small-files"))
+    parser.add_argument("--job", choices=JOBS, help="run only this job, once")
+    parser.add_argument("--small", action="store_true", help="few files, to test that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "lockstep-benchmark-small-files", help="the files are kept here"
-    )
     arguments = parser.parse_args()
-    os.environ.setdefault(
-        "PYSPARK_SUBMIT_ARGS",
-        f"--master local[{arguments.cores}] --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell",
-    )
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", submit_arguments(arguments.cores))
     kind, folder = arguments.kind, arguments.folder
     files, repeats = (300, 1) if arguments.small else (arguments.files or FILES[kind], arguments.repeats)
     if arguments.job:

@@ -1,12 +1,12 @@
-"""What strategy `exact` costs, and what it gives: its steps beside those of `ddp`, and the models of both by workers.
+"""Measures what strategy `exact` costs compared with `ddp`, and checks that its models do not depend on the number of workers.
 
     python -m benchmarks.exact.against_ddp [--tables cost differences matrix] [--small] [--home FOLDER] [--results FOLDER]
 
-1. `cost`: a step's time without data loading, which is the same for both; who goes first changes with the round.
-2. `differences`: how far models of other numbers of workers are from that of one worker, by strategy.
-3. `matrix`: the digests of `exact` by number of workers, and of a run that is killed and resized. Exit code 1 if they differ.
+1. `cost`: the time of a step, without loading data, which is the same for both. The order alternates between rounds.
+2. `differences`: how far models trained on several workers are from the one trained on one worker, by strategy.
+3. `matrix`: the digests of `exact` by number of workers, and of a run that is killed and resized. Exits with 1 if they differ.
 
-`--home` is the folder of the datasets digits and adult, which are made if they are not there.
+`--home` is the folder of the datasets digits and adult, which are made unless they exist.
 """
 
 import argparse
@@ -50,11 +50,11 @@ class Cost:
     workers: int
     shards: int
     rows: int
-    """Of the global batch."""
+    """Rows of the global batch."""
     steps: int
-    """Timed in a round, after two that are not."""
+    """Steps that are timed in a round, after two warm-up steps."""
     hidden: tuple[int, ...] = ()
-    """Of a perceptron; none is mnist's network."""
+    """Hidden layers of a perceptron; empty for mnist's network."""
 
 
 COSTS = (
@@ -79,7 +79,7 @@ def task_of(cost: Cost) -> Task:
 
 
 def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
-    """Of this worker's shards."""
+    """Microbatches of this worker's shards."""
     size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(context.rank)
     made = []
     for _ in Mesh(context).owned_shards(cost.shards):
@@ -90,7 +90,7 @@ def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
 
 
 def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int) -> None:
-    """Seconds per step of both strategies, in every round of every cost; rank 0 writes them."""
+    """Measure seconds per step of both strategies, in every round of every cost; rank 0 writes them to a file."""
     context = join(rank, workers, f"file://{folder}/meeting-{workers}")
     found = []
     for cost in costs:
@@ -109,7 +109,7 @@ def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int
 
 
 def timed(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[float, int]:
-    """Seconds of a step of a strategy, which has the memory for itself, and the model's parameters."""
+    """Seconds per step of a strategy, with no other one in memory, and the number of the model's parameters."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(False)
     settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
@@ -155,7 +155,7 @@ def _cost_row(cost: Cost, seconds: dict[str, list[float]], parameters: int) -> R
 
 
 def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ...]) -> list[Row]:
-    """How far models of other numbers of workers are from that of one, after so many steps, by strategy."""
+    """How far models trained on several workers are from the one trained on one worker after `steps` steps, by strategy."""
     have_data(home)
     cases = {
         "digits": Case("digits"),
@@ -188,7 +188,7 @@ def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ..
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="*", choices=TABLES, default=TABLES)
-    parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--small", action="store_true", help="few steps, to test that it runs")
     parser.add_argument("--steps", type=int, default=40, help="of every run")
     parser.add_argument("--rounds", type=int, default=3, help="of every timing")
     parser.add_argument("--seed", type=int, default=None, help="of the steps at which workers are killed")

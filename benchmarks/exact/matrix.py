@@ -1,6 +1,6 @@
-"""The promise of strategy `exact` on real data: one model for every number of workers, and through kills and resizes.
+"""Checks the promise of strategy `exact` on real data: the same model for every number of workers, after kills and resizes.
 
-Plain processes that meet in shared memory, or over NCCL where each has a GPU; more processes than GPUs share them.
+Workers are plain processes. They communicate through shared memory, or NCCL if each has a GPU; more workers than GPUs share them.
 """
 
 import json
@@ -37,23 +37,23 @@ from pipelines.weights import model_digest, to_bytes, weights_of
 ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)
 RESIZED = (3, 2, 5, 4)
-"""Workers before the first kill, after it, and so on."""
+"""Numbers of workers: before the first kill, after it, and so on."""
 SMALL_WORKERS, SMALL_RESIZED = (1, 3, 8), (3, 2, 4)
-"""To see that it runs: one worker, shards that three share unevenly, and a worker for each."""
+"""For a test: one worker, three that share the shards unevenly, and one for each shard."""
 LIMIT_SECONDS = 600
-# A server that has imported these forks every worker: importing them anew took each 5 s of a core.
+# Workers are forked from a server that has imported these modules: importing them in each worker took 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact"])
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline of conf/, with settings by dotted key."""
+    """A pipeline of conf/, with overrides by dotted key."""
 
     pipeline: str
     settings: dict[str, Any] = field(default_factory=dict)
     slower: int = 1
-    """So many times fewer steps are taken."""
+    """The factor by which the number of steps is reduced."""
 
     def config(self, home: Path, **train: Any) -> Config:
         settings = {**self.settings, **{f"train.{name}": value for name, value in train.items()}}
@@ -79,7 +79,7 @@ KILLED = "digits, convolutions, dropout, adamw"
 
 
 def have_data(home: Path) -> None:
-    """Make the dataset versions that are not there yet."""
+    """Make the dataset versions that do not exist yet."""
     for pipeline in sorted({case.pipeline for case in CASES.values()}):
         if not (home / "data" / pipeline).exists():
             environment = {**os.environ, "LOCKSTEP_HOME": str(home), "PYTHONPATH": str(ROOT)}
@@ -88,7 +88,7 @@ def have_data(home: Path) -> None:
 
 
 def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
-    """Join the others, with a thread of the processor, or with a GPU, shared if there are fewer than workers."""
+    """Join the process group, with one CPU thread, or with a GPU, which is shared if there are fewer GPUs than workers."""
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", rank % gpus) if gpus else torch.device("cpu")
     if gpus:
@@ -100,7 +100,7 @@ def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
 
 
 class Steps(Silent):
-    """Tells the parent how far rank 0 is."""
+    """Callbacks that report rank 0's step to the parent process."""
 
     def __init__(self, reached: Any) -> None:
         self._reached = reached
@@ -110,7 +110,7 @@ class Steps(Silent):
 
 
 def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | None = None) -> tuple[str, bytes]:
-    """A run from its last checkpoint to its end: digest of the best epoch's model, and the model."""
+    """Train from the last checkpoint to the end. Returns the digest of the best epoch's model, and the model."""
     torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
     version = open_version(config.dataset.path, config.data_identity)
     task = task_of(config.task, version.manifest)
@@ -122,13 +122,13 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """As it reaches another process: the class of a config is made where it is read."""
+    """The config as plain values for another process, since its class may be created when it is parsed."""
     return config.model_dump(mode="json", by_alias=True)
 
 
 def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, bytes, float]]:
-    """Every config on its number of workers: digest, model and seconds. One group of processes does all, in turn, since
-    starting them takes longer than most runs."""
+    """Train every config on its number of workers. Returns digests, models and seconds. One group of processes runs all, one
+    after another, since starting processes takes longer than most runs."""
     folder.mkdir(parents=True, exist_ok=True)
     told = [(plain(config), workers) for config, workers in jobs]
     start_processes(_turns, (told, folder), max(workers for _, workers in jobs), start_method="forkserver")
@@ -155,7 +155,8 @@ def _turns(rank: int, jobs: list[tuple[dict[str, Any], int]], folder: Path) -> N
 
 
 def fit_killed(config: Config, folder: Path, resized: tuple[int, ...], kills: list[int], chance: random.Random) -> str:
-    """A run on `resized` workers in turn, one of which gets SIGKILL at each of the steps `kills`; Ray ends the others likewise."""
+    """Train on each number of workers of `resized` in turn. At each step of `kills`, a worker gets SIGKILL, and then the others,
+    as Ray would kill them."""
     folder.mkdir(parents=True)
     for attempt, workers in enumerate(resized):
         reached = FORKING.Value("i", 0)
@@ -167,7 +168,7 @@ def fit_killed(config: Config, folder: Path, resized: tuple[int, ...], kills: li
         if attempt < len(kills):
             while reached.value < kills[attempt]:
                 if not all(member.is_alive() for member in members):
-                    raise RuntimeError(f"a worker left by itself before step {kills[attempt]} of {workers} workers")
+                    raise RuntimeError(f"one of {workers} workers exited by itself before step {kills[attempt]}")
                 time.sleep(0.002)
             _kill(chance.choice(members))
             for member in members:
@@ -193,7 +194,7 @@ def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folde
 
 
 def matrix(home: Path, folder: Path, steps: int, seed: int, small: bool) -> list[Row]:
-    """A row for every case: the digest by number of workers, and of the run that was killed."""
+    """A row for every case with its digest by number of workers, and a row for the killed run."""
     have_data(home)
     numbers, resized = (SMALL_WORKERS, SMALL_RESIZED) if small else (WORKERS, RESIZED)
     configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps // case.slower) for name, case in CASES.items()}

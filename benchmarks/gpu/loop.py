@@ -1,4 +1,4 @@
-"""One process of the GPU benchmark: our loader, strategy ddp and a task, a step at a time, without Ray and MLflow."""
+"""One process of the GPU benchmark: runs our loader, strategy ddp and a task step by step, without Ray and MLflow."""
 
 import time
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ PROBES = 20
 
 @dataclass(frozen=True)
 class Variant:
-    """How a case is trained."""
+    """Settings with which a case is trained."""
 
     precision: str
     compiled: bool = False
@@ -34,21 +34,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of all workers together."""
+    """Measurements, over all workers unless stated otherwise."""
 
     rows_per_second: float
     data_wait_fraction: float
     flops_per_row: float
-    """Forward and backward."""
+    """Of forward and backward pass."""
     skipped_steps: int
-    """That the fp16 scaler left out."""
+    """Steps that the fp16 scaler skipped."""
     loss: float
     peak_bytes: int
-    """Of a worker's device memory."""
+    """Peak of one worker's device memory."""
 
 
 def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
-    """Join the others, over NCCL where each worker has a GPU, else over Gloo."""
+    """Join the process group, over NCCL if there are GPUs, else over Gloo."""
     gpu = torch.cuda.is_available()
     device = torch.device("cuda", rank) if gpu else torch.device("cpu")
     if gpu:
@@ -60,11 +60,11 @@ def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
 
 
 def all_reduced_bytes_per_second(context: WorkerContext) -> float:
-    """How fast a sum over the workers comes, which is checked as well."""
+    """The speed of an all-reduce over the workers, whose result is verified."""
     values = torch.empty(PROBE_BYTES // 4, device=context.device)
     expected = context.world_size * (context.world_size + 1) / 2
     for probe in range(PROBES + 1):
-        if probe == 1:  # the first one makes the connections
+        if probe == 1:  # the first one creates the connections
             _settled(context)
             started = time.perf_counter()
         values.fill_(context.rank + 1)
@@ -77,7 +77,7 @@ def all_reduced_bytes_per_second(context: WorkerContext) -> float:
 
 
 def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) -> Measured:
-    """Train the case's warm-up and then its steps, on the version in `folder`."""
+    """Train on the version in `folder`: the case's warm-up, and then its measured steps."""
     config = variant_of(config_of(case, folder), variant, context.world_size)
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
@@ -115,7 +115,7 @@ def variant_of(config: Config, variant: Variant, workers: int) -> Config:
 
 
 def _flops_per_row(task: Task, batch: Batch) -> float:
-    """Of matrix products and convolutions, forward and backward, counted on one row or two."""
+    """FLOPs of matrix products and convolutions, forward and backward, counted on one or two rows."""
     few = {name: values[:2].cpu() for name, values in batch.items()}
     model = task.model()
     with FlopCounterMode(display=False) as counter:

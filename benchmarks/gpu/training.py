@@ -1,14 +1,14 @@
-"""What a machine with GPUs makes of our training: one command, every GPU of it.
+"""Measures training on all GPUs of one machine.
 
     python -m benchmarks.gpu.training [--small] [--results FOLDER]
 
-1. NCCL: a sum over all GPUs, checked and timed.
-2. ResNet-50 and a perceptron of 100 M parameters in fp32, bf16 and fp16, plain and compiled: rows/s, the share of the
-   time that steps wait for data (pinned memory, copied on a stream beside them; no cache), and the share of the peak
-   that the model's arithmetic reaches (MFU).
-3. The same loop in a whole run under Ray Train with MLflow: what reports and tracking take of a step.
+1. NCCL: an all-reduce over all GPUs, verified and timed.
+2. ResNet-50 and a perceptron of 100 M parameters in fp32, bf16 and fp16, plain and compiled: rows/s, the share of time that
+   steps wait for data (from pinned memory, copied on a separate stream, without a cache), and the model FLOPs utilization
+   (MFU).
+3. The same loop in a whole run under Ray Train with MLflow: the share of a step that reports and tracking take.
 
-`--small` is for tests, and for machines without a GPU: other models, two workers on processors; one of them in a whole run.
+`--small` is for tests and for machines without a GPU: it trains small models on CPUs with two workers, one of them in a whole run.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from benchmarks.report import RESULTS, Row, save, show, versions_of
 from benchmarks.train.cases import Case, config_of, write_version
 from pipelines.launch.run import train
 
-# Dense, from the vendor's data sheets, FLOP/s. fp32 is without TF32, which torch leaves off.
+# Dense FLOP/s, from the vendor's data sheets. fp32 is without TF32, which torch does not use by default.
 PEAKS = {
     "H200": {"fp32": 67e12, "bf16": 989e12, "fp16": 989e12},
     "H100": {"fp32": 67e12, "bf16": 989e12, "fp16": 989e12},
@@ -57,7 +57,7 @@ def main() -> None:
     arguments = parser.parse_args()
     gpus = torch.cuda.device_count()
     if not gpus and not arguments.small:
-        parser.error("this machine has no GPU that torch can use; --small runs the same code on processors")
+        parser.error("this machine has no GPU that torch can use; --small runs the same code on CPUs")
     cases, variants = (SMALL, SMALL_VARIANTS) if arguments.small else (LARGE, LARGE_VARIANTS)
     device, workers = (torch.cuda.get_device_name(0), gpus) if gpus else ("processor", 2)
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as folder:
@@ -110,7 +110,7 @@ def _row(name: str, variant: Variant, measured: Measured, device: str, workers: 
 
 
 def _under_ray(name: str, case: Case, folder: Path, workers: int, alone: dict[str, float]) -> Row:
-    """A whole run as jobs/train.py makes it, in fp32, beside the same steps alone."""
+    """Measure a whole run of jobs/train.py in fp32, compared with the same steps alone."""
     config = variant_of(config_of(case, folder), Variant("fp32"), workers)
     client = MlflowClient(config.tracking.uri)
     history = client.get_metric_history(train(config).run_id, "train/step_seconds")

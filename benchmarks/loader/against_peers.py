@@ -1,10 +1,10 @@
-"""Our loader beside its peers: same rows, same machine, same cores, shuffled. Linux.
+"""Measures our loader against its peers: with the same rows, machine and cores, shuffled. Needs Linux.
 
     python -m benchmarks.loader.against_peers [--small] [--no-peers] [--tables narrow tensors …] [--results FOLDER]
 
-Every number is of a process of its own, its files in the page cache. Peers are installed into .venv-peers by the first
-run. MosaicML Streaming and LitData read the first tenth of the narrow rows, in a format of their own with 3 fields a row
-instead of 40, both in their favour; LitData reads Parquet too.
+Every number is measured in a new process, with the files in the page cache. The first run installs the peers into .venv-peers.
+MosaicML Streaming and LitData read the first tenth of the narrow rows, in their own formats with 3 fields per row instead of
+40; both are in their favour. LitData is also measured on Parquet.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.report import RESULTS, Row, save, show, versions_of
 
 
 def narrow(bench: Bench) -> list[Row]:
-    """13 floats, 26 whole numbers and a label; batches of 4,096, 8 shards, row groups of 4 MiB; peers on all cores only."""
+    """13 floats, 26 integers and a label; batches of 4,096, 8 shards, row groups of 4 MiB; peers on all cores only."""
     path, batch = bench.data("narrow", bench.rows("narrow")), KINDS["narrow"].batch
     table: list[Row] = []
     for cores in sorted({ALL_CORES if bench.small else 1, ALL_CORES}):
@@ -41,7 +41,7 @@ def tensors(bench: Bench) -> list[Row]:
     for kind in (kind for kind in KINDS if kind != "narrow"):
         rates, memory, took = _ours(bench.data(kind, bench.rows(kind)), KINDS[kind].batch, 1)
         for peer in bench.peers:
-            if peer != "LitData, Parquet":  # it knows no tensors in Parquet
+            if peer != "LitData, Parquet":  # it does not support tensors in Parquet
                 _peer(bench, peer, kind, 1, rates, memory, took)
         table += [{"rows": kind, **row} for row in _compared(rates, memory, took)]
     return table
@@ -89,8 +89,8 @@ def _compared(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
 
 
 def first_epochs(bench: Bench) -> list[Row]:
-    """Two GiB of each kind, without a cache, on one core: an epoch is about its rows then. Medians of several processes, each of
-    which has one first epoch."""
+    """Two GiB of each kind, without a cache, on one core, so that start-up hardly counts. Medians of several processes, each with
+    one first epoch."""
     table: list[Row] = []
     for kind, made in KINDS.items():
         rows = made.small_rows if bench.small else 2**31 // made.row_bytes
@@ -126,7 +126,8 @@ def resume(bench: Bench) -> list[Row]:
 
 
 def memory(bench: Bench) -> list[Row]:
-    """A worker's growth while as many rows pass, without a cache, of two datasets; row groups of 1 MiB, 32 MiB read ahead."""
+    """Growth of a worker's memory while it reads equally many rows of two datasets, without a cache; row groups of 1 MiB, 32 MiB
+    read ahead."""
     table: list[Row] = []
     for rows in (bench.rows("narrow") // 10, bench.rows("narrow")):
         path = bench.data("narrow", rows, row_group_bytes=2**20)
@@ -137,7 +138,7 @@ def memory(bench: Bench) -> list[Row]:
 
 
 def planning(bench: Bench) -> list[Row]:
-    """A simulated dataset of 100,000 row groups."""
+    """Seconds to start inside an epoch of a simulated dataset of 100,000 row groups."""
     row_groups = 1_000 if bench.small else 100_000
     return [
         {"start at": f"{share:.0%}", "row groups": row_groups, **_seconds(ours("planning", cores=1, row_groups=row_groups, share=share))}
@@ -156,8 +157,8 @@ TABLES: dict[str, Callable[[Bench], list[Row]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="a fortieth of the rows: whether it runs, not how fast")
-    parser.add_argument("--no-peers", action="store_true", help="ours, bare decode and the hand-written one only")
+    parser.add_argument("--small", action="store_true", help="few rows, to test that it runs")
+    parser.add_argument("--no-peers", action="store_true", help="only ours, bare decode and the hand-written loader")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -171,7 +172,7 @@ def main() -> None:
         for name in arguments.tables:
             tables[name] = TABLES[name](bench)
             show(f"{name}: {TABLES[name].__doc__}", tables[name])
-            saved = save("loader", tables, versions, arguments.results)  # a run that is interrupted leaves what it has measured
+            saved = save("loader", tables, versions, arguments.results)  # so that an interrupted run keeps what it has measured
     print(f"\n{saved}")
 
 

@@ -1,4 +1,4 @@
-"""The peers, and the rows that they and ours are measured on: written and converted when first asked for."""
+"""The peers, and the rows that all loaders are measured on, which are written and converted when first needed."""
 
 import os
 from collections.abc import Callable
@@ -19,14 +19,14 @@ PEERS = {
     "LitData, Parquet": "peers.lit_data",
 }
 PARQUET = ("Ray Data", "Hugging Face, streaming", "Hugging Face, map-style", "LitData, Parquet")
-"""They read, or convert from, plain Parquet: our own files where those hold scalars, else lists."""
+"""Peers that read plain Parquet or convert from it: our own files if those contain scalars, else lists."""
 DIRECTLY = PARQUET[:2]
 ROW_BY_ROW = ("MosaicML Streaming", "LitData")
 ours = partial(measure, "ours")
 
 
 class Bench:
-    """Rows in a temporary folder, and what of them was converted for whom."""
+    """Rows in a temporary folder, and their conversions for peers."""
 
     def __init__(self, folder: str, small: bool, peers: list[str]) -> None:
         self.folder, self.small, self.peers = folder, small, peers
@@ -36,7 +36,7 @@ class Bench:
         return KINDS[kind].small_rows if self.small else KINDS[kind].rows
 
     def seconds(self, kind: str) -> float:
-        """How long a peer's pace is taken."""
+        """How long a peer's throughput is measured."""
         return 1 if self.small else 4 if kind == "narrow" else 3
 
     def data(self, kind: str, rows: int, row_group_bytes: int = 0) -> str:
@@ -47,7 +47,7 @@ class Bench:
         return folder
 
     def converted(self, peer: str, kind: str) -> tuple[str, float | None]:
-        """Where the peer reads the rows from, and how many seconds it took to bring them there."""
+        """The folder that the peer reads, and the seconds that its conversion took."""
         source, took = self.data(kind, self.rows(kind)), None
         if kind != "narrow" and peer in PARQUET:
             source, took = self._once("lists", kind, lambda target: ours("write_lists", cores=ALL_CORES, source=source, target=target))

@@ -1,7 +1,7 @@
-"""One measurement in a process of its own: what the two environments of benchmarks/loader/against_peers.py share.
+"""One measurement in its own process. Both environments of benchmarks/loader/against_peers.py use this module.
 
-A script that ends in `run(…)` or `run_peers(…)` takes the name of a measurement and its arguments as JSON, and prints
-its result as one line of JSON, the last. It may use the cores that its parent left it, CORES of them.
+A script that ends in `run(…)` or `run_peers(…)` takes the name of a measurement and its arguments as JSON, and prints the
+result as JSON in its last line. It may use the cores that its parent allows, CORES in number.
 """
 
 import json
@@ -22,11 +22,12 @@ class Peer:
     """Another loader, as its documentation advises for local files."""
 
     open: Callable[[str, int, Any], Iterable[Any]]
-    """Batches of (path, rows of a batch, state or None)."""
+    """Takes path, rows per batch, and a state or None. Returns the batches."""
     convert: Callable[[str, str, int | None], None] | None = None
-    """Writes its own format of (folder with our part files, target, first rows or None), where it does not read ours."""
+    """Takes the folder of our part files, a target, and a number of rows or None for all. Writes the peer's own format, if it needs one."""
     state: Callable[[str, int, int], Any] = lambda path, batch, rows: None
-    """What it is documented to resume from, after so many rows; None where rows can only be read and dropped."""
+    """Takes path, rows per batch and a number of rows. Returns the documented state to resume from after these rows; None if the
+    peer can only read rows and drop them."""
 
 
 def pace(batches: Iterable[Any], seconds: float) -> Result:

@@ -1,4 +1,4 @@
-"""What benchmarks/loader/against_peers.py measures of Lockstep, and the two yardsticks of the same environment."""
+"""The measurements of Lockstep for benchmarks/loader/against_peers.py, and those of bare decode and a hand-written loader."""
 
 import resource
 import statistics
@@ -28,11 +28,11 @@ from pipelines.loader.windows import Windows
 
 SHARDS = 8
 SECONDS = 4.0
-"""Of an epoch that takes a hundredth of that, a few say little on a machine with neighbours."""
+"""Least time over which later epochs are measured: a few epochs of 0.04 s say little on a shared machine."""
 
 
 def write(kind: str, folder: str, rows: int, row_group_bytes: int) -> Result:
-    """Write the rows as a version, in PARTS parts as `jobs/etl.py` would: LZ4, checksums, digested row groups."""
+    """Write the rows as a version, in PARTS parts, as `jobs/etl.py` would: with LZ4, checksums and digests of row groups."""
     parts = [made.part(kind, np.random.default_rng(number), rows // made.PARTS) for number in range(made.PARTS)]
     version = write_version(folder, {"train": parts}, row_group_bytes=row_group_bytes)
     return {"row_groups": len(version.row_groups), "bytes": sum(group.bytes for group in version.row_groups)}
@@ -43,14 +43,14 @@ def _loader(folder: str, batch: int, **settings: Any) -> Loader:
 
 
 def epochs(folder: str, batch: int, cache: bool) -> Result:
-    """Rows per second of the first epoch, in memory that was never used before, and of later ones."""
+    """Rows per second of the first epoch, in newly allocated memory, and of later ones."""
     loader = _loader(folder, batch, **({} if cache else {"cache_bytes": 0}))
     first, later = _rates(lambda: sum(rows_in(each) for each in loader))
     return {"first": first, "later": later, "rows": loader.rows}
 
 
 def bare(folder: str) -> Result:
-    """The decoding rate of the same files: whole row groups, page checksums off, nothing shuffled, nothing batched."""
+    """The decoding rate of the same files: whole row groups, without page checksums, shuffling and batches."""
     groups = made.row_groups(folder)
     footers = {file: pq.read_metadata(file) for file, _ in groups}
 
@@ -63,7 +63,7 @@ def bare(folder: str) -> Result:
 
 
 def _rates(epoch: Callable[[], int]) -> tuple[float, float]:
-    """Rows per second of the first epoch, and the median of later ones, three or as many as take SECONDS."""
+    """Rows per second of the first epoch, and the median of later ones: at least three, and as many as take SECONDS."""
     rates: list[float] = []
     begun = time.perf_counter()
     while len(rates) < 4 or time.perf_counter() - begun < SECONDS:
@@ -74,7 +74,7 @@ def _rates(epoch: Callable[[], int]) -> tuple[float, float]:
 
 
 class ParquetRows(IterableDataset):
-    """What one writes in ten minutes: batches in the order of the files, as zero-copy views of what Arrow decodes."""
+    """A loader that one writes in ten minutes: batches in the order of the files, as zero-copy views of what Arrow decodes."""
 
     def __init__(self, folder: str, batch: int) -> None:
         self.files, self.batch = made.part_files(folder), batch
@@ -103,7 +103,7 @@ def resume(folder: str, batch: int, share: float) -> Result:
 
 
 def memory(folder: str, batch: int, rows: int) -> Result:
-    """Growth of the process over as many epochs without a cache as give `rows` rows, against what the loader states."""
+    """Growth of the process's memory over epochs of `rows` rows in total, without a cache, and the bound that the loader states."""
     loader = _loader(folder, batch, cache_bytes=0, prefetch_bytes=2**25)
     before = _peak_bytes()
     for _ in range(max(1, rows // loader.rows)):
@@ -117,7 +117,7 @@ def _peak_bytes() -> int:
 
 
 def planning(row_groups: int, share: float) -> Result:
-    """Seconds for the parts of a start inside an epoch over so many row groups of about 100,000 rows; nothing is decoded."""
+    """Seconds of each part of a start inside an epoch, with `row_groups` row groups of about 100,000 rows; nothing is decoded."""
     with tempfile.TemporaryDirectory() as folder:
         write("narrow", f"{folder}/one", 4_096, 2**24)
         version = open_version(f"{folder}/one")

@@ -1,4 +1,4 @@
-"""Runs measurements of benchmarks/loader/against_peers.py: each in a fresh process, on so many cores, within a time limit."""
+"""Runs the measurements of benchmarks/loader/against_peers.py, each in a new process, on given cores, within a time limit."""
 
 import json
 import os
@@ -21,10 +21,10 @@ SAMPLE_SECONDS = 0.25
 
 
 def install_peers() -> None:
-    """Into an environment of their own, once for each content of REQUIREMENTS.
+    """Install the peers into an environment of their own, again whenever REQUIREMENTS changes.
 
-    Without dependencies, since the file names all that is needed: MosaicML Streaming asks for older versions of what the
-    others ask for, and for torchvision, which has no build for every torch.
+    Dependencies are not resolved, since the file lists all packages: MosaicML Streaming requires older versions than the
+    others do, and torchvision, which has no build for some versions of torch.
     """
     stamp = PEERS_VENV / "installed"
     if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
@@ -45,9 +45,9 @@ def peers_versions(*packages: str) -> dict[str, str]:
 
 
 def measure(module: str, name: str, *, cores: int, limit_seconds: float = 100, **arguments: Any) -> dict[str, Any]:
-    """The measurement's result, and `memory_bytes`: the most that its processes held privately at one time.
+    """The measurement's result, with `memory_bytes`, the peak of its processes' private memory.
 
-    A measurement that fails or takes longer gives {} and says why on stderr.
+    Returns {} if the measurement fails or exceeds the limit, and prints the reason to stderr.
     """
     peer = module.startswith("peers.")
     interpreter = PEERS_VENV / "bin" / "python" if peer else Path(sys.executable)
@@ -67,7 +67,7 @@ def measure(module: str, name: str, *, cores: int, limit_seconds: float = 100, *
                 memory = max(memory, _private_bytes(process.pid))
                 time.sleep(SAMPLE_SECONDS)
         finally:
-            if process.poll() is None:  # too slow, or we were interrupted
+            if process.poll() is None:  # it exceeded the limit, or this process was interrupted
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
@@ -84,7 +84,7 @@ def measure(module: str, name: str, *, cores: int, limit_seconds: float = 100, *
 
 @contextmanager
 def _affinity(cores: int) -> Iterator[None]:
-    """What is started inside may use the first `cores` of our cores."""
+    """Processes that are started in this block may use the first `cores` of our cores."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:cores])
     try:
@@ -108,7 +108,7 @@ def _environment(cores: int, peer: bool) -> dict[str, str]:
 
 
 def _private_bytes(pid: int) -> int:
-    """Of a process and all that it started: mapped files and shared memory do not count."""
+    """Private memory of a process and its descendants, without mapped files and shared memory."""
     total = 0
     try:
         root = psutil.Process(pid)
@@ -116,5 +116,5 @@ def _private_bytes(pid: int) -> int:
             memory = process.memory_info()
             total += memory.rss - memory.shared
     except psutil.NoSuchProcess:
-        pass  # it ended meanwhile
+        pass  # it has ended
     return total

@@ -1,4 +1,4 @@
-"""The rows that every loader is measured on: how they are made, and how a peer's converter reads them from our part files."""
+"""The rows that all loaders are measured on: generating them, and reading them from our part files for a peer's converter."""
 
 import time
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ PARTS = 4
 
 @dataclass(frozen=True)
 class Kind:
-    """One table's rows."""
+    """The rows of one table."""
 
     shape: tuple[int, ...]
-    """Of its tensor column; empty for the narrow rows, which have scalars only."""
+    """Shape of the tensor column; empty for the narrow rows, which have only scalars."""
     dtype: str
     rows: int
     small_rows: int
     batch: int
     row_group_bytes: int
-    """Small enough for 16 row groups a shard, so that none is sliced: without a cache each slice decodes all of it."""
+    """Small enough for 16 row groups per shard, so that no group is sliced: without a cache, each slice decodes the whole group."""
 
     @property
     def row_bytes(self) -> int:
-        """Of its columns, decoded; the label is a byte."""
+        """Size of a decoded row; the label is one byte."""
         return (np.dtype(self.dtype).itemsize * prod(self.shape) if self.shape else 4 * (FLOATS + WHOLE)) + 1
 
 
@@ -48,7 +48,7 @@ def part(kind: str, random: np.random.Generator, rows: int) -> dict[str, np.ndar
     if kind == "narrow":
         floats = {f"float_{number}": random.standard_normal(rows, np.float32) for number in range(FLOATS)}
         distinct = np.geomspace(4, 200_000, WHOLE).astype(int)
-        # Frequent and rare values, as indices of categories are: a cube falls off about as fast as they do.
+        # Frequent and rare values, like the indices of categories, whose frequencies fall about as fast as a cube's.
         whole = {f"int_{at}": (random.random(rows, np.float32) ** 3 * count).astype(np.int32) for at, count in enumerate(distinct)}
         return {**floats, **whole, "label": label}
     shape, dtype = KINDS[kind].shape, KINDS[kind].dtype
@@ -61,7 +61,7 @@ def part_files(folder: str) -> list[str]:
 
 
 def arrays(file: str, group: int) -> dict[str, np.ndarray]:
-    """A row group's columns as arrays; the narrow rows' columns stacked by dtype, which spares row-wise formats most work."""
+    """A row group's columns as arrays. Those of the narrow rows are stacked by dtype, which saves row-wise formats most work."""
     table = pq.ParquetFile(file).read_row_group(group)
     label = table.column("label").to_numpy()
     if "values" in table.column_names:
@@ -77,7 +77,7 @@ def arrays(file: str, group: int) -> dict[str, np.ndarray]:
 
 
 def row_groups(folder: str, rows: int | None = None) -> list[tuple[str, int]]:
-    """File and number of the folder's row groups; the first ones that hold `rows` rows, if given."""
+    """File and index of the folder's row groups; if `rows` is given, only the first ones, with at least so many rows."""
     found, held = [], 0
     for file in part_files(folder):
         footer = pq.read_metadata(file)
@@ -89,14 +89,14 @@ def row_groups(folder: str, rows: int | None = None) -> list[tuple[str, int]]:
 
 
 def rows_of(place: tuple[str, int]) -> Iterator[dict[str, np.ndarray]]:
-    """A row group row by row."""
+    """The rows of a row group, one by one."""
     columns = arrays(*place)
     for row in range(len(columns["label"])):
         yield {name: values[row] for name, values in columns.items()}
 
 
 def write_lists(source: str, target: str) -> dict[str, float]:
-    """Tensors as fixed-size lists in Parquet, which Ray Data and Hugging Face read as such."""
+    """Write tensors as fixed-size lists in Parquet, the form that Ray Data and Hugging Face read."""
     started = time.perf_counter()
     Path(target).mkdir()
     for number, place in enumerate(row_groups(source)):

@@ -1,8 +1,8 @@
-"""How good the loader's own shuffle is where ETL has not shuffled: rows sorted by label, against a full permutation.
+"""Measures the loader's shuffle on rows that ETL has not shuffled: sorted by label, compared with a full permutation.
 
     python -m benchmarks.loader.shuffle_quality [--small] [--results FOLDER]
 
-Two tables: statistics of the order itself, and a small network that learns from rows in that order.
+It prints two tables: statistics of the order, and the loss of a small network that learns from rows in that order.
 """
 
 import argparse
@@ -30,7 +30,7 @@ DIGITS_BATCH = 64
 
 
 def visited(order: Order, group_rows: np.ndarray, epoch: int) -> np.ndarray:
-    """Row numbers in the order in which training meets them: step after step, shard after shard."""
+    """Row numbers in the order of training: by step, and within a step by shard."""
     planned = Epoch(order, group_rows, epoch)
     shards = [planned.shard(number) for number in range(order.shards)]
     rows = [np.concatenate([shard.row_numbers(at)[shard.permutation(at)] for at in range(len(shard.windows))]) for shard in shards]
@@ -38,7 +38,7 @@ def visited(order: Order, group_rows: np.ndarray, epoch: int) -> np.ndarray:
 
 
 def buffered(rows: int, size: int, random: np.random.Generator) -> np.ndarray:
-    """A shuffle buffer's order: whenever it is full, a random half of it is given out."""
+    """The order of a shuffle buffer: whenever it is full, a random half of it is emitted."""
     out, held = [], np.arange(size)
     for start in range(size, rows, size // 2):
         held = random.permutation(held)
@@ -48,7 +48,7 @@ def buffered(rows: int, size: int, random: np.random.Generator) -> np.ndarray:
 
 
 def statistics(numbers: np.ndarray, rows: int) -> Row:
-    """Each is 1 for a full permutation, but the KS distance, which is 0; rows are sorted by label."""
+    """Statistics of an order of rows sorted by label. For a full permutation each is 1, and the KS distance 0."""
     distance = np.sort(np.abs(np.diff(numbers))) / rows
     expected = 1 - (1 - distance) ** 2  # the triangular distribution: P(|x - y| ≤ d) of two uniform positions
     labels = numbers * CLASSES // rows
@@ -66,7 +66,7 @@ def statistics(numbers: np.ndarray, rows: int) -> Row:
 
 
 def orders(rows: int) -> list[Row]:
-    """Rows sorted by label in row groups of 16,384; 8 shards, batches of 512. A full permutation has 1 and, for KS, 0."""
+    """Rows sorted by label in row groups of 16,384; 8 shards, batches of 512. A full permutation has 1, and 0 for KS."""
     random = np.random.default_rng(0)
     group_rows = np.full(rows // ROWS_PER_GROUP, ROWS_PER_GROUP)
     rows = int(group_rows.sum())
@@ -79,7 +79,7 @@ def orders(rows: int) -> list[Row]:
 
 
 def learning(epochs: int, seeds: int) -> list[Row]:
-    """Training loss of a small network on digits sorted by label, mean over seeds; batches of 64."""
+    """Training loss of a small network on digits sorted by label, averaged over seeds; batches of 64."""
     digits = load_digits()
     by_label = np.argsort(digits.target, kind="stable")
     pixels, labels = (digits.data[by_label] / 16).astype(np.float32), digits.target[by_label]

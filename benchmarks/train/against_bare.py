@@ -1,11 +1,11 @@
-"""Our worker loop beside a bare DDP script and beside Ray's own way: the same models, rows, workers and threads.
+"""Measures our training against a bare DDP script and against Ray Data: with the same models, rows, workers and threads.
 
     python -m benchmarks.train.against_bare [--launches 4] [--turns 8] [--small] [--no-peers] [--cases CASE ...] [--results FOLDER]
 
-Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what these take.
-The bare script runs under torchrun, on shuffled tensors that are in memory already. The three take turns, and a ratio is of
-turns that follow one another. All are launched several times, since one launch's ratio repeats, and differs by some
-hundredths from another's. Ray's own way, a peer, reads the same Parquet through Ray Data, with its local shuffle, and runs before.
+Ours reads Parquet, in a whole run under Ray Train that logs to MLflow, and once more under torchrun, to see what Ray and
+MLflow cost. The bare script runs under torchrun, on shuffled tensors that are already in memory. The three take turns, and a
+ratio compares consecutive turns. All are launched several times, since ratios hardly vary within a launch, but by some
+hundredths between launches. The peer runs before them: Ray Data reads the same Parquet, with its local shuffle.
 """
 
 import argparse
@@ -34,7 +34,7 @@ TURN_SECONDS = 6.0
 
 
 def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
-    """Rows/s in every turn, all workers together: of ours, of the bare script, and of ours without Ray."""
+    """Rows/s of all workers in every turn: of ours, of the bare script, and of ours without Ray."""
     case, told = case_of(name, small), [name, str(threads)]
     more, variables = ["small"] if small else [], environment(threads)
     with tempfile.TemporaryDirectory(prefix="train-", dir="/tmp") as text:
@@ -52,7 +52,7 @@ def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[floa
 
 
 def logged(folder: Path) -> Points:
-    """The points of our curves, as MLflow has them."""
+    """The points of our curves in MLflow."""
     query = "select timestamp / 1000.0, step from metrics where key = 'train/step_seconds' order by step"
     try:
         with closing(connect(f"file:{folder}/mlflow.db?mode=ro", uri=True)) as database:
@@ -60,7 +60,7 @@ def logged(folder: Path) -> Points:
     except OperationalError as error:
         if "locked" in str(error):
             raise
-        return []  # MLflow is still making it
+        return []  # MLflow is still creating the table
 
 
 def printed(output: Path) -> Points:
@@ -70,12 +70,12 @@ def printed(output: Path) -> Points:
 
 
 def rays_own(name: str, threads: int, small: bool) -> float:
-    """Rows/s of Ray's own way."""
+    """Rows/s of Ray Data with a prepared model."""
     with tempfile.TemporaryDirectory(prefix="train-", dir="/tmp") as folder:
         command = [*ON_RAY, "ray", name, str(threads), folder, *(["small"] if small else [])]
         done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     if done.returncode:
-        sys.exit(f"Ray's own way, {name}: exit {done.returncode}\n{done.stderr[-4_000:]}")
+        sys.exit(f"Ray Data, {name}: exit {done.returncode}\n{done.stderr[-4_000:]}")
     return next(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("rows/s "))  # Ray may print too
 
 
@@ -84,7 +84,7 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def compared(name: str, threads: int, launches: int, turns: int, small: bool, peers: bool) -> list[Row]:
-    """Medians over all turns, and what each is of the bare script."""
+    """Medians over all turns, and their ratios to the bare script."""
     rays = [rays_own(name, threads, small)] if peers else []
     launched = [list(zip(*in_turns(name, threads, turns, small), strict=True)) for _ in range(launches)]
     median_of_bare = statistics.median(rate for _, bare, _ in launched for rate in bare)
@@ -97,7 +97,7 @@ def compared(name: str, threads: int, launches: int, turns: int, small: bool, pe
 
 
 def _beside(launched: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Row:
-    """What was taken beside the bare script, in every launch; the mean of their ratios, with the standard error of that."""
+    """The rate, and the mean over launches of its ratio to the bare script, with the standard error."""
     ratios = [statistics.mean(one / other for one, other in zip(taken, bare, strict=True)) for bare, taken in launched]
     rate = statistics.median(rate for _, taken in launched for rate in taken)
     error = {"±": statistics.stdev(ratios) / len(ratios) ** 0.5} if len(ratios) > 1 else {}
@@ -108,12 +108,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, default=4)
     parser.add_argument("--turns", type=int, default=8, help="of each launch")
-    parser.add_argument("--small", action="store_true", help="a few steps, to see that it runs")
-    parser.add_argument("--no-peers", action="store_true", help="without Ray's own way")
+    parser.add_argument("--small", action="store_true", help="few steps, to test that it runs")
+    parser.add_argument("--no-peers", action="store_true", help="without Ray Data")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # what it started is ended
+    signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # so that the programs that it started are ended
     threads = max(1, len(os.sched_getaffinity(0)) // WORKERS)
     launches, turns = (1, 2) if arguments.small else (arguments.launches, arguments.turns)
     title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"

@@ -1,9 +1,9 @@
-"""What ours is measured against: a bare DDP script on tensors already in memory, as one would write it by hand.
+"""A bare DDP script on tensors in memory, as one would write it by hand, to measure ours against.
 
     torchrun --nproc-per-node 2 -m benchmarks.train.bare CASE THREADS [small]
 
-The task's own model, the same optimizer, batches that are slices of shuffled tensors. It goes on for longer than is
-measured, and prints points: the time, in seconds since 1970, and the steps done.
+It uses the task's model and the same optimizer; batches are slices of shuffled tensors. It runs for longer than is measured,
+and prints points: the time, in seconds since 1970, and the number of steps done.
 """
 
 import sys

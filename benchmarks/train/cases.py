@@ -1,4 +1,4 @@
-"""What training is measured on: two models, their rows as a dataset version and as tensors in memory."""
+"""The models that training is measured on, with their rows as a dataset version and as tensors in memory."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ ROW_GROUP_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Case:
-    """One model and its rows, enough for one epoch: at its end a run saves and validates, which a bare script does not."""
+    """One model and its rows, enough for one epoch: a run saves and validates at its end, which a bare script does not."""
 
     task: dict[str, Any]
     feature: dict[str, Any]
@@ -31,9 +31,9 @@ class Case:
     rows: int
     global_batch: int
     warm_up: int
-    """Steps that are not counted: what Ray starts beside its workers takes both cores for seconds."""
+    """Steps that are not measured: processes that Ray starts besides its workers use both cores for seconds."""
     steps: int
-    """More than are measured, where a benchmark says no other."""
+    """Steps after the warm-up: more than are measured in turns, and those that other benchmarks measure."""
 
     @property
     def names(self) -> list[str]:
@@ -59,12 +59,12 @@ CASES = {
 
 
 def case_of(name: str, small: bool) -> Case:
-    """The case of that name; `small` only shows that it runs."""
+    """The case of that name; `small` is for a test that it runs."""
     return replace(CASES[name], rows=50_000, warm_up=2, steps=1_500) if small else CASES[name]
 
 
 def rows_of(case: Case) -> dict[str, np.ndarray]:
-    """The same rows for everyone: columns by name, the target is `label`."""
+    """The case's rows, always the same: columns by name, with the target `label`."""
     random = np.random.default_rng(0)
     shape = (case.rows, *case.shape)
     made = {
@@ -79,7 +79,7 @@ def tensors_of(case: Case) -> dict[str, Tensor]:
 
 
 def config_of(case: Case, folder: Path) -> Config:
-    """Ours; the only split is `train`, and no row is kept in memory once it was read."""
+    """The config of our training; the only split is `train`, and no rows are cached."""
     return parse(
         {
             "name": "benchmark",
@@ -103,7 +103,7 @@ def config_of(case: Case, folder: Path) -> Config:
 
 
 def write_version(case: Case, config: Config) -> str:
-    """The rows as a dataset version. Returns the part file."""
+    """Write the rows as a dataset version. Returns the path of its only part file."""
     rows = rows_of(case)
     states: dict[str, Any] = {"identity": {"impute": None, "dtype": case.dtype}, "image": {}}
     classes = [str(number) for number in range(CLASSES)]

@@ -1,4 +1,4 @@
-"""What runs on Ray: ours, and Ray's own way, where Ray Data feeds a prepared model, which prints its rows/s.
+"""The programs that run on Ray: ours, and Ray Data with a prepared model, which prints its rows/s.
 
 python -m benchmarks.train.on_ray ours|ray CASE THREADS FOLDER [small]
 """
@@ -26,22 +26,22 @@ from pipelines.launch.run import train
 from pipelines.learning import task_of
 
 SHUFFLED_BATCHES = 16
-"""Of Ray Data's local shuffle."""
+"""Size of Ray Data's local shuffle buffer, in batches."""
 
 
 def ours(case: Case, threads: int, folder: Path) -> None:
-    """A whole run, as jobs/train.py makes it; its curves have the time of every point."""
+    """A whole run of jobs/train.py; its curves have the time of every point."""
     config = config_of(case, folder)
     write_version(case, config)
     train(config.model_copy(update={"train": config.train.model_copy(update={"cpus_per_worker": threads})}))
 
 
 def rays_own(case: Case, threads: int, folder: Path) -> None:
-    """The loop that Ray's documentation shows."""
+    """The training loop of Ray's documentation."""
     config = config_of(case, folder)
     part = write_version(case, config)
     version = open_version(config.dataset.path)
-    ray.init("local", num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False)  # Ray Data takes CPUs beside the workers
+    ray.init("local", num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False)  # Ray Data needs CPUs besides the workers
     dataset = ray.data.read_parquet(part, columns=[*case.names, "label"])
     if case.shape:
         dataset = dataset.map_batches(_decoded, fn_args=[version], batch_format="pyarrow", batch_size=None)

@@ -1,10 +1,10 @@
-"""Two workers on two hosts against two on one: rows/s of the same training on MNIST's network, in turns.
+"""Measures two workers on two hosts against two on one host: rows/s of the same training of MNIST's network, alternately.
 
     PYTHONPATH=.:tests:tests/cluster:cluster/local python -m benchmarks.train.two_hosts [--rounds 3] [--steps 1200]
 
-The hosts are network namespaces of this machine, as in `make test-cluster`. Either way the same servers run, each worker has
-a Ray node and a core of its own, and the job is submitted: what differs is that gradients cross a bridge. Needs root,
-PostgreSQL as `make cluster-up` does, and LOCKSTEP_RAW for MNIST's files.
+The hosts are network namespaces of this machine, as in `make test-cluster`. In both cases the same servers run, each worker
+has its own Ray node and core, and the job is submitted; on two hosts, gradients cross a bridge. It needs root, PostgreSQL as
+`make cluster-up` does, and LOCKSTEP_RAW for MNIST's files.
 """
 
 import argparse
@@ -23,7 +23,7 @@ CONF = "conf/mnist.yaml"
 
 
 def rate(client: MlflowClient, said: str) -> float:
-    """Median rows/s of the training that printed this, its first points left out."""
+    """Median rows/s of the training that printed `said`, without the first quarter of its points."""
     points = sorted(client.get_metric_history(run_id_of(said), "train/rows_per_second"), key=lambda point: point.step)
     return statistics.median(point.value for point in points[len(points) // 4 :])
 
@@ -53,7 +53,7 @@ def main() -> None:
                 with cluster(home, described) as environment, mlflow_client(environment) as client:
                     if not number and hosts_used == "one":
                         run([*enter, "spark-submit", "--master", "local[2]", "jobs/etl.py", CONF], environment)
-                    # Another run each time: the same command would find one that is done.
+                    # A different seed each time, since the same command would find the finished run.
                     seed = ["--train.seed", str(2 * number + (hosts_used == "two"))]
                     rates[hosts_used].append(rate(client, run([*enter, sys.executable, SUBMIT, "--", *training, *seed], environment)))
                     print(f"{hosts_used}: {rates[hosts_used][-1]:,.0f} rows/s", flush=True)

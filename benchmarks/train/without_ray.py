@@ -1,8 +1,8 @@
-"""Our worker loop under a plain torchrun, without MLflow: how much slower a whole run is, is what Ray and tracking take.
+"""Our training loop under a plain torchrun, without MLflow. The difference from a whole run is the cost of Ray and tracking.
 
     torchrun --nproc-per-node 2 -m benchmarks.train.without_ray CASE THREADS FOLDER [small]
 
-It prints points, as the bare script does.
+It prints points like the bare script.
 """
 
 import sys

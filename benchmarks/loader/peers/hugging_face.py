@@ -12,11 +12,11 @@ BUFFER_BATCHES = 10
 
 
 def stream(path: str, batch: int, state: dict | None) -> IterableDataset:
-    """`batch()` after `with_format` keeps Arrow tables to the last: more than twice as fast as `iter()`, tried."""
+    """`batch()` after `with_format` keeps Arrow tables until the end, which was measured to be twice as fast as `iter()`."""
     rows = load_dataset("parquet", data_files=part_files(path), split="train", streaming=True)
     batches = rows.shuffle(seed=0, buffer_size=BUFFER_BATCHES * batch).with_format("torch").batch(batch)
     if state is not None:
-        batches.load_state_dict(state)  # all but the rows of the buffer, which are lost
+        batches.load_state_dict(state)  # rows in the shuffle buffer are lost
     return batches
 
 
@@ -34,7 +34,7 @@ def to_arrow(source: str, target: str, rows: int | None) -> None:
 
 
 def gather(path: str, batch: int, start: int | None) -> Iterable[Any]:
-    """A permutation of the memory-mapped rows, taken a batch at a time; faster than through a DataLoader."""
+    """A permutation of the memory-mapped rows, read batch by batch; this is faster than a DataLoader."""
     return load_from_disk(path).shuffle(seed=0).skip(start or 0).with_format("torch").iter(batch_size=batch)
 
 

@@ -1,4 +1,4 @@
-"""LitData: from its own format, and from Parquet."""
+"""LitData, on its own format and on Parquet."""
 
 import shutil
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from benchmarks.loader.rows import part_files, row_groups, rows_of
 
 
 def batches(path: str, batch: int, start: int | None) -> Iterable[Any]:
-    """In this process: two DataLoader workers on two cores halve the rate of narrow rows, tried."""
+    """Reads in this process: two DataLoader workers on two cores were measured to halve the rate of narrow rows."""
     dataset = StreamingDataset(path, shuffle=True, item_loader=ParquetLoader() if part_files(path) else None)
     loader = StreamingDataLoader(dataset, batch_size=batch)
     if start is not None:
@@ -27,7 +27,7 @@ def to_chunks(source: str, target: str, rows: int | None) -> None:
 
 
 def to_index(source: str, target: str, rows: int | None) -> None:
-    """The files in one folder, and an index beside them."""
+    """Copy the files into one folder, and write an index there."""
     for file in dict.fromkeys(file for file, _ in row_groups(source, rows)):
         shutil.copy(file, Path(target))
     index_parquet_dataset(target)

@@ -1,4 +1,4 @@
-"""MosaicML Streaming, from its own format."""
+"""MosaicML Streaming, on its own format."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stands in for torchvision, which MosaicML Streaming imports for datasets not used here, and which many torches lack."""
+"""Replaces torchvision, which MosaicML Streaming imports for datasets not used here, and which some versions of torch lack."""
 
 import sys
 from importlib.machinery import ModuleSpec
