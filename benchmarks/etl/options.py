@@ -1,4 +1,4 @@
-"""What the ETL benchmarks share: the options of their command lines, and those of the Spark that they run on."""
+"""Options that the ETL benchmarks share: of their command lines, and of the Spark that they start."""
 
 import tempfile
 from argparse import ArgumentParser

@@ -18,7 +18,7 @@ class ModelBuffers:
         self.numel = sum(values.numel() for values in self._values)
 
     def check_in_place(self) -> None:
-        """Raise ConfigError, naming the buffer, if one has been added, replaced or removed since: its values would be missed here."""
+        """Raise ConfigError, naming the buffer, if one has been added, replaced or removed since: its values are not tracked here."""
         found = dict(self._model.named_buffers())
         for name in found | self._named:
             if found.get(name) is not self._named.get(name):

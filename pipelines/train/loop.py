@@ -137,10 +137,8 @@ class Loop:
         return step % self._stride == 0 or step == self._total
 
     def _validate(self) -> bool:
-        """Evaluate the epoch, and save it if it is the best or if a save is due.
-
-        Returns False if the run was asked to stop. The saved state is then that before the evaluation.
-        """
+        """Evaluate the epoch, and save it if it is the best or if a save is due. Returns False if the run was asked to stop; the
+        state before the evaluation is then saved."""
         state = self._state
         if state.step < self._total:
             self._loader.read_ahead()
