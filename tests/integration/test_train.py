@@ -180,7 +180,7 @@ def test_an_altered_part_fails_the_run_and_is_named(tmp_path: Path) -> None:
             {"global_batch": 4_096},
             "2000 rows do not fill one global batch of 4096; lower train.global_batch, or set train.remainder to keep",
         ),
-        ({"use_gpu": True, "workers": 2}, "train.use_gpu is true and the Ray cluster has 0 GPUs for 2 workers"),
+        ({"use_gpu": True, "workers": 2}, "train.use_gpu is true, but the Ray cluster has 0 GPUs for 2 workers"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused_before_any_worker_starts(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
