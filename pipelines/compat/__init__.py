@@ -1,8 +1,9 @@
 """The private names of libraries that this project uses, although any release may change them. No other package uses any.
 
-1. `ray`    makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
-2. `spark`  gives access to the Java objects behind a session and its data frames.
-3. `torch`  has the base class of all batch norms, and a product over many tensors.
+1. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
+2. `spark`         gives access to the Java objects behind a session and its data frames.
+3. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
+4. `torch`         has the base class of all batch norms, and a product over many tensors.
 
 To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
 """

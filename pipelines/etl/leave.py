@@ -6,6 +6,7 @@ call waits for the answer: a thread cancels Spark's jobs, and sends the signal a
 
 import logging
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -20,6 +21,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.interrupts import NUMBERS, install, note, received
 
+DAEMON_SETTING = "spark.python.daemon.module"
+WORKER = "pyspark.worker"
+"""An argument of all of Spark's Python processes."""
 _AGAIN_SECONDS = 0.3
 _printed = BaseServer.handle_error
 
@@ -77,18 +81,25 @@ def without_broken_connections() -> None:
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
+def quiet_workers(jvm: Any, master: str) -> dict[str, str]:
+    """In local mode, where they print to the user's terminal: the setting that keeps cancelled Python workers from printing a traceback."""
+    if not re.match(r"local(\[|$)", master) or jvm.System.getProperty(DAEMON_SETTING) is not None:
+        return {}
+    return {DAEMON_SETTING: "pipelines.compat.spark_daemon"}
+
+
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
 
 
 def _kill_workers() -> None:
-    """Kill Spark's Python processes of this machine; each would print a traceback when its task is cancelled."""
+    """Kill Spark's Python processes of this machine: one that computes would go on for seconds after its task is cancelled."""
     job = psutil.Process()
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     with suppress(psutil.Error):
         for process in ((under_submit and job.parent()) or job).children(recursive=True):
             with suppress(psutil.Error):
-                if "pyspark.daemon" in process.cmdline():
+                if WORKER in process.cmdline():
                     process.kill()
 
 

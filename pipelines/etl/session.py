@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 import pipelines
 from pipelines.compat.spark import jvm
 from pipelines.etl.driver import of_java
-from pipelines.etl.leave import Leaving, without_broken_connections
+from pipelines.etl.leave import Leaving, quiet_workers, without_broken_connections
 from pipelines.etl.private import private_settings
 from pipelines.sources.files import OPEN_BYTES
 
@@ -107,7 +107,7 @@ def _of_context() -> dict[str, str]:
     if SparkSession.getActiveSession() is not None:
         return {}
     master = _master()
-    return {"spark.master": master, **private_settings(jvm(), master)}
+    return {"spark.master": master, **private_settings(jvm(), master), **quiet_workers(jvm(), master)}
 
 
 def _master() -> str:

@@ -23,7 +23,7 @@ DOCUMENTED = {error.exit_code for error in LockstepError.__subclasses__()}
 LEFT = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT)
 """With or before Spark's start."""
 LIMIT = """import resource, sys
-if "pyspark.daemon" in " ".join(sys.orig_argv):
+if "pyspark.worker" in " ".join(sys.orig_argv):
     resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))
 """
 """A disk that takes no file longer than that, for Spark's Python processes, which write the version."""
@@ -97,7 +97,7 @@ def _kill_one(job: Job, chance: random.Random, *words: str) -> None:
 
 def python_killed(job: Job, chance: random.Random) -> None:
     """One of Spark's Python workers, or the process that forks them."""
-    _kill_one(job, chance, "pyspark.daemon")
+    _kill_one(job, chance, "pyspark.worker")
 
 
 def executor_killed(job: Job, chance: random.Random) -> None:
