@@ -18,8 +18,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+LONG = (
+    *("test_signals", "test_documents", "test_chaos", "test_benchmarks", "test_exact_runs", "test_demo", "test_train", "test_etl_jobs"),
+    *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices"),
+)
+"""Files of about a minute and more, which begin first of those with processes: one that began last would leave a core idle."""
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Unit tests come first, then long files, the longest before the others."""
+
+    def turn(item: pytest.Item) -> int:
+        return -1 if item.path.parent.name == "unit" else LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG)
+
+    items.sort(key=turn)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
     losses = [*values["losses"][:-2], 1.25, values["losses"][-1]]
     digests = {**values["digests"], "model.layers.3.weight": "0" * 64, "optimizer.state.layers.3.weight.exp_avg": "0" * 64}
     with altered(second, losses=losses, digests=digests):
-        assert not verify(config, result.run_id)
+        assert not verify(placed(config, workers=1), result.run_id)
     told = capsys.readouterr().out
     assert f"differs: step {step} is the first whose loss differs" in told and "and 1.25 in the run" in told
     assert f"after step {values['step']}, 2 tensors differ, the first is model.layers.3.weight; " in told
@@ -140,7 +140,7 @@ def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_confi
     config, result = exact
     saved = json.loads(trail_of(config)[0].read_text())["step"]
     with moved(config, result.run_id) as there:
-        assert verify(placed(there, lr=0.5), result.run_id, steps=saved + 3)
+        assert verify(placed(there, workers=1, lr=0.5), result.run_id, steps=saved + 3)
     told = capsys.readouterr().out
     assert "train.lr was 0.01 in the run, which is used, and not 0.5" in told
     assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in told

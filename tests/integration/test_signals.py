@@ -18,9 +18,8 @@ pytestmark = pytest.mark.timeout(300)
         ("start", "to its group", signal.SIGINT),
         ("Ray starts", "as timeout", signal.SIGTERM),
         ("workers start", "to its group", signal.SIGINT),
-        ("epoch", "as timeout", signal.SIGTERM),
         ("validation", "to every process", signal.SIGTERM),
-        ("save", "to its group", signal.SIGTERM),
+        ("save", "as timeout", signal.SIGTERM),
         ("filing", "to the process", signal.SIGINT),
     ],
 )
