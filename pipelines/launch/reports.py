@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import ray.train
@@ -13,8 +13,10 @@ from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, 
 from pipelines.collectives.agree import of_rank_0
 from pipelines.errors import TrainingError
 from pipelines.launch.heartbeat import Heartbeat
-from pipelines.tracking import Sender
 from pipelines.train.hooks import Silent
+
+if TYPE_CHECKING:
+    from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ class RankZeroReports(Reports):
 class TrackedReports(RankZeroReports):
     """The callbacks of rank 0 in a training: they also send metrics and texts to MLflow. `finish` ends them."""
 
-    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: Sender, total_steps: int, epochs: int) -> None:
+    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: "Sender", total_steps: int, epochs: int) -> None:
         super().__init__(directory, heartbeat, total_steps, epochs)
         self._sender = sender
 

@@ -1,4 +1,7 @@
-"""The training function of Ray Train on every worker: builds the loop and runs it."""
+"""The training function of Ray Train on every worker: builds the loop and runs it.
+
+Importing MLflow takes two seconds of CPU time, so only workers that use it do.
+"""
 
 import socket
 from collections.abc import Callable
@@ -11,7 +14,6 @@ import ray.train.torch
 import torch
 
 from pipelines import config as configs
-from pipelines import tracking
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -88,9 +90,8 @@ def described(error: LockstepError) -> dict[str, str]:
 
 def _train(assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
-    tracking.check_host(config.tracking.uri, assignment.driver_host)
     local_rank = ray.train.get_context().get_local_rank()
-    with _node_metrics(config, assignment.run_id, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
+    with _node_metrics(config, assignment, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
         return _fit(config, assignment, directory, context, heartbeat)
 
 
@@ -126,10 +127,17 @@ def _fit(config: Config, assignment: Assignment, directory: RunDirectory, contex
 
 
 def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> TrackedReports:
+    from pipelines import tracking
+
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
     return TrackedReports(directory, heartbeat, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
 
 
-def _node_metrics(config: Config, run_id: str, local_rank: int) -> AbstractContextManager[None]:
-    """Log the node's system metrics, on one worker of each node."""
-    return nullcontext() if local_rank else tracking.system_metrics(config.tracking.uri, run_id, socket.gethostname())
+def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> AbstractContextManager[None]:
+    """Log the node's system metrics, on one worker of each node. Raises TrackingError if the node cannot reach the driver's MLflow."""
+    if local_rank:
+        return nullcontext()
+    from pipelines import tracking
+
+    tracking.check_host(config.tracking.uri, assignment.driver_host)
+    return tracking.system_metrics(config.tracking.uri, assignment.run_id, socket.gethostname())

@@ -12,3 +12,5 @@
 
 `pipelines.config.task` defines their settings, and how a config names tasks of one's own.
 """
+
+from pipelines.compat import torchmetrics  # noqa: F401  before a task imports it in full
