@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from mlflow import MlflowClient
 from pyspark.sql import DataFrame, SparkSession
 from small import Small, smalls
+from stores import new_store
 
 from pipelines.config import parse
 from pipelines.dataset import storage
@@ -200,6 +201,7 @@ def _without_a_written_row(report: Report) -> None:
     report.row_groups[0] = replace(report.row_groups[0], rows=report.row_groups[0].rows - 1)
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("alter", "words"),
     [
@@ -210,8 +212,7 @@ def _without_a_written_row(report: Report) -> None:
         (_without_a_written_row, "and the parts hold "),
     ],
 )
-def test_p2_a_row_that_no_task_reports_is_no_version(
-    spark: SparkSession,
+def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
     numbers: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -224,9 +225,10 @@ def test_p2_a_row_that_no_task_reports_is_no_version(
         return report
 
     monkeypatch.setattr(making, "write_parts", altered)
+    new_store(tmp_path)
     with pytest.raises(DatasetError, match=f"^rows do not balance, so that nothing is committed: .*{words}"):
-        made(spark, numbers, tmp_path)
-    assert not list(tmp_path.rglob("manifest.json"))
+        run(parse(numbers, "numbers.yaml"))
+    assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()], "what it wrote is removed"
 
 
 @pytest.mark.usefixtures("spark")

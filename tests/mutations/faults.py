@@ -78,7 +78,7 @@ FAULTS = (
     Fault("P8", "pipelines/tracking/sender.py", "if step > seen.get(name, -1)", "if step >= 0", "tests/unit/test_tracking.py"),
     Fault(
         "P8", "pipelines/etl/run.py", "remove_attempt(attempt.filesystem, attempt.root, attempt.name)", "pass",
-        "tests/integration/test_signals.py -k write",
+        "tests/integration/test_conserved.py -k leaves_no_file",
     ),
     Fault(
         "P8", "pipelines/launch/own_ray.py", "with blocked_signals(), restored_handler()", "with restored_handler()",
