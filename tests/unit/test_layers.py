@@ -144,6 +144,18 @@ print(callable(scipy.signal.butter))
     assert answer.stdout.split("\n") == ["", "ray", "True", ""]
 
 
+def test_a_package_that_torchmetrics_imports_finds_all_of_scipy_signal() -> None:
+    code = """
+from pipelines.compat.torchmetrics import signal_left_out
+with signal_left_out():
+    from scipy.signal import get_window
+    import scipy.signal.windows
+print(callable(get_window), callable(scipy.signal.windows.hann))
+"""
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["True", "True"]
+
+
 def test_a_packed_environment_has_what_executors_import() -> None:
     """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself."""
     (packed,) = re.findall(r'^packages=\((.*) "', (ROOT / "cluster/pack.sh").read_text(), re.MULTILINE)
