@@ -11,7 +11,7 @@ SIGNAL = "scipy.signal"
 
 
 class _StandIn(ModuleType):
-    """scipy.signal with the one name that torchmetrics asks for. Any other name, which other packages may ask for, loads the real module."""
+    """scipy.signal with the one name that torchmetrics asks for. Another name, which other packages ask for, loads the real module."""
 
     hamming = None
 
