@@ -67,7 +67,7 @@ clean: ## remove environments and caches; keep data, runs and mlflow.db
 java:
 	@cluster/local/java.sh
 
-$(installed): setup.cfg constraints.txt
+$(installed): setup.cfg constraints.txt cluster/local/spark/log4j2.properties
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV), once; this takes some minutes" >&2
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

@@ -102,7 +102,7 @@ class Stage:
 TRAINING_STAGES = {
     "start": Stage(imports),
     "Ray starts": Stage(runs("raylet")),
-    "workers start": Stage(said(" begins: ")),
+    "workers start": Stage(said(" starts: ")),
     "epoch": Stage(step_is_made(2), {"step_seconds": 0.5}, 2),
     "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 0.4}, STEPS),
     "save": Stage(wrote("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
