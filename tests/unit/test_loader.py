@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from versions import write_version
 
@@ -18,6 +18,8 @@ from pipelines.loader.order import Epoch
 from pipelines.loader.reader import Reader
 
 PARTS = (3_000, 2_500)
+STEPS = 11
+"""Of an epoch with 512 rows per step."""
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +76,13 @@ def test_p3_a_global_step_has_the_same_rows_for_any_number_of_workers(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stop=st.integers(0, 25), before=st.integers(1, 8), after=st.integers(1, 8), shuffle=st.booleans())
+@example(stop=STEPS, before=2, after=3, shuffle=True)  # the end of an epoch
 def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes(
     version: Version, stop: int, before: int, after: int, shuffle: bool
 ) -> None:
     order = Order(global_batch=512, seed=1, remainder="keep", shuffle=shuffle)
     loader = Loader(version, "train", order, row_numbers=True)
+    assert loader.steps_per_epoch == STEPS
     uninterrupted = numbers([*loader, *loader])
 
     def steps(world_size: int, state: dict[str, int], count: int) -> tuple[list[list[int]], dict[str, int]]:
