@@ -82,7 +82,7 @@ ETL_STAGES: dict[str, Reached] = {
     "checksums": ended("analysis"),
     "read": ended("checksums"),
     "fit": ended("read"),
-    "write": ended("fit"),
+    "write": wrote("data/*/data-*/**/*.parquet"),
     "commit": ended("write"),
     "filing": wrote("data/*/manifest.json"),
 }
