@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pipelines.errors import ConfigError, exit_on_error
+from pipelines.interrupts import is_not_of_a_signal
 
 if TYPE_CHECKING:
     from pipelines.config import Config
@@ -87,5 +88,7 @@ def _config(program: str, arguments: list[str], level: int = logging.INFO) -> "C
 
     config = from_command_line(program, arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(is_not_of_a_signal)
     logging.getLogger("pipelines").setLevel(level)
     return config

@@ -8,6 +8,7 @@ A signal may arrive twice at once: `timeout` sends it to the process and then to
 the first, a second one is a repetition; a later one means that the sender does not want to wait.
 """
 
+import logging
 import os
 import signal
 import time
@@ -90,6 +91,17 @@ def leaving() -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> None:
     if note(number):
         os._exit(128 + number)
+
+
+def is_not_of_a_signal(record: logging.LogRecord) -> bool:
+    """A filter of log records: False for a traceback that the SystemExit of a signal has caused.
+
+    SQLAlchemy, for one, logs it when a signal arrives during a query. It then raises it, so that the exit code tells of it.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is None
 
 
 @contextmanager

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 ON_RAY = (sys.executable, "-m", "benchmarks.train.on_ray")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS))
 LIMIT_SECONDS = 600
-TURN_SECONDS, SMALL_TURN_SECONDS = 6.0, 2.0
+TURN_SECONDS = 6.0
 
 
 def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[float]]:
@@ -47,12 +47,8 @@ def in_turns(name: str, threads: int, turns: int, small: bool) -> list[list[floa
             started(bare, variables, bare_log, lambda: printed(bare_log), case.warm_up) as second,
             started(plain, {**variables, **WORKERS_ENVIRONMENT}, plain_log, lambda: printed(plain_log), case.warm_up) as third,
         ):
-            taken = rates([first, second, third], turns, _turn_seconds(small))
+            taken = rates([first, second, third], turns, TURN_SECONDS)
     return [[steps * case.global_batch for steps in turn] for turn in taken]
-
-
-def _turn_seconds(small: bool) -> float:
-    return SMALL_TURN_SECONDS if small else TURN_SECONDS
 
 
 def logged(folder: Path) -> Points:
@@ -120,9 +116,7 @@ def main() -> None:
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # so that the programs that it started are ended
     threads = max(1, len(os.sched_getaffinity(0)) // WORKERS)
     launches, turns = (1, 2) if arguments.small else (arguments.launches, arguments.turns)
-    title = (
-        f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {_turn_seconds(arguments.small):.0f} s"
-    )
+    title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"
     case = partial(compared, threads=threads, launches=launches, turns=turns, small=arguments.small, peers=not arguments.no_peers)
     rows = [row for name in arguments.cases for row in case(name)]
     show(title, rows)

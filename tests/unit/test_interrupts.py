@@ -1,5 +1,6 @@
 """What a job does with SIGINT and SIGTERM."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from pipelines.interrupts import Deferred, Taken, handled
+from pipelines.interrupts import Deferred, Taken, handled, is_not_of_a_signal
 
 JOB = """
 import os, signal, sys, time
@@ -123,3 +124,21 @@ def test_a_signal_is_the_same_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -
     now[0] += 0.2
     assert taken.take(signal.SIGTERM)
     assert taken.number == signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("first", "printed"), [(SystemExit(143), []), (KeyboardInterrupt(), []), (OSError("gone"), ["Error closing cursor"])]
+)
+def test_what_a_library_logs_of_a_signal_is_not_printed(
+    first: BaseException, printed: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SQLAlchemy does, whose cursor cannot be closed after a signal has cut off its query."""
+    monkeypatch.setattr(caplog.handler, "filters", [is_not_of_a_signal])
+    try:
+        try:
+            raise first
+        finally:
+            raise RuntimeError("Cannot operate on a closed database.")
+    except RuntimeError:
+        logging.getLogger("sqlalchemy.pool").exception("Error closing cursor")
+    assert caplog.messages == printed
