@@ -96,7 +96,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def is_not_of_a_signal(record: logging.LogRecord) -> bool:
     """A filter of log records: False for a traceback that the SystemExit of a signal has caused.
 
-    SQLAlchemy, for one, logs it when a signal arrives during a query. It then raises it, so that the exit code tells of it.
+    SQLAlchemy logs one if a signal arrives during a query. The exception still ends the process, so the exit code tells of the signal.
     """
     error = record.exc_info[1] if record.exc_info else None
     while error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
