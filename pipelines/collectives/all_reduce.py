@@ -69,7 +69,7 @@ class Background:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
         self._waiting = 0
         if self._stream is None:
@@ -86,6 +86,10 @@ class Background:
             self._waiting += 1
             self._calls.put(call)
 
+    def close(self) -> None:
+        """End the thread, when no call is running."""
+        self._calls.put(None)
+
     def wait(self) -> None:
         """Wait until all calls are done; on a GPU, the current stream waits instead of the caller. Raises what a call raised."""
         if self._stream is not None:
@@ -97,9 +101,8 @@ class Background:
                 raise error
 
 
-def _serve(calls: "SimpleQueue[Callable[[], None]]", answers: "SimpleQueue[BaseException | None]") -> None:
-    while True:
-        call = calls.get()
+def _serve(calls: "SimpleQueue[Callable[[], None] | None]", answers: "SimpleQueue[BaseException | None]") -> None:
+    while (call := calls.get()) is not None:
         try:
             call()
         except BaseException as error:  # raised by `wait`

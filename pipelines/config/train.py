@@ -35,6 +35,9 @@ class Train(Section):
     """CPU cores of each worker, and the number of threads that torch uses."""
     max_failures: NonNegativeInt = 3
     """Maximum number of restarts from the last checkpoint after a worker has failed."""
+    balance: Literal["equal", "auto"] = "equal"
+    """How shards are dealt to workers: `equal` numbers, or `auto` for numbers in proportion to the workers' measured speed, dealt anew
+    when it changes. The rows of a step do not depend on it."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0

@@ -18,6 +18,7 @@ from pipelines.launch.training_progress import TrainingProgress, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.learning import task_of
+from pipelines.parallel.strategies import strategy_class
 from pipelines.train.state import order_of, total_steps
 from pipelines.weights import from_bytes, model_digest
 
@@ -77,6 +78,8 @@ def check(config: Config, version: Version) -> None:
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
+    if settings.balance == "auto" and not strategy_class(settings.strategy).balances:
+        raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
     busy = settings.shards / (settings.max_workers * -(-settings.shards // settings.max_workers))
     if busy < 0.9:
         log.warning(

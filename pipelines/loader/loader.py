@@ -134,6 +134,11 @@ class Loader:
             self.close()
             self._ahead = at, self._producer(self.owned_shards, *at)
 
+    def own(self, shards: range) -> None:
+        """Read these shards from the current position on, in the next `for`; the rows of a step do not depend on their owners."""
+        self.close()
+        self.owned_shards = shards
+
     def close(self) -> None:
         """End what `read_ahead` began."""
         if self._ahead is not None:

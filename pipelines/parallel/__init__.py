@@ -6,6 +6,7 @@
 3. `ddp`         runs one pass over a worker's rows; `batch_norm` normalises over the rows of all workers.
    `exact`       runs one pass per shard; `gradient_reducer` sums gradients in the tree of `collectives` during the passes;
                  `deterministic` rejects layers and kernels that are not.
+   `compute_clock` measures how long a worker computes, for `train.balance`.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers.
    `randomness`  seeds torch by step and shard; `precision` sets the dtype of the forward pass.
 4. `update`      divides and clips gradients and steps the `optimizer`, for both.

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.collectives.all_reduce import TreeAllReduce
@@ -16,6 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.precision import Precision, precision_of
@@ -40,9 +43,12 @@ class DataParallel(Strategy):
     `step` raises ConfigError for a parameter with a sparse gradient and, on several workers, for one without a gradient.
     """
 
+    balances = True
+
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
+        self._clock = ComputeClock(context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = build()
         self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
@@ -62,6 +68,7 @@ class DataParallel(Strategy):
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:
             self._replicated = self._replicas()
+        self._clock.start(number)
         seed(self._context.device, self._settings.seed, number, self.mesh.replica)
         if not self.model.training:
             self.model.train()
@@ -76,6 +83,12 @@ class DataParallel(Strategy):
         (loss_sum, weight, rows), flags_of_all = self._loss.take_sums().split([3, FLAGS])
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+
+    def take_compute_seconds(self) -> float:
+        return self._clock.take()
+
+    def own(self, shard_counts: tuple[int, ...]) -> None:
+        self.mesh = replace(self.mesh, shard_counts=shard_counts)
 
     def predict(self, batch: Batch) -> Tensor:
         return predict(self.model, batch, self._precision, self._context)
@@ -102,8 +115,12 @@ class DataParallel(Strategy):
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
-        if on_cpu and _reduce_in_memory(replicated, self._context):
+        all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu else None
+        if all_reduce:
             self._divided_by = 1
+            replicated.register_comm_hook(all_reduce, self._clock.around(_sum_of_workers))
+        elif self._settings.balance == "auto":  # the reduction that is built in has no hook, which takes less time
+            replicated.register_comm_hook(None, self._clock.around(allreduce_hook))
         return replicated
 
     def _check_gradients(self) -> None:
@@ -159,14 +176,12 @@ class _Loss(nn.Module):
         return sums
 
 
-def _reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> bool:
-    """Have gradients summed in shared memory if all workers can map it; else DistributedDataParallel sends them. Collective."""
+def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:
+    """Sums gradients in shared memory, if all workers can map it. Collective."""
     largest_bytes = sum(each.nbytes for each in replicated.parameters())
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
     all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
-    if all_reduce.is_in_memory:
-        replicated.register_comm_hook(all_reduce, _sum_of_workers)
-    return all_reduce.is_in_memory
+    return all_reduce if all_reduce.is_in_memory else None
 
 
 def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]

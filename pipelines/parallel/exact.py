@@ -7,6 +7,7 @@ worker takes the same optimizer step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
 from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.inference import predict, sample
@@ -37,6 +39,7 @@ class Exact(Strategy):
     """
 
     reproducible = True
+    balances = True
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
@@ -46,6 +49,7 @@ class Exact(Strategy):
         torch.set_num_threads(settings.threads_per_shard)
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
+        self._clock = ComputeClock(context.device)
         self.model = model.to(context.device)
         if settings.compile:
             # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
@@ -65,6 +69,7 @@ class Exact(Strategy):
             self.model.train()
         before = self._buffers.clones()
         gradients = self._gradients or self._begun(batch, before)
+        self._clock.start(number)
         own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
         # Integers have the same sum in any order, so the worker's first shard can carry its flags.
         own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
@@ -76,11 +81,22 @@ class Exact(Strategy):
             own_loss += sums[0]
             gradients.end(torch.cat([sums, own_flags, *self._buffers.changes(before)]))
             own_flags = torch.zeros_like(own_flags)
+        self._clock.stop()
         sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
         loss_sum, weight, rows, shards_with_rows = sums
         self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+
+    def take_compute_seconds(self) -> float:
+        return self._clock.take()
+
+    def own(self, shard_counts: tuple[int, ...]) -> None:
+        self.mesh = replace(self.mesh, shard_counts=shard_counts)
+        self._owned = self.mesh.owned_shards(self._settings.shards)
+        if self._gradients is not None:
+            self._gradients.close()
+            self._gradients = self._reducer()
 
     def predict(self, batch: Batch) -> Tensor:
         return predict(self.model, _aligned(batch), self._precision, self._context)
@@ -109,11 +125,13 @@ class Exact(Strategy):
         if microbatch is not None:
             check_passes(self.model, lambda: self._rehearsed(microbatch, before))
             self._buffers.restore(before)
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        shards = self._settings.shards
-        beside = 4 + FLAGS + self._buffers.numel
-        self._gradients = GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
+        self._gradients = self._reducer()
         return self._gradients
+
+    def _reducer(self) -> GradientReducer:
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        shards, beside = self._settings.shards, 4 + FLAGS + self._buffers.numel
+        return GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
 
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
         self._buffers.restore(before)

@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from pipelines.collectives.all_reduce import Background, TreeAllReduce
 from pipelines.collectives.tree import additions
@@ -82,9 +83,16 @@ class GradientReducer:
         self._all_reduce = TreeAllReduce(owned, shards, replica, device, max(bucket.nbytes for bucket in self._buckets))
         self._shard, self._reduced, self._is_last_pass = 0, 0, False
         self._used_here: set[int] = set()
+        self._hooks: list[RemovableHandle] = []
         for bucket, group in enumerate(self._groups):
             for index, number in enumerate(group):
-                parameters[number].register_post_accumulate_grad_hook(partial(self._arrived, bucket, index))
+                self._hooks.append(parameters[number].register_post_accumulate_grad_hook(partial(self._arrived, bucket, index)))
+
+    def close(self) -> None:
+        """Let go of the parameters, between two steps."""
+        for hook in self._hooks:
+            hook.remove()
+        self._background.close()
 
     def begin(self) -> None:
         for bucket in self._buckets:

@@ -12,6 +12,7 @@ replica's workers are called "parameter shards".
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.loader import shards_of
@@ -24,6 +25,8 @@ class Mesh:
     context: WorkerContext
     workers_per_replica: int = 1
     """Workers that compute one replica together: they have consecutive ranks, and read the same rows."""
+    shard_counts: tuple[int, ...] = ()
+    """How many shards each replica owns; empty if they are divided equally."""
 
     def __post_init__(self) -> None:
         assert self.context.world_size % self.workers_per_replica == 0, "a strategy rejects other numbers of workers"
@@ -39,11 +42,15 @@ class Mesh:
 
     def owned_shards(self, shards: int) -> range:
         """The shards whose rows this worker computes, out of `shards`."""
-        return shards_of(self.replica, self.replicas, shards)
+        return self.shards_by_replica(shards)[self.replica]
 
     def shards_by_replica(self, shards: int) -> list[range]:
-        """The shards that each replica owns."""
-        return [shards_of(replica, self.replicas, shards) for replica in range(self.replicas)]
+        """The shards that each replica owns: contiguous, and in the replicas' order."""
+        if not self.shard_counts:
+            return [shards_of(replica, self.replicas, shards) for replica in range(self.replicas)]
+        ends = list(accumulate(self.shard_counts))
+        assert ends[-1] == shards, "every shard has one owner"
+        return [range(end - count, end) for count, end in zip(self.shard_counts, ends, strict=True)]
 
     @property
     def first_ranks(self) -> range:

@@ -23,6 +23,8 @@ class Strategy(ABC):
 
     reproducible: ClassVar[bool] = False
     """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
+    balances: ClassVar[bool] = False
+    """Whether `own` and `take_compute_seconds` are implemented, which `train.balance: auto` needs."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
@@ -45,6 +47,15 @@ class Strategy(ABC):
         Counts of rows and flags are exact; rounding of the other sums depends on the strategy. The gradient norm is computed
         only if `measured`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
         """
+
+    def take_compute_seconds(self) -> float:
+        """The mean time of this worker's computation in the steps since the last call, without waiting for other workers; 0 if
+        none was measured. Not collective."""
+        raise NotImplementedError
+
+    def own(self, shard_counts: tuple[int, ...]) -> None:
+        """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
+        raise NotImplementedError
 
     @abstractmethod
     def predict(self, batch: Batch) -> Tensor:

@@ -21,7 +21,7 @@ class Evaluation:
 
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
-        self._most_shards = max(map(len, strategy.mesh.shards_by_replica(settings.shards)))
+        self._shards = settings.shards
         # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
@@ -44,18 +44,20 @@ class Evaluation:
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
+        self._loader.own(self._strategy.mesh.owned_shards(self._shards))
+        most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
         shards = [self._task.metrics() for _ in self._loader.owned_shards]
         for batch in self._loader:
             if any(gathered(broken_off())):
                 return None
-            self._add(self._loader.by_shard(batch), shards)
+            self._add(self._loader.by_shard(batch), shards, most_shards)
         by_worker = gathered(shards)
         merged = self._merged([metrics for rank in self._strategy.mesh.first_ranks for metrics in by_worker[rank]])
         return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
 
-    def _add(self, microbatches: list[Batch], shards: list[MetricCollection]) -> None:
+    def _add(self, microbatches: list[Batch], shards: list[MetricCollection], most_shards: int) -> None:
         """Add each shard's rows to its metrics. Prediction is collective, so every worker predicts the same number of batches."""
-        for number in range(self._most_shards):
+        for number in range(most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
             output = self._strategy.predict(rows)

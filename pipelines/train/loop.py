@@ -1,5 +1,6 @@
 """The training loop. It is independent of Ray: torchrun or a single process can run it."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ from pipelines.loader import Loader
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
+from pipelines.train.balance import Balance
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
@@ -50,6 +52,8 @@ class Loop:
         self._losses: list[float] = []
         """Losses of the steps since the last save."""
         self._stopwatch = Stopwatch()
+        balanced = self._settings.balance == "auto" and strategy.mesh.replicas > 1
+        self._balance = Balance(strategy, self._settings.shards, hooks) if balanced else None
 
     def run(self) -> Trained:
         """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
@@ -75,12 +79,24 @@ class Loop:
         if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
             return True  # the run was stopped after the epoch's last step
         self._stopwatch.start(self._loader.wait_seconds)
-        for batch in self._strategy.batches(self._loader):
+        for batch in self._batches():
             if not self._step(batch):
                 return False
             if state.step == self._total:
                 break
         return self._follow_up(self._pending.read())
+
+    def _batches(self) -> Iterator[Any]:
+        """The rest of the epoch, read anew whenever the shards have been dealt anew."""
+        while True:
+            for batch in self._strategy.batches(self._loader):
+                yield batch
+                is_last = self._state.step % self._loader.steps_per_epoch == 0
+                if self._balance and not is_last and self._balance.deal(self._state.step):
+                    self._loader.own(self._strategy.mesh.owned_shards(self._settings.shards))
+                    break
+            else:
+                return
 
     def _step(self, batch: Any) -> bool:
         """Run one optimizer step. Returns False if the run was asked to stop and has been saved."""

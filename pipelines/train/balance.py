@@ -1,0 +1,90 @@
+"""Deals shards to workers in proportion to their speed. Which worker computes a shard changes neither its rows nor the order of sums.
+
+The workers' times are compared every few seconds, at the same steps on all workers. Shards are dealt anew if that makes a step
+shorter by more than noise would.
+"""
+
+import heapq
+import logging
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from pipelines.collectives.agree import gathered
+from pipelines.parallel.strategy import Strategy
+from pipelines.train.hooks import Hooks
+
+log = logging.getLogger(__name__)
+
+FEWEST_STEPS, EVERY_SECONDS = 8, 5.0
+"""Steps and seconds between two comparisons, at least."""
+LEAST_GAIN = 0.05
+"""Share of a step's computation that a new deal must save."""
+SLOW_SHARE = 1 / 3
+"""A worker is named as slow below this share of the median speed."""
+
+
+def shard_counts(seconds_per_shard: Sequence[float], shards: int) -> tuple[int, ...]:
+    """How many shards each worker computes, at least one, so that the slowest one is done as early as possible.
+
+    Greedy, and optimal: every shard goes to the worker that would be done with it first; ties go to the lower rank.
+    """
+    counts = [1] * len(seconds_per_shard)
+    done = [(2 * seconds, rank) for rank, seconds in enumerate(seconds_per_shard)]
+    heapq.heapify(done)
+    for _ in range(shards - len(counts)):
+        _, rank = done[0]
+        counts[rank] += 1
+        heapq.heapreplace(done, ((counts[rank] + 1) * seconds_per_shard[rank], rank))
+    return tuple(counts)
+
+
+class Balance:
+    """Compares the workers' speeds, and deals the shards anew when that is worth it."""
+
+    def __init__(self, strategy: Strategy, shards: int, hooks: Hooks) -> None:
+        self._strategy, self._shards, self._hooks = strategy, shards, hooks
+        self._next, self._compared, self._compared_at = 0, 0, time.monotonic()
+        self._slow: set[int] = set()
+
+    def deal(self, step: int) -> bool:
+        """After step `step`: deal the shards anew if that is due and worth it. Returns whether it was. Collective."""
+        if not self._next:
+            self._next = step + FEWEST_STEPS
+        if step < self._next:
+            return False
+        mesh = self._strategy.mesh
+        elapsed = (time.monotonic() - self._compared_at) / max(step - self._compared, 1)
+        compared = gathered((self._strategy.take_compute_seconds(), elapsed))
+        counts = [len(owned) for owned in mesh.shards_by_replica(self._shards)]
+        self._next = step + max(FEWEST_STEPS, int(EVERY_SECONDS / max(seconds for _, seconds in compared)))
+        self._compared, self._compared_at = step, time.monotonic()
+        seconds = [computed for computed, _ in compared]
+        if not all(seconds):
+            return False
+        self._name_slow([count / each for count, each in zip(counts, seconds, strict=True)])
+        per_shard = [each / count for count, each in zip(counts, seconds, strict=True)]
+        wanted = shard_counts(per_shard, self._shards)
+        longest = max(count * each for count, each in zip(wanted, per_shard, strict=True))
+        if longest > (1 - LEAST_GAIN) * max(seconds):
+            return False
+        self._strategy.own(wanted)
+        if mesh.context.rank == 0:
+            log.info("step %d: workers own %s shards, in proportion to their speed (%s before)", step, _listed(wanted), _listed(counts))
+            self._hooks.log(step, {f"balance/shards_of_worker_{rank}": float(count) for rank, count in enumerate(wanted)})
+        return True
+
+    def _name_slow(self, speeds: list[float]) -> None:
+        """Warn, on rank 0 and once for each, of workers that are slower than a third of the median."""
+        usual = median(speeds)
+        slow = {rank for rank, speed in enumerate(speeds) if speed < SLOW_SHARE * usual}
+        for rank in sorted(slow - self._slow) if self._strategy.mesh.context.rank == 0 else ():
+            log.warning(
+                "worker %d computes %.3g shards a second, and the median worker %.3g; check its machine, or train without it",
+                *(rank, speeds[rank], usual),
+            )
+        self._slow = slow
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

@@ -1,0 +1,165 @@
+"""`train.balance: auto`: faster workers compute more shards, and the model does not change."""
+
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from hypothesis import given
+from hypothesis import strategies as st
+from trainings import training
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.train import Train
+from pipelines.dataset.versions import open_version
+from pipelines.errors import ConfigError
+from pipelines.launch.run import check
+from pipelines.learning import task_of
+from pipelines.loader import shards_of
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.strategies import strategy_of
+from pipelines.parallel.strategy import Strategy
+from pipelines.train import balance
+from pipelines.train.balance import shard_counts
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.state import Trained
+from pipelines.weights import model_digest
+
+SHARDS, SECONDS_PER_SHARD = 8, 0.01
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=4), st.integers(0, 5))
+def test_no_other_deal_is_done_earlier(seconds: list[float], more: int) -> None:
+    shards = len(seconds) + more
+    found = shard_counts(seconds, shards)
+    assert sum(found) == shards and min(found) >= 1
+    deals = (deal for deal in product(range(1, shards + 1), repeat=len(seconds)) if sum(deal) == shards)
+    assert slowest(found, seconds) == min(slowest(deal, seconds) for deal in deals)
+
+
+def slowest(counts: tuple[int, ...], seconds: list[float]) -> float:
+    return max(count * each for count, each in zip(counts, seconds, strict=True))
+
+
+@given(st.integers(1, 6), st.integers(0, 10))
+def test_equal_workers_share_equally(workers: int, more: int) -> None:
+    shards = workers + more
+    mesh = Mesh(WorkerContext(0, workers))
+    dealt = Mesh(WorkerContext(0, workers), shard_counts=shard_counts([1.0] * workers, shards))
+    assert mesh.shards_by_replica(shards) == [shards_of(rank, workers, shards) for rank in range(workers)]
+    assert sorted(map(len, dealt.shards_by_replica(shards))) == sorted(map(len, mesh.shards_by_replica(shards)))
+    assert [shard for owned in dealt.shards_by_replica(shards) for shard in owned] == list(range(shards))
+
+
+class Deals(Silent):
+    """Keeps what is logged about deals, and stops after some steps."""
+
+    def __init__(self, stop_after: int | None) -> None:
+        self.found: list[tuple[int, list[float]]] = []
+        self._left = stop_after
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        if counts := [value for name, value in metrics.items() if name.startswith("balance/")]:
+            self.found.append((step, counts))
+
+    def asked_to_stop(self) -> bool:
+        if self._left is not None:
+            self._left -= 1
+        return self._left is not None and self._left < 0
+
+
+def trained(
+    context: WorkerContext, home: Path, folder: Path, slow: dict[int, range] | None = None, stop_after: int | None = None, **train: Any
+) -> tuple[Trained, list[tuple[int, list[float]]], str]:
+    """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take longer."""
+    config = training(home, shards=SHARDS, **train)
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    delay(strategy, (slow or {}).get(context.rank, range(0)))
+    hooks = Deals(stop_after)
+    result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
+    return result, hooks.found, model_digest(strategy.model.state_dict())
+
+
+def delay(strategy: Strategy, steps: range) -> None:
+    """Have the passes of some steps wait in proportion to their rows."""
+    step, number = strategy.step, -1
+
+    def counted(batch: Any, at: int, *arguments: Any, **named: Any) -> Any:
+        nonlocal number
+        number = at
+        return step(batch, at, *arguments, **named)
+
+    def wait(model: torch.nn.Module, inputs: Any) -> None:
+        if model.training and number in steps:
+            time.sleep(SECONDS_PER_SHARD * len(inputs[0]["label"]) / 8)
+
+    strategy.step = counted  # type: ignore[method-assign]
+    strategy.model.register_forward_pre_hook(wait)
+
+
+@pytest.mark.slow
+def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_path: Path, one_thread: None) -> None:
+    """Worker 0 is slow first, then worker 2; the run is stopped amid a deal and goes on with two workers."""
+    train = {"strategy": "exact", "balance": "auto"}
+    fitted, deals, digest = trained(WorkerContext(), tmp_path, tmp_path / "alone", **train)
+    assert deals == []
+    slow = {0: range(30), 2: range(30, 94)}
+    group = in_group(3, tmp_path / "group", trained_in, tmp_path, "three", slow, None, train)
+    for found, _, whole in group:
+        assert whole == digest and (found.rows, found.metrics) == (fitted.rows, fitted.metrics)
+    dealt = group[0][1]
+    assert min(counts[0] for step, counts in dealt if step <= 30) == 1, dealt
+    assert min(counts[2] for step, counts in dealt if step > 30) == 1, dealt
+    stopped = in_group(3, tmp_path / "stopped", trained_in, tmp_path, "resumed", slow, 20, train)
+    assert not stopped[0][0].finished and stopped[0][1]
+    for found, _, whole in in_group(2, tmp_path / "two", trained_in, tmp_path, "resumed", slow, None, train):
+        assert whole == digest and (found.rows, found.metrics) == (fitted.rows, fitted.metrics)
+
+
+def trained_in(context: WorkerContext, home: Path, name: str, slow: dict[int, range], stop_after: int | None, train: dict[str, Any]) -> Any:
+    balance.EVERY_SECONDS = 0.01
+    return trained(context, home, home / name, slow, stop_after, **train)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: bool, tmp_path: Path, one_thread: None) -> None:
+    fitted, _, _ = trained(WorkerContext(), tmp_path, tmp_path / "alone")
+    group = in_group(2, tmp_path / "group", trained_by_ddp, tmp_path, in_memory)
+    for found, dealt, _ in group:
+        assert found.rows == fitted.rows
+        assert found.metrics == pytest.approx(fitted.metrics, abs=0.02)
+        assert all(sum(counts) == SHARDS for _, counts in dealt)
+    assert group[0][1][-1][1][1] <= 2, group[0][1]
+    assert group[0][2] == group[1][2]
+
+
+def trained_by_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
+    balance.EVERY_SECONDS = 0.01
+    if not in_memory:
+        from pipelines.parallel import ddp
+
+        ddp._all_reduce_in_memory = lambda *_: None  # as on two machines
+    return trained(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto")
+
+
+def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
+    config = training(tmp_path, rows=200, strategy="test_dealing:Unbalanced", balance="auto", shards=SHARDS)
+    with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
+        check(config, open_version(config.dataset.path, config.data_identity))
+
+
+class Unbalanced(Strategy):
+    """Inherits everything, and so cannot own other shards."""
+
+
+def test_the_setting_is_equal_by_default() -> None:
+    assert Train().balance == "equal"
