@@ -35,8 +35,8 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.weights import model_digest
 
-MODEL = "MLP 4 x 1,024 on 100 columns"
-SHARDS, GLOBAL_BATCH = 32, 1_024
+MODEL = "mnist, small network"
+SHARDS, GLOBAL_BATCH = 24, 768
 SLOW, SHARE, PERIOD_MICROSECONDS = 1, 0.5, 10_000
 """The slow worker, its share of its core, and the period over which the kernel grants it."""
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
@@ -101,6 +101,7 @@ def work(rank: int, worlds: list[int], case: Case, folder: str, settings: dict[s
         "shards": SHARDS,
         "global_batch": GLOBAL_BATCH,
         "workers": world,
+        "cache_bytes": 2**30,
         "storage": f"{folder}/runs-{rank if world == 1 else 0}",
         **settings,
     }
@@ -146,11 +147,11 @@ def table(home: Path, case: Case, strategy: str, group: Path) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="few steps, to test that it runs")
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     steps = 60 if arguments.small else arguments.steps
-    case = replace(CASES[MODEL], rows=40_000 if arguments.small else 400_000, warm_up=0, steps=steps)
+    case = replace(CASES[MODEL], rows=40_000 if arguments.small else 200_000, warm_up=0, steps=steps)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="unequal-", dir="/tmp") as text, quota() as group:
         write_version(case, config_of(case, Path(text)))
