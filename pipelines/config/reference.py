@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.pipeline import Config
@@ -39,6 +40,7 @@ def _sections() -> list[str]:
         "`dataset.split`, by time": ByTime,
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
+        "`train.compression`": Compression,
         "`tracking`": Tracking,
     }
     return [described(f"## {title}", section) for title, section in named.items()]

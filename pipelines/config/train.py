@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
+from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
 
@@ -71,6 +72,9 @@ class Train(Section):
     """`ddp` computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by
     more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
     `module:Class` is a strategy of your own."""
+    compression: NamedCompression = Compression()
+    """For `ddp`: `none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer
+    bytes. It changes the weights a little."""
     threads_per_shard: PositiveInt = 1
     """For `exact`: threads per pass. One and two threads give different sums, so the number affects the weights."""
     epochs: PositiveInt = 5
@@ -145,5 +149,10 @@ class Train(Section):
         if self.strategy == "exact" and self.sync_batch_norm:
             raise ValueError(
                 "sync_batch_norm sums over workers, which strategy exact does not support; set it to false, or strategy to ddp"
+            )
+        if self.compression.kind != "none" and self.strategy != "ddp":
+            raise ValueError(
+                f"compression is {self.compression.kind}, which only strategy ddp supports (strategy is {self.strategy}); set it to none, "
+                "or strategy to ddp"
             )
         return self

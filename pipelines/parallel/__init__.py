@@ -3,7 +3,9 @@
 1. `strategies`  creates the strategy that a config names, from the table in `config.strategies`, with its initial model.
    `strategy`    is the interface; `step` defines the flags and the result of a step.
 2. `mesh`        maps workers to rows.
-3. `ddp`         runs one pass over a worker's rows; `batch_norm` normalises over the rows of all workers.
+3. `ddp`         runs one pass over a worker's rows, with their `counted_loss`; `batch_norm` normalises over the rows of all workers.
+                 `compression` sends its gradients in fewer bytes, as factors of `low_rank` or as the entries in `top_k`, from a
+                 `flat` tensor.
    `exact`       runs one pass per shard; `gradient_reducer` sums gradients in the tree of `collectives` during the passes;
                  `deterministic` rejects layers and kernels that are not.
    `compute_clock` measures how long a worker computes, for `train.balance`.

@@ -16,12 +16,14 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.loader import Loader
-from pipelines.parallel.batch_norm import loss_of, synchronised
+from pipelines.parallel.batch_norm import synchronised
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.compression import HOOKS, ErrorFeedback, mean_over_workers
 from pipelines.parallel.compute_clock import ComputeClock
+from pipelines.parallel.counted_loss import CountedLoss
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.precision import Precision, precision_of
+from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
@@ -40,6 +42,7 @@ class DataParallel(Strategy):
     """DistributedDataParallel whose gradients are divided by the weight of the global batch instead of averaged over workers.
 
     So the gradient is that of the global batch's mean loss, however its rows are divided among workers, even if one has none.
+    With `train.compression`, workers send it in fewer bytes.
     `step` raises ConfigError for a parameter with a sparse gradient and, on several workers, for one without a gradient.
     """
 
@@ -56,7 +59,13 @@ class DataParallel(Strategy):
             self.model.compile()
         self._update = Update(settings, self.model, context, self._precision)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        self._loss = _Loss(task, self.model, self._precision, context, runs_empty=self._synced)
+        self._feedback = (
+            ErrorFeedback(settings.compression, [parameter for _, parameter in self._trained], context)
+            if settings.compression.has_memory
+            else None
+        )
+        self._is_compressed = settings.compression.kind != "none"
+        self._loss = CountedLoss(task, self.model, self._precision, context, self._synced, sums_ride=not self._is_compressed)
         self._replicated: DistributedDataParallel | None = None
         """Created at the first step, when the model's weights have been loaded."""
         self._divided_by = context.world_size
@@ -80,7 +89,9 @@ class DataParallel(Strategy):
                 own_loss += self._pass(part, torch.zeros_like(counts))
         own_loss += self._pass(last, counts)
         self._check_gradients()
-        (loss_sum, weight, rows), flags_of_all = self._loss.take_sums().split([3, FLAGS])
+        sums = self._over_workers(self._loss.take_sums(), number)
+        sums[2:].round_()  # dividing by the number of workers may leave the last bit off
+        (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
@@ -97,15 +108,19 @@ class DataParallel(Strategy):
         return sample(self.model, self._task, epoch, self._context)
 
     def sync_buffers(self) -> None:
-        """Average the workers' batch norm statistics: each worker has seen other rows."""
+        """Average the workers' batch norm statistics and errors of compression: each worker has seen other rows."""
         if self._context.world_size > 1:
             ModelBuffers(self.model).average(self._context.world_size)
+        if self._feedback:
+            self._feedback.even_out()
 
     def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict()
+        return self._update.state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
+        if self._feedback:
+            self._feedback.load_state_dict(state["compression"])
 
     def weights(self) -> dict[str, Tensor]:
         return {} if self._context.rank else weights_of(self.model)
@@ -115,8 +130,10 @@ class DataParallel(Strategy):
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
-        all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu else None
-        if all_reduce:
+        all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu and not self._is_compressed else None
+        if self._is_compressed:
+            replicated.register_comm_hook(None, self._clock.around(HOOKS[self._settings.compression.kind]))
+        elif all_reduce:
             self._divided_by = 1
             replicated.register_comm_hook(all_reduce, self._clock.around(_sum_of_workers))
         elif self._settings.balance == "auto":  # the reduction that is built in has no hook, which takes less time
@@ -133,47 +150,17 @@ class DataParallel(Strategy):
             if parameter.grad is not None and parameter.grad.is_sparse:
                 raise ConfigError(f"{name}: {_SPARSE}")
 
+    def _over_workers(self, sums: Tensor, number: int) -> Tensor:
+        """The sums over all workers. If gradients are compressed, the sums, which must be exact, have a message of their own."""
+        if self._feedback:
+            return self._feedback.reduce(sums, self._update.unit, number)
+        return mean_over_workers(sums, self._context) if self._is_compressed else sums
+
     def _pass(self, part: Batch, counts: Tensor) -> Tensor:
         """Run forward and backward over some rows. Returns the sum of their losses."""
         loss, beside = (self._replicated or self._loss)(part, counts)
         self._update.backward(loss, beside, averaged_over=self._divided_by)
         return loss.detach()
-
-
-class _Loss(nn.Module):
-    """The task's loss as a module, since DistributedDataParallel wraps a module. Without rows it is zero, with zero gradients.
-
-    The counts that workers sum up besides are the gradient of an additional parameter, which is always zero. So they are part
-    of the model's first bucket and need no message of their own, which would take 2 % of a small network's step.
-    """
-
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, runs_empty: bool) -> None:
-        super().__init__()
-        self.model = model
-        self._beside = nn.Parameter(torch.zeros(3 + FLAGS, device=context.device))
-        self._task, self._precision, self._device_type = task, precision, context.device.type
-        self._runs_empty = runs_empty
-
-    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
-        loss, weight = self._sums(batch)
-        sums = torch.cat([torch.stack([loss.detach(), weight.detach()]).float(), counts])
-        return loss, (self._beside * sums).sum()
-
-    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        if not rows_of(batch) and not self._runs_empty:
-            zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
-            return zero, zero.detach()
-        with self._precision.autocast(self._device_type):
-            return loss_of(self._task, self.model, batch)
-
-    @torch.no_grad()
-    def take_sums(self) -> Tensor:
-        """Return and clear the sums over workers of loss, weight and every count: float64 of shape (3 + FLAGS,)."""
-        assert self._beside.grad is not None, "a backward pass comes before"
-        sums = self._beside.grad.double()
-        sums[2:].round_()  # dividing gradients by the number of workers may leave the last bit off
-        self._beside.grad = None
-        return sums
 
 
 def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:

@@ -68,11 +68,12 @@ class Strategy(ABC):
 
     @abstractmethod
     def sync_buffers(self) -> None:
-        """Make buffers equal that differ between workers, such as batch norm's statistics. Called before evaluating and saving."""
+        """Make equal what differs between workers, such as batch norm's statistics. Called before evaluating and saving."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer and scaler by fully qualified name, as torch.distributed.checkpoint saves and reshards them."""
+        """Model, optimizer and scaler by fully qualified name, and what else the next step depends on, as
+        torch.distributed.checkpoint saves and reshards them."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...

@@ -33,6 +33,10 @@ class Update:
         scaled = self._scaler.scale(loss_sum * (averaged_over / self._expected_weight))
         torch.autograd.backward((scaled, *(values * averaged_over for values in beside)))
 
+    def unit(self, weight: Tensor) -> Tensor:
+        """What the mean gradient has been multiplied by if the global batch has `weight`; `apply` divides gradients by it."""
+        return self._scaler.scale(weight / self._expected_weight)
+
     @torch.no_grad()
     def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:
         """Correct gradients for the global batch's true `weight`, clip them, and take the optimizer step.

@@ -119,6 +119,13 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("task.hidden", [10, -1], "task.hidden.1: must be greater than 0 (got -1)"),
         ("dataset.features.job.min_count", 0, "dataset.features.job.min_count: must be greater than 0 (got 0)"),
         ("train.global_batch", 500, "train: global_batch is 500; it must be a multiple of 8, the number of shards, such as 496 or 504"),
+        (
+            "train.compression",
+            {"kind": "topk", "rank": 2},
+            "train.compression: rank is a setting of powersgd, but kind is topk; remove it, or set kind to powersgd",
+        ),
+        ("train.compression", {"kind": "topk", "share": 1}, "train.compression.share: must be at most 0.5 (got 1)"),
+        ("train.compression", {"kind": "powersgd", "rnak": 2}, "train.compression.rnak: no such setting; did you mean rank? (got 2)"),
         ("train.workers", 9, "train: workers is 9; it must be at most 8, the number of shards"),
         ("train.workers", 0, "train.workers: must be greater than 0 (got 0)"),
         ("train.workers", [0, 2], "train.workers.0: must be greater than 0 (got 0)"),
@@ -241,6 +248,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
             {"encoder": "standardize", "impute": "maen"},
             "must be one of mean, median, none, or a number; did you mean mean?",
         ),
+        ("train.compression", "powerSGD", "must be one of none, bf16, fp16, powersgd, topk; did you mean powersgd? (got powerSGD)"),
         ("train.precision", 16, "must be one of auto, fp32, bf16, fp16; did you mean fp16? (got 16)"),
     ],
 )

@@ -221,14 +221,15 @@ class Unused(nn.Linear):
         return super().forward(batch["x"])
 
 
-def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool) -> None:
-    if not in_memory:
+def refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
+    if way == "sent":
         transports._mapped = lambda *_: None
-    strategy = ddp.DataParallel(train(), task(), model, context)
+    compression = "none" if way in ("in memory", "sent") else way
+    strategy = ddp.DataParallel(train(compression=compression), task(), model, context)
     strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)
 
 
-@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "sent"])
+@pytest.mark.parametrize("way", ["in memory", "sent", "bf16", "topk"])
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -236,8 +237,8 @@ def refused_step(context: WorkerContext, model: type[nn.Module], in_memory: bool
         (Unused, "spare had no part in the loss, .*; remove it from the model, set requires_grad=False, or set train.strategy to exact"),
     ],
 )
-def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, in_memory: bool) -> None:
-    for error in in_group(2, tmp_path, refused_step, model, in_memory):
+def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, way: str) -> None:
+    for error in in_group(2, tmp_path, refused_step, model, way):
         assert isinstance(error, ConfigError), error
         assert re.search(message, str(error)), error
 

@@ -1,0 +1,43 @@
+"""`train.compression`: how gradients are compressed on their way between workers."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+
+from pipelines.config.section import Section
+
+_KIND_OF = {"rank": "powersgd", "start_step": "powersgd", "share": "topk"}
+
+
+class Compression(Section):
+    """What workers send of their gradients. `powersgd` and `topk` keep what is not sent, and add it to the next gradient: no part of a
+    gradient is lost. The name of a kind alone is short for its defaults: `compression: bf16`."""
+
+    kind: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
+    """`bf16` and `fp16` send gradients in that precision, half of the bytes. `powersgd` sends low-rank factors of each matrix, `topk`
+    the largest entries."""
+    rank: PositiveInt = 4
+    """For `powersgd`: rank of the factors. An n x m matrix takes rank * (n + m) numbers."""
+    start_step: NonNegativeInt = 0
+    """For `powersgd`: steps at the start of a run that send whole gradients."""
+    share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.01
+    """For `topk`: share of the entries to send, of every 1,024 consecutive entries of the gradient, with 6 bytes each."""
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether workers keep what they have not sent."""
+        return self.kind in ("powersgd", "topk")
+
+    @model_validator(mode="after")
+    def _settings_belong_to_the_kind(self) -> "Compression":
+        for name, kind in _KIND_OF.items():
+            if kind != self.kind and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is a setting of {kind}, but kind is {self.kind}; remove it, or set kind to {kind}")
+        return self
+
+
+def _named(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+NamedCompression = Annotated[Compression, BeforeValidator(_named)]
