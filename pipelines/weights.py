@@ -9,15 +9,20 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 
-def digests(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Hex SHA-256 of every tensor in nested mappings, of its dtype, shape and bytes, by dotted name."""
-    found: dict[str, str] = {}
+def tensors(values: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
+    """Every tensor in nested mappings, by dotted name."""
+    found: dict[str, Tensor] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found.update(digests(value, f"{prefix}{name}."))
+            found.update(tensors(value, f"{prefix}{name}."))
         elif isinstance(value, Tensor):
-            found[prefix + name] = _digest(value)
+            found[prefix + name] = value
     return found
+
+
+def digests(values: Mapping[str, Any]) -> dict[str, str]:
+    """Hex SHA-256 of every tensor in nested mappings, of its dtype, shape and bytes, by dotted name."""
+    return {name: _digest(tensor) for name, tensor in tensors(values).items()}
 
 
 def model_digest(weights: Mapping[str, Tensor]) -> str:

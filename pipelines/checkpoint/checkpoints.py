@@ -9,6 +9,7 @@ If a checkpoint is damaged, the previous one is used. Reading unpickles .metadat
 """
 
 import logging
+from collections import ChainMap
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,14 +23,14 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from pipelines.checkpoint.digest_log import append_step, forget_steps_after, machine_of
+from pipelines.checkpoint.digest_log import append_step, differing_tensors, forget_steps_after, machine_of
 from pipelines.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.checkpoint.store import reader, writer
 from pipelines.collectives.agree import gathered, of_rank_0
 from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
-from pipelines.weights import digests
+from pipelines.weights import digests, tensors
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Saving:
     written: "Future[Any]"
     """Done when this worker's part is written."""
     digests: "Future[dict[str, str]]"
+    """Digests of the tensors that no worker of a lower rank holds."""
 
 
 class Checkpoints:
@@ -57,12 +59,13 @@ class Checkpoints:
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
         name = of_rank_0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
-        store = writer(self._directory, name)
+        store, first_here = writer(self._directory, name), self._first_here(state)  # before the save uses the group
         with _errors_name(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
-        # Digests of the copy, during training: they take a third of a second for 100 M parameters. All workers' are equal.
-        return Saving(name, record, written, self._digesting.submit(digests, store.staged if self._context.rank == 0 else {}))
+        # Digests of the copy, during training: they take a third of a second for 100 M parameters.
+        staged = tensors(store.staged)
+        return Saving(name, record, written, self._digesting.submit(digests, {tensor: staged[tensor] for tensor in first_here}))
 
     def commit(self, saving: Saving) -> str:
         """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
@@ -71,8 +74,9 @@ class Checkpoints:
         """
         with _errors_name(self._directory, saving.name):
             saving.written.result()
+        by_worker = gathered(saving.digests.result(), self._group)
         if self._context.rank == 0:
-            record = replace(saving.record, digests=saving.digests.result())
+            record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
             append_step(self._directory, record.step, record.digests, record.losses, machine_of(self._context.device))
             self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
             try:
@@ -137,12 +141,17 @@ class Checkpoints:
     def _load(self, name: str, state: dict[str, Any]) -> None:
         load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
+    def _first_here(self, state: dict[str, Any]) -> list[str]:
+        """Names of the tensors of `state` that no worker of a lower rank holds. Collective."""
+        own = list(tensors(state))
+        held = set[str]().union(*gathered(own, self._group)[: self._context.rank])
+        return [name for name in own if name not in held]
+
     def _altered(self, record: Record, state: dict[str, Any]) -> str:
-        """Says which tensors have another digest than recorded, on any worker; empty if none has."""
-        found = digests(state)
-        differing = [name for name in record.digests if found.get(name) != record.digests[name]]
-        own = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
-        return next(filter(None, gathered(own, self._group)), "")
+        """Says which tensors no worker holds, or have another digest than recorded on any worker; empty if none. Collective."""
+        by_worker = gathered(digests(state), self._group)
+        differing = differing_tensors(by_worker, record.digests) if record.digests else []
+        return f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
 
     def _whole(self) -> list[tuple[str, Record]]:
         """Names and records of complete checkpoints, newest first."""

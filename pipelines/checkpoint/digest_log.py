@@ -50,6 +50,12 @@ def read_digest_log(directory: RunDirectory) -> DigestLog:
     return log
 
 
+def differing_tensors(by_worker: Sequence[Mapping[str, str]], recorded: Mapping[str, str]) -> list[str]:
+    """Names of the tensors whose digest is not the recorded one on a worker that holds them, or that only one side has."""
+    names = dict.fromkeys([name for found in by_worker for name in found] + sorted(recorded))
+    return [name for name in names if {found[name] for found in by_worker if name in found} != {recorded.get(name)}]
+
+
 def _saved(directory: RunDirectory) -> list[tuple[int, str]]:
     """Saved steps in order, with their files' names. Drafts of a killed worker are ignored."""
     found = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
+from pipelines.config.local_sgd import LocalSgd
 from pipelines.config.pipeline import Config
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.task import KINDS, TaskSettings
@@ -41,6 +42,7 @@ def _sections() -> list[str]:
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
         "`train.compression`": Compression,
+        "`train.local_sgd`": LocalSgd,
         "`tracking`": Tracking,
     }
     return [described(f"## {title}", section) for title, section in named.items()]

@@ -7,7 +7,11 @@ from pydantic import AfterValidator, WithJsonSchema
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.plugins import is_path
 
-STRATEGIES = {"ddp": "pipelines.parallel.ddp:DataParallel", "exact": "pipelines.parallel.exact:Exact"}
+STRATEGIES = {
+    "ddp": "pipelines.parallel.ddp:DataParallel",
+    "exact": "pipelines.parallel.exact:Exact",
+    "local_sgd": "pipelines.parallel.local_sgd:LocalSgd",
+}
 """`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""
 
 

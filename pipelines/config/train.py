@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from pipelines.config.compression import Compression, NamedCompression
+from pipelines.config.local_sgd import LocalSgd, check_replicas
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
 
@@ -71,12 +72,15 @@ class Train(Section):
     strategy: StrategyName = "ddp"
     """`ddp` computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by
     more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
-    `module:Class` is a strategy of your own."""
+    `local_sgd` communicates after every few steps only, and its weights are identical in the same way. `module:Class` is a strategy of
+    your own."""
     compression: NamedCompression = Compression()
     """For `ddp`: `none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer
     bytes. It changes the weights a little."""
+    local_sgd: LocalSgd = LocalSgd()
+    """For strategy `local_sgd`: its replicas, and how they are brought together."""
     threads_per_shard: PositiveInt = 1
-    """For `exact`: threads per pass. One and two threads give different sums, so the number affects the weights."""
+    """For `exact` and `local_sgd`: threads per pass. One and two threads give different sums, so the number affects the weights."""
     epochs: PositiveInt = 5
     """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
     max_steps: PositiveInt | None = None
@@ -130,6 +134,13 @@ class Train(Section):
         return self.workers_range[1]
 
     @model_validator(mode="after")
+    def _replicas_fit(self) -> "Train":
+        check_replicas(self.local_sgd, self.strategy, self.shards, self.max_workers)
+        if self.strategy == "local_sgd" and self.compile:
+            raise ValueError("compile is true, but strategy local_sgd has many replicas, each a model to compile; set it to false")
+        return self
+
+    @model_validator(mode="after")
     def _shards_fit(self) -> "Train":
         if self.global_batch % self.shards:
             below = self.global_batch // self.shards * self.shards
@@ -141,14 +152,15 @@ class Train(Section):
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
         if self.max_workers > self.shards:
             raise ValueError(f"workers is {self.max_workers}; it must be at most {self.shards}, the number of shards")
-        microbatch = self.global_batch // self.shards
-        if self.accumulate > microbatch:
+        unit, units = ("replica", self.local_sgd.replicas) if self.strategy == "local_sgd" else ("shard", self.shards)
+        rows = self.global_batch // units
+        if self.accumulate > rows:
             raise ValueError(
-                f"accumulate is {self.accumulate}, more than the {microbatch} rows of a shard in a step; reduce it, or raise global_batch"
+                f"accumulate is {self.accumulate}, more than the {rows} rows of a {unit} in a step; reduce it, or raise global_batch"
             )
-        if self.strategy == "exact" and self.sync_batch_norm:
+        if self.strategy in ("exact", "local_sgd") and self.sync_batch_norm:
             raise ValueError(
-                "sync_batch_norm sums over workers, which strategy exact does not support; set it to false, or strategy to ddp"
+                f"sync_batch_norm sums over workers, which strategy {self.strategy} does not support; set it to false, or strategy to ddp"
             )
         if self.compression.kind != "none" and self.strategy != "ddp":
             raise ValueError(

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from pipelines.checkpoint.digest_log import DigestLog, machine_of
+from pipelines.checkpoint.digest_log import DigestLog, differing_tensors, machine_of
 from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.agree import gathered
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import RankZeroReports, Reports
 from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
@@ -81,8 +82,7 @@ class ReplayCheck(Strategy):
                 found.loss = (step, wanted, loss)
         if (saved := self._digest_log.digests.get(step)) is not None:
             found.saved.append(step)
-            own = digests(self.state_dict())
-            differing = [name for name in [*own, *sorted(saved.keys() - own.keys())] if own.get(name) != saved.get(name)]
+            differing = differing_tensors(gathered(digests(self.state_dict())), saved)
             if differing:
                 found.tensors = (step, differing)
             self.is_done = bool(differing or found.loss)

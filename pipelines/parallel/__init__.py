@@ -7,10 +7,12 @@
                  `compression` sends its gradients in fewer bytes, as factors of `low_rank` or as the entries in `top_k`, from a
                  `flat` tensor.
    `exact`       runs one pass per shard; `gradient_reducer` sums gradients in the tree of `collectives` during the passes;
-                 `deterministic` rejects layers and kernels that are not.
+                 `deterministic` rejects layers and kernels that are not; `passes` runs a shard's forward passes.
+   `local_sgd`   has replicas that take steps of their own: `replica` is one of them, `point` its weights. `outer` brings them
+                 together by their mean changes, from `replica_means` or, in fewer bytes, `int8_means`.
    `compute_clock` measures how long a worker computes, for `train.balance`.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers.
    `randomness`  seeds torch by step and shard; `precision` sets the dtype of the forward pass.
-4. `update`      divides and clips gradients and steps the `optimizer`, for both.
-5. `inference`   predicts and samples, for both.
+4. `update`      divides and clips gradients and steps the `optimizer`, for all.
+5. `inference`   predicts and samples, for all.
 """

@@ -21,8 +21,9 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]
         if "Expected more than 1 value per channel" not in str(error):
             raise
         raise ConfigError(
-            "a batch norm got a single row, which has no variance: a pass computes a worker's rows, or a shard's with strategy exact, "
-            "divided by train.accumulate; raise train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
+            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard with strategy "
+            "exact, or of a replica with local_sgd, divided by train.accumulate; raise train.global_batch, lower "
+            "train.shards or train.accumulate, or set train.remainder to drop"
         ) from error
 
 

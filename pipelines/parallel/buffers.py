@@ -23,8 +23,8 @@ class ModelBuffers:
         for name in found | self._named:
             if found.get(name) is not self._named.get(name):
                 raise ConfigError(
-                    f"buffer {name} was added, replaced or removed by a pass, which strategy exact does not support; register it in "
-                    "__init__ and write it in place, as with copy_, or set train.strategy to ddp"
+                    f"buffer {name} was added, replaced or removed by a pass, which a reproducible strategy does not support; register it "
+                    "in __init__ and write it in place, as with copy_, or set train.strategy to ddp"
                 )
 
     def clones(self) -> list[Tensor]:
@@ -41,6 +41,13 @@ class ModelBuffers:
         pairs = zip(self._values, before, strict=True)
         # Entries that did not change are 0: a difference of infinities, as in a mask, would be NaN.
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
+
+    @torch.no_grad()
+    def rounded(self, changes: Tensor) -> Tensor:
+        """The changes, of shape (numel,), with those of integer buffers rounded to whole numbers."""
+        parts = changes.split([values.numel() for values in self._values])
+        pairs = zip(self._values, parts, strict=True)
+        return torch.cat([part if values.is_floating_point() else part.round() for values, part in pairs])
 
     @torch.no_grad()
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:

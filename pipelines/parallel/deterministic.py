@@ -10,7 +10,7 @@ from pipelines.errors import ConfigError
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """Without it, cuBLAS chooses its workspace, and so the order of additions, depending on other streams. Read when CUDA starts."""
-_REMEDY = "strategy exact does not support it: use another layer, or set train.strategy to ddp"
+_REMEDY = "a reproducible strategy does not support it: use another layer, or set train.strategy to ddp"
 _TORCH_SAYS = " does not have a deterministic implementation"
 
 
@@ -34,7 +34,7 @@ def check_model(model: nn.Module) -> None:
                 "train.strategy to ddp"
             )
         if getattr(module, "sparse", False):
-            raise ConfigError(f"{name} has sparse gradients, which strategy exact does not support; set sparse=False")
+            raise ConfigError(f"{name} has sparse gradients, which a reproducible strategy does not support; set sparse=False")
 
 
 def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.loader import Loader
-from pipelines.parallel.batch_norm import loss_of
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
 from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.passes import Passes, aligned
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
@@ -56,6 +56,7 @@ class Exact(Strategy):
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, context, self._precision)
         self._owned = self.mesh.owned_shards(settings.shards)
+        self._passes = Passes(task, self.model, self._precision, context, settings.accumulate)
         self._buffers = ModelBuffers(self.model)
         self._gradients: GradientReducer | None = None
         """Created at the first step, after a trial with its rows."""
@@ -99,7 +100,7 @@ class Exact(Strategy):
             self._gradients = self._reducer()
 
     def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, _aligned(batch), self._precision, self._context)
+        return predict(self.model, aligned(batch), self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
         return sample(self.model, self._task, epoch, self._context)
@@ -143,19 +144,10 @@ class Exact(Strategy):
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
         """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
-        rows = rows_of(microbatch)
-        parts = min(self._settings.accumulate, rows)
-        for part in range(parts):
-            passed = _aligned({name: values.tensor_split(parts)[part] for name, values in microbatch.items()})
-            with self._precision.autocast(self._context.device.type):
-                loss, weight = loss_of(self._task, self.model, passed)
+        for loss, weight, is_last in self._passes(microbatch):
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
-            if gradients is not None and part == parts - 1:
+            if gradients is not None and is_last:
                 gradients.last_pass()
             self._update.backward(loss)
+        rows = rows_of(microbatch)
         return torch.cat([sums, sums.new_tensor([rows, rows > 0])])
-
-
-def _aligned(batch: Batch) -> Batch:
-    """A copy in memory of its own, with the usual alignment: a kernel's order of additions may depend on the alignment."""
-    return {name: values.clone() for name, values in batch.items()}

@@ -74,7 +74,7 @@ class GradientReducer:
         self._parameters, self._owned = parameters, owned[replica]
         device = parameters[0].device
         self._additions, self._background = additions(owned[replica], shards), Background(device)
-        self._groups = _groups(parameters)
+        self._groups = groups(parameters)
         small = torch.empty(len(parameters) + beside, dtype=torch.float64, device=device)
         self._buckets = [
             *(Bucket([parameters[number] for number in group], len(owned)) for group in self._groups),
@@ -163,15 +163,15 @@ class GradientReducer:
             self._reduced += 1
 
 
-def _groups(parameters: Sequence[nn.Parameter]) -> list[list[int]]:
-    """Indices of the parameters of each bucket, last ones first, since a backward pass reaches them first."""
-    groups: list[list[int]] = []
+def groups(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Indices of the tensors of each bucket, last ones first, since a backward pass reaches these parameters first."""
+    found: list[list[int]] = []
     room = 0
-    for number in reversed(range(len(parameters))):
-        parameter = parameters[number]
-        if not groups or room < parameter.nbytes or parameters[groups[-1][0]].dtype != parameter.dtype:
-            groups.append([])
+    for number in reversed(range(len(tensors))):
+        tensor = tensors[number]
+        if not found or room < tensor.nbytes or tensors[found[-1][0]].dtype != tensor.dtype:
+            found.append([])
             room = BUCKET_BYTES
-        groups[-1].append(number)
-        room -= parameter.nbytes
-    return groups
+        found[-1].append(number)
+        room -= tensor.nbytes
+    return found

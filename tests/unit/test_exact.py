@@ -204,8 +204,8 @@ class Twice(nn.Linear):
     [
         (nn.Sequential(nn.SyncBatchNorm(3)), "0 is a synchronised batch norm, whose sums depend on the number of workers"),
         (nn.Sequential(nn.Linear(1, 1), nn.EmbeddingBag(3, 3, sparse=True)), "1 has sparse gradients.*set sparse=False"),
-        (Sparse(), "table has a sparse gradient; strategy exact does not support it"),
-        (Puts(5, 1), "put_ has no deterministic kernel on this device; strategy exact does not support it"),
+        (Sparse(), "table has a sparse gradient; a reproducible strategy does not support it"),
+        (Puts(5, 1), "put_ has no deterministic kernel on this device; a reproducible strategy does not support it"),
         (
             Numpys(5, 1),
             "two passes over the same rows from the same state differ in the loss: .*do not depend on torch's seed",

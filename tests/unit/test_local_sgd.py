@@ -1,0 +1,371 @@
+"""Strategy `local_sgd`: replicas that take steps of their own, brought together by an outer step; workers only play them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from trainings import training, version_of
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.local_sgd import LocalSgd as Settings
+from pipelines.config.train import Train
+from pipelines.errors import NonFiniteError
+from pipelines.launch.replay import Found, ReplayCheck
+from pipelines.learning import task_of
+from pipelines.loader import shards_of
+from pipelines.parallel.int8_means import Int8Means
+from pipelines.parallel.local_sgd import LocalSgd
+from pipelines.parallel.outer import Outer
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import strategy_of
+from pipelines.tasks.base import Batch
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.train.state import Trained
+from pipelines.weights import model_digest
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+# Epochs end with a short step, in which two of four replicas have no rows unless a batch norm needs some.
+SETTINGS: dict[str, Any] = {
+    "strategy": "local_sgd",
+    "shards": 8,
+    "global_batch": 64,
+    "epochs": 2,
+    "remainder": "keep",
+    "clip_norm": 1.0,
+    "rows": 1_986,
+    "task": {"dropout": 0.2},
+    "checkpoint": {"every_steps": 20},
+}
+NORMALISED: dict[str, Any] = {"task": {"dropout": 0.2, "batch_norm": True}}
+CASES: dict[str, dict[str, Any]] = {
+    "average": {**NORMALISED, "global_batch": 56, "local_sgd": {"inner_steps": 5}},
+    "nesterov, int8": {"local_sgd": {"inner_steps": 5, "outer": "nesterov", "deltas": "int8"}},
+    "3 replicas, int8, sgd": {
+        **NORMALISED,
+        "shards": 6,
+        "global_batch": 60,
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "local_sgd": {"replicas": 3, "deltas": "int8"},
+    },
+}
+
+
+class StopsAfter(Silent):
+    def __init__(self, steps: int | None) -> None:
+        self._left = steps
+
+    def asked_to_stop(self) -> bool:
+        if self._left is not None:
+            self._left -= 1
+        return self._left is not None and self._left < 0
+
+
+def fitted(
+    context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
+) -> tuple[Trained, str, dict[str, str]]:
+    """The result of a training, the digest of its model, and the digests of its last save."""
+    config = training(home, **{**SETTINGS, **changes})
+    version, directory = version_of(config), RunDirectory(str(folder))
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    trained = Loop(config, version, task, strategy, Checkpoints(directory, context, 2), StopsAfter(stop_after)).run()
+    log = read_digest_log(directory)
+    return trained, model_digest(strategy.model.state_dict()), log.digests[max(log.digests)]
+
+
+def fitted_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
+    return {case: fitted(context, home, folder / case, changes) for case, changes in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("local")
+    training(folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> dict[str, Any]:
+    return fitted_in_turn(WorkerContext(), home, home / "alone")
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    assert isinstance(found, tuple), found
+    assert found[1:] == wanted[1:]
+    assert (found[0].metrics, found[0].rows, found[0].best_epoch) == (wanted[0].metrics, wanted[0].rows, wanted[0].best_epoch)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
+    for found in in_group(workers, home / f"group-{workers}", fitted_in_turn, home, home / f"of-{workers}"):
+        for case, wanted in alone.items():
+            assert_same(found[case], wanted)
+
+
+def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
+    case, folder = "nesterov, int8", home / "stopped"
+    for workers, stop_after in ((4, 7), (2, 20), (3, 9)):
+        for trained, *_ in in_group(workers, home / f"stopped-{workers}", fitted, home, folder, CASES[case], stop_after):
+            assert not trained.finished
+    assert_same(fitted(WorkerContext(), home, folder, CASES[case]), alone[case])
+
+
+def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
+    assert len({digest for _, digest, _ in alone.values()}) == len(CASES)
+    assert all(trained.metrics["test/auc"] > 0.8 for trained, *_ in alone.values())
+
+
+def test_a_checkpoint_has_the_digests_of_every_replica_whoever_plays_it(alone: dict[str, Any]) -> None:
+    digests = alone["nesterov, int8"][2]
+    for number in range(4):
+        own = [digests[f"replicas.{number}.{name}.layers.0.weight"] for name in ("model", "errors")]
+        assert digests[f"replicas.{number}.optimizer.state.layers.0.weight.exp_avg"] not in own
+    assert "outer.optimizer.state.layers.0.weight.momentum_buffer" in digests
+
+
+def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> Found:
+    config = training(home, **{**SETTINGS, **changes})
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    check = ReplayCheck(strategy_of(config.train, task, context), log, None)
+    Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
+    return check.found
+
+
+def test_p5_a_replay_on_other_workers_compares_the_tensors_of_all(home: Path, alone: dict[str, Any]) -> None:
+    case = "nesterov, int8"
+    log = read_digest_log(RunDirectory(str(home / "alone" / case)))
+    altered = "replicas.0.optimizer.state.layers.0.weight.exp_avg"
+    last = max(log.digests)
+    log.digests[last] = {**log.digests[last], altered: "0" * 64}
+    for found in in_group(2, home / "replay", replayed, home, log, home / "again", CASES[case]):
+        assert (found.losses, found.loss, found.tensors) == (len(log.losses), None, (last, [altered]))
+
+
+ROWS, FEATURES = 24, 5
+
+
+class Linear(nn.Linear):
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(FEATURES, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
+        if self.training:
+            self.seen += batch["x"].mean()
+        return super().forward(batch["x"]).squeeze(1)
+
+
+class Squares:
+    """The part of a task that a strategy calls; rows have weights."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        errors = model(batch) - batch["label"]
+        return (batch["weight"] * errors.square()).sum(), batch["weight"].sum()
+
+
+def built() -> nn.Module:
+    torch.manual_seed(0)
+    return Linear()
+
+
+def rows() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(ROWS, FEATURES, generator=generator)
+    return {"x": x, "label": x.sum(1), "weight": torch.ones(ROWS)}
+
+
+def cut(batch: Batch, parts: int) -> list[Batch]:
+    return [{name: values.chunk(parts)[part] for name, values in batch.items()} for part in range(parts)]
+
+
+def local(local_sgd: dict[str, Any], **changes: Any) -> LocalSgd:
+    values = {"strategy": "local_sgd", "global_batch": ROWS, "shards": 4, "optimizer": "sgd", "momentum": 0, "weight_decay": 0, **changes}
+    return LocalSgd(Train.model_validate({**values, "local_sgd": local_sgd}), Squares(), built, WorkerContext())  # type: ignore[arg-type]
+
+
+def plain_steps(model: nn.Module, batch: Batch, steps: int, rate: float) -> list[Tensor]:
+    """Parameters after gradient descent written out."""
+    model.train()
+    for _ in range(steps):
+        loss, weight = Squares().loss(model, batch)
+        gradients = torch.autograd.grad(loss / weight, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.sub_(rate * gradient)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_an_average_after_every_step_is_gradient_descent_on_the_whole_batch() -> None:
+    strategy = local({"replicas": 4, "inner_steps": 1})
+    for number in range(3):
+        result = strategy.step(cut(rows(), 4), number, 0.1, Flags(stop=True))
+    torch.testing.assert_close(list(strategy.model.parameters()), plain_steps(built(), rows(), 3, 0.1), rtol=1e-5, atol=1e-6)
+    assert (float(result.rows), float(result.weight), result.flags.tolist()) == (ROWS, ROWS, [0, 1, 0])
+    assert strategy.model.seen == pytest.approx(3 * float(rows()["x"].mean()), abs=1e-6)
+
+
+def test_sums_and_norm_of_a_step_are_over_the_replicas() -> None:
+    parts, wanted = cut(rows(), 4), []
+    for part in parts:
+        model = built()
+        loss, weight = Squares().loss(model, part)
+        gradients = torch.autograd.grad(loss / weight, list(model.parameters()))
+        wanted.append((float(loss.detach()), float(torch.cat([each.flatten() for each in gradients]).norm())))
+    result = local({"replicas": 4}).step(parts, 0, 0.1, Flags())
+    assert float(result.loss_sum) == float(result.own_loss_sum) == pytest.approx(sum(loss for loss, _ in wanted), rel=1e-6)
+    assert float(result.grad_norm) == pytest.approx(sum(norm for _, norm in wanted) / 4, rel=1e-5)
+    assert local({"replicas": 4}).step(parts, 0, 0.1, Flags(), measured=False).grad_norm == -1
+
+
+def test_diloco_is_nesterov_on_the_mean_delta() -> None:
+    """Two rounds of three steps, with the outer step written as its formula."""
+    parts, rate, momentum = cut(rows(), 2), 0.7, 0.9
+    strategy = local({"replicas": 2, "inner_steps": 3, "outer": "nesterov"})
+    for number in range(6):
+        strategy.step(parts, number, 0.05, Flags())
+    start = [parameter.detach().clone() for parameter in built().parameters()]
+    velocity = [torch.zeros_like(values) for values in start]
+    for _ in range(2):
+        ends = []
+        for part in parts:
+            model = built()
+            with torch.no_grad():
+                for parameter, values in zip(model.parameters(), start, strict=True):
+                    parameter.copy_(values)
+            ends.append(plain_steps(model, part, 3, 0.05))
+        gradients = [values - (one + other) / 2 for values, one, other in zip(start, *ends, strict=True)]
+        velocity = [momentum * before + gradient for before, gradient in zip(velocity, gradients, strict=True)]
+        start = [values - rate * (gradient + momentum * speed) for values, gradient, speed in zip(start, gradients, velocity, strict=True)]
+    torch.testing.assert_close(list(strategy.model.parameters()), start, rtol=1e-5, atol=1e-6)
+
+
+def test_between_outer_steps_the_model_is_the_mean_and_replicas_stay_apart() -> None:
+    strategy, parts = local({"replicas": 2, "inner_steps": 4}), cut(rows(), 2)
+    for number in range(2):
+        strategy.step(parts, number, 0.05, Flags())
+    own = [[values.detach().clone() for values in replica.point.parameters] for replica in strategy._replicas.values()]
+    strategy.predict(rows())
+    ends = [plain_steps(built(), part, 2, 0.05) for part in parts]
+    torch.testing.assert_close(own, ends)
+    assert not torch.equal(own[0][0], own[1][0])
+    torch.testing.assert_close(list(strategy.model.parameters()), [(one + other) / 2 for one, other in zip(*ends, strict=True)])
+    for before, replica in zip(own, strategy._replicas.values(), strict=True):
+        assert all(map(torch.equal, before, replica.point.parameters))
+
+
+def test_a_replica_without_rows_waits() -> None:
+    strategy, (first, second) = local({"replicas": 2, "inner_steps": 8}, precision="fp16"), cut(rows(), 2)
+    empty = {name: values[:0] for name, values in second.items()}
+    result = strategy.step([first, empty], 0, 0.05, Flags())
+    assert (float(result.rows), float(result.grad_norm) > 0) == (ROWS / 2, True)
+    _, waiting = strategy._replicas.values()
+    assert all(map(torch.equal, waiting.point.parameters, built().parameters()))
+
+
+class Drops(Linear):
+    """Says what dropout it drew."""
+
+    def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
+        return super().forward({"x": nn.functional.dropout(torch.ones(len(batch["x"]), FEATURES), 0.5)})
+
+
+def test_dropout_is_of_the_step_and_the_replica() -> None:
+    def losses(first_step: int) -> list[float]:
+        settings = Train.model_validate({"strategy": "local_sgd", "global_batch": ROWS, "shards": 4, "lr": 1e-9})
+        strategy = LocalSgd(settings, Squares(), Drops, WorkerContext())  # type: ignore[arg-type]
+        strategy._mean.model.load_state_dict(built().state_dict())
+        for replica in strategy._replicas.values():
+            replica.point.model.load_state_dict(built().state_dict())
+        same = [{name: values[:6] for name, values in rows().items()}] * 4
+        found = [replica.step(batch, first_step, 1e-9, False)[0] for replica, batch in zip(strategy._replicas.values(), same, strict=True)]
+        return [float(loss) for loss in found]
+
+    assert len({*losses(0), *losses(1)}) == 8
+    assert losses(1) == losses(1)
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.floats(1e-30, 1e30))
+def test_what_int8_leaves_out_is_sent_later(replicas: int, rounds: int, size: float) -> None:
+    generator = torch.Generator().manual_seed(replicas)
+    like = [torch.zeros(3, 2), torch.zeros(5), torch.zeros(0), torch.zeros(1)]
+    means = Int8Means(like, [range(replicas)], 0)
+    given_, sent = [torch.zeros_like(each, dtype=torch.float64) for each in like], [torch.zeros_like(each) for each in like]
+    for _ in range(rounds):
+        own = [[size * torch.randn(each.shape, generator=generator) for each in like] for _ in range(replicas)]
+        for total, *of_replicas in zip(given_, *own, strict=True):
+            total.add_(torch.stack(of_replicas).double().mean(0))
+        for total, mean in zip(sent, means.mean(own), strict=True):
+            total.add_(mean)
+    left = [torch.stack(of_replicas).double().mean(0) for of_replicas in zip(*means.errors.values(), strict=True)]
+    for total, out, behind in zip(given_, sent, left, strict=True):
+        torch.testing.assert_close(out.double() + behind, total, rtol=1e-4, atol=size * 1e-5)
+        assert not len(total) or float(behind.abs().max()) <= size * 5 / 127
+
+
+def int8_means(context: WorkerContext, replicas: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    own = [[torch.randn(7, generator=generator), torch.randn(2, 3, generator=generator) * 100] for _ in range(replicas)]
+    played = [shards_of(rank, context.world_size, replicas) for rank in range(context.world_size)]
+    means = Int8Means(own[0], played, context.rank)
+    return [mean for _ in range(3) for mean in means.mean([own[number] for number in played[context.rank]])]
+
+
+@pytest.mark.parametrize(("workers", "replicas"), [(2, 2), (3, 3), (2, 5)])
+def test_int8_means_are_equal_bits_for_any_workers(tmp_path: Path, workers: int, replicas: int) -> None:
+    """Two workers with a replica each exchange all values, others parts of sums."""
+    wanted = int8_means(WorkerContext(), replicas)
+    for found in in_group(workers, tmp_path, int8_means, replicas):
+        assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_int8_hides_no_value_that_is_not_finite(value: float) -> None:
+    means = Int8Means([torch.zeros(3)], [range(2)], 0)
+    (mean,) = means.mean([[torch.tensor([0.0, value, 1.0])], [torch.ones(3)]])
+    assert not mean.isfinite().all()
+
+
+def test_a_mean_of_nothing_changed_changes_no_bit() -> None:
+    model = Linear()
+    nn.init.constant_(model.bias, 1 / 3)
+    before = model_digest(model.state_dict())
+    for settings in (Settings(), Settings(outer="nesterov"), Settings(outer="nesterov", outer_momentum=0)):
+        Outer(settings, model).step([torch.zeros_like(values) for values in model.parameters()], torch.zeros(1, dtype=torch.float64))
+        assert model_digest(model.state_dict()) == before
+
+
+def test_a_replica_that_is_not_finite_ends_the_run(home: Path) -> None:
+    with pytest.raises(NonFiniteError):
+        fitted(WorkerContext(), home, home / "infinite", {**CASES["nesterov, int8"], "optimizer": "sgd", "lr": 1e30, "clip_norm": None})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"local_sgd": {"replicas": 3}}, "local_sgd.replicas is 3; it must divide 8, the number of shards: choose from 1, 2, 4, 8"),
+        ({"workers": [1, 5]}, "workers is 5; it must be at most 4, local_sgd.replicas; reduce it, or raise that"),
+        ({"strategy": "exact", "local_sgd": {"inner_steps": 2}}, "local_sgd is set, but strategy is exact; set strategy to local_sgd"),
+        ({"accumulate": 17}, "accumulate is 17, more than the 16 rows of a replica in a step; reduce it, or raise global_batch"),
+        ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy local_sgd does not support"),
+        ({"compile": True}, "compile is true, but strategy local_sgd has many replicas, each a model to compile; set it to false"),
+        ({"local_sgd": {"outer_momentum": 1}}, "less than 1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Train.model_validate({"strategy": "local_sgd", "shards": 8, "global_batch": 64, **settings})
+    assert Train.model_validate({"strategy": "local_sgd", "shards": 8, "global_batch": 64, "accumulate": 16}).local_sgd.replicas == 4
