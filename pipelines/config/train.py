@@ -133,6 +133,11 @@ class Train(Section):
     def max_workers(self) -> int:
         return self.workers_range[1]
 
+    @property
+    def unit_of_work(self) -> tuple[str, int]:
+        """What one worker computes as a whole, and how many of them there are: shards, or replicas."""
+        return ("replica", self.local_sgd.replicas) if self.strategy == "local_sgd" else ("shard", self.shards)
+
     @model_validator(mode="after")
     def _replicas_fit(self) -> "Train":
         check_replicas(self.local_sgd, self.strategy, self.shards, self.max_workers)
@@ -152,7 +157,7 @@ class Train(Section):
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
         if self.max_workers > self.shards:
             raise ValueError(f"workers is {self.max_workers}; it must be at most {self.shards}, the number of shards")
-        unit, units = ("replica", self.local_sgd.replicas) if self.strategy == "local_sgd" else ("shard", self.shards)
+        unit, units = self.unit_of_work
         rows = self.global_batch // units
         if self.accumulate > rows:
             raise ValueError(

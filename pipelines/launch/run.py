@@ -80,13 +80,12 @@ def check(config: Config, version: Version) -> None:
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
     if settings.balance == "auto" and not strategy_class(settings.strategy).balances:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
-    busy = settings.shards / (settings.max_workers * -(-settings.shards // settings.max_workers))
+    unit, units = settings.unit_of_work
+    busy = units / (settings.max_workers * -(-units // settings.max_workers))
     if busy < 0.9:
         log.warning(
-            "%d workers share %d shards unevenly and are busy %.0f %% of the time; choose a number that divides train.shards",
-            settings.max_workers,
-            settings.shards,
-            100 * busy,
+            "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
+            *(settings.max_workers, units, unit, 100 * busy),
         )
 
 

@@ -48,7 +48,7 @@ class Int8Means:
     def _scales(self) -> Tensor:
         """One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either."""
         largest = torch.stack([torch.stack([_largest(error) for error in errors]) for errors in self.errors.values()]).amax(0)
-        on_cpu = largest.nan_to_num(nan=torch.inf).cpu()
+        on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
         if self._workers > 1:
             dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
         return on_cpu.to(largest.device) / LEVELS

@@ -79,19 +79,27 @@ def batch_of(task: Task, rows: int) -> Batch:
 
 
 def given(strategy: str, batch: Batch) -> Any:
-    """What a worker alone, that owns two shards, is given to step."""
-    return (
-        [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))] if strategy == "exact" else batch
-    )
+    """What a worker alone, that owns two shards or plays two replicas, is given to step."""
+    parts = [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))]
+    return batch if strategy == "ddp" else parts
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+@pytest.mark.parametrize("strategy", ["ddp", "exact", "local_sgd"])
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_in_every_precision(name: str, strategy: str, precision: str) -> None:
     task = task_of(name)
     settings = Train.model_validate(
-        {"precision": precision, "strategy": strategy, "global_batch": ROWS, "shards": 2, "accumulate": 2, "lr": 0.01, "clip_norm": 1.0}
+        {
+            "precision": precision,
+            "strategy": strategy,
+            "local_sgd": {"replicas": 2, "inner_steps": 5} if strategy == "local_sgd" else {},
+            "global_batch": ROWS,
+            "shards": 2,
+            "accumulate": 2,
+            "lr": 0.01,
+            "clip_norm": 1.0,
+        }
     )
     trained, batch = strategy_of(settings, task, WorkerContext()), batch_of(task, ROWS)
     results = (trained.step(given(strategy, batch), number, 0.01, Flags()) for number in range(12))

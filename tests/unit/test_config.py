@@ -236,7 +236,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         ("dataset.features.age", "standardise", "no encoder standardise; did you mean standardize?"),
         ("task.kind", "tabluar", "no kind 'tabluar'; did you mean tabular?"),
         ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; did you mean adamw? (got adamW)"),
-        ("train.strategy", "dpd", "must be one of ddp, exact, or module:Class of your own; did you mean ddp? (got dpd)"),
+        ("train.strategy", "dpd", "must be one of ddp, exact, local_sgd, or module:Class of your own; did you mean ddp? (got dpd)"),
         ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),
         (
             "source.tables.people.format",
