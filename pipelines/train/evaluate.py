@@ -68,7 +68,8 @@ class Evaluation:
         """Merge the shards' metrics into one collection."""
         merged, *others = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
-            metric.sync_on_compute = False  # every worker already has the metrics of all shards
+            # Every worker already has the metrics of all shards. `sync_on_compute` counts only when a metric is created.
+            metric.distributed_available_fn = lambda: False
             for other in others:
                 metric.merge_state(other[name])
         return merged
