@@ -24,16 +24,12 @@ class LowRank:
                 "environment variable CUDA_VISIBLE_DEVICES to an empty string"
             )
         self._values = values
-        self._errors, self._all_sent = list[Tensor](), list[Tensor]()
-        rows, columns = list[tuple[int, int]](), list[tuple[int, int]]()
-        for piece in error.pieces:
-            matrix = piece.view(len(piece), -1)
-            if own_rank := _rank(matrix, rank):
-                self._errors.append(matrix)
-                rows.append((matrix.shape[0], own_rank))
-                columns.append((matrix.shape[1], own_rank))
-            else:
-                self._all_sent.append(piece)
+        self._all_sent = [piece for piece in error.pieces if not _rank(piece.view(len(piece), -1), rank)]
+        matrices = [piece.view(len(piece), -1) for piece in error.pieces if _rank(piece.view(len(piece), -1), rank)]
+        # In the order in which torch's hook puts factors into its memory: matrices of one shape come together.
+        seen = list(dict.fromkeys(matrix.shape for matrix in matrices))
+        self._errors = sorted(matrices, key=lambda matrix: seen.index(matrix.shape))
+        rows, columns = ([(matrix.shape[side], _rank(matrix, rank)) for matrix in self._errors] for side in (0, 1))
         self._p, self._q, self._first_q = (Flat(shapes, context.device) for shapes in (rows, columns, columns))
         generator = torch.Generator().manual_seed(0)
         for q, first in zip(self._q.pieces, self._first_q.pieces, strict=True):

@@ -29,15 +29,15 @@ from pipelines.train.loop import Loop
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 KINDS: dict[str, Any] = {
-    "bf16": "bf16", "fp16": "fp16", "powersgd": {"kind": "powersgd", "rank": 2}, "topk": {"kind": "topk", "share": 0.02},
+    "bf16": "bf16", "fp16": "fp16", "powersgd": {"kind": "powersgd", "rank": 3}, "topk": {"kind": "topk", "share": 0.02},
 }  # fmt: skip
 WITH_MEMORY = ("powersgd", "topk")
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(20,)),
     TensorColumn(name="label", dtype="int64", role="target", cardinality=3),
 )
-TASK = Tabular(Settings(hidden=(64, 40), class_weights=(1.0, 5.0, 0.1)), Data(COLUMNS, ("a", "b", "c")))
-"""The weight of a batch is not its number of rows."""
+TASK = Tabular(Settings(hidden=(64, 40, 64, 40), class_weights=(1.0, 5.0, 0.1)), Data(COLUMNS, ("a", "b", "c")))
+"""The weight of a batch is not its number of rows, and matrices of one shape are not neighbours."""
 ROWS, RATE = 48, 0.1
 SHARES = {1: (48,), 2: (31, 17), 3: (0, 31, 17)}
 
@@ -171,8 +171,8 @@ class Zero(nn.Module):
         return self.second(self.first(batch["x"]))
 
 
-def first_layer_moved(context: WorkerContext) -> float:
-    trained = DataParallel(train({"kind": "powersgd", "rank": 1}), TASK, Zero, context)
+def first_layer_moved(context: WorkerContext, rank: int) -> float:
+    trained = DataParallel(train({"kind": "powersgd", "rank": rank}), TASK, Zero, context)
     before = trained.model.state_dict()["first.weight"].clone()
     for number in range(3):
         step(trained, number)
@@ -187,8 +187,8 @@ def all_of_a_group(context: WorkerContext, states: dict[str, Any] | None) -> dic
         found[f"overflowing {name}"] = overflowing(context, KINDS[name])
         if states:
             found[f"theirs {name}"] = resumed(context, KINDS[name], states[name])
-    found["start_step"] = counts_and_losses(context, {"kind": "powersgd", "rank": 2, "start_step": 5})
-    found["zero"] = first_layer_moved(context)
+    found["start_step"] = counts_and_losses(context, {"kind": "powersgd", "start_step": 5})
+    found["zero"] = [first_layer_moved(context, rank) for rank in (1, 4)]  # torch has a way of its own up to rank 2
     return found
 
 
@@ -259,7 +259,7 @@ def test_a_step_that_is_skipped_leaves_the_errors_as_they_are(group: list[dict[s
 
 
 def test_a_matrix_whose_gradient_was_zero_is_trained(group: list[dict[str, Any]]) -> None:
-    assert all(answer["zero"] > 1e-3 for answer in group)
+    assert min(moved for answer in group for moved in answer["zero"]) > 1e-3
 
 
 def test_torch_s_powersgd_on_cpus_beside_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
