@@ -1,0 +1,97 @@
+"""Compares validation losses after equal rows, with and without compression: two workers of this machine on Shakespeare and MNIST.
+
+    LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--results FOLDER]
+
+The datasets are made by Spark from the files that conf/shakespeare.yaml and conf/mnist.yaml name.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from benchmarks.report import RESULTS, Row, save, show, versions_of
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config import load
+from pipelines.config.strategies import STRATEGIES
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.parallel.strategies import strategy_of
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+
+LOCAL = {"replicas": 2, "inner_steps": 16}
+WAYS: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "ddp, bf16": {"train.compression": "bf16"},
+    "ddp, powersgd": {"train.compression": "powersgd"},
+    "ddp, topk": {"train.compression": "topk"},
+    "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
+    "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
+}
+
+
+class Losses(Silent):
+    """Keeps the last value of a metric."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self.last = name, float("nan")
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.last = metrics.get(self._name, self.last)
+
+
+def work(rank: int, conf: str, overrides: dict[str, Any], home: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{home}/meeting", world_size=2, rank=rank)
+    found: dict[str, float] = {}
+    for name, settings in WAYS.items():
+        if settings.get("train.strategy", "ddp") not in STRATEGIES:
+            continue
+        config, context = load(conf, {**overrides, **settings}), WorkerContext(rank, 2)
+        version = open_version(config.dataset.path, config.data_identity)
+        task = task_of(config.task, version.manifest)
+        losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}"), context, 1)
+        Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, losses).run()
+        found[name] = losses.last
+        if rank == 0:
+            print(config.name, name, losses.last, flush=True)
+            Path(home, "found").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def table(name: str, home: Path, steps: int) -> list[Row]:
+    conf, data, tracking = f"conf/{name}.yaml", f"{home}/data", f"sqlite:///{home}/mlflow.db"
+    home.mkdir()
+    made = ["spark-submit", "--master", "local[2]", "jobs/etl.py", conf, "--dataset.path", data, "--tracking.uri", tracking]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    mp.spawn(work, (conf, {"dataset.path": data, "tracking.uri": tracking, "train.max_steps": steps}, str(home)), nprocs=2)
+    found = json.loads((home / "found").read_text())
+    return [{"way": way, "validation loss": loss, "/ ddp": loss / found["ddp"]} for way, loss in found.items()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--confs", nargs="+", default=["shakespeare", "mnist"])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="quality-") as text:
+        tables = {f"{name}, {arguments.steps} steps": table(name, Path(text) / name, arguments.steps) for name in arguments.confs}
+    for title, rows in tables.items():
+        show(title, rows)
+    print(save("compression-quality", tables, versions_of("torch"), arguments.results))
+
+
+if __name__ == "__main__":
+    main()
