@@ -34,6 +34,7 @@ FAULTS = (
     Fault("P4", "pipelines/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/train/loop.py", "self._loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
     Fault("P5", "pipelines/parallel/exact.py", "seed, number, shard)", "seed, number, self._context.rank)", "tests/unit/test_exact.py"),
+    Fault("P5", "pipelines/parallel/replica.py", "seed, number, self._number)", "seed, number)", "tests/unit/test_local_sgd.py -k dropout"),
     Fault(
         "P5", "pipelines/parallel/exact.py",
         "microbatch in zip(self._owned, batch, strict=True):\n            self._buffers.restore(before)\n",
@@ -45,7 +46,8 @@ FAULTS = (
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
-        "P5", "pipelines/launch/replay.py", "own.get(name) != saved.get(name)]", "name not in saved]",
+        "P5", "pipelines/checkpoint/digest_log.py", "{found[name] for found in by_worker if name in found} != {recorded.get(name)}]",
+        "name not in recorded]",
         "tests/integration/test_exact_runs.py -k differ",
     ),
     Fault(
