@@ -9,6 +9,7 @@ from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.local_sgd import LocalSgd
+from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import Config
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.task import KINDS, TaskSettings
@@ -43,6 +44,7 @@ def _sections() -> list[str]:
         "`train.checkpoint`": Checkpoint,
         "`train.compression`": Compression,
         "`train.local_sgd`": LocalSgd,
+        "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
     }
     return [described(f"## {title}", section) for title, section in named.items()]

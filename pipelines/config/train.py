@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 
 from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
+from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
 
@@ -72,13 +73,16 @@ class Train(Section):
     strategy: StrategyName = "ddp"
     """`ddp` computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by
     more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
-    `local_sgd` communicates after every few steps only, and its weights are identical in the same way. `module:Class` is a strategy of
-    your own."""
+    `local_sgd` communicates after every few steps only, and its weights are identical in the same way.
+    `parameter_server` computes as `exact` does, but parameters are held by servers, and workers need not wait for each other.
+    `module:Class` is a strategy of your own."""
     compression: NamedCompression = Compression()
     """For `ddp`: `none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer
     bytes. It changes the weights a little."""
     local_sgd: LocalSgd = LocalSgd()
     """For strategy `local_sgd`: its replicas, and how they are brought together."""
+    parameter_server: ParameterServer = ParameterServer()
+    """The servers of `strategy: parameter_server`."""
     threads_per_shard: PositiveInt = 1
     """For `exact` and `local_sgd`: threads per pass. One and two threads give different sums, so the number affects the weights."""
     epochs: PositiveInt = 5
@@ -172,4 +176,14 @@ class Train(Section):
                 f"compression is {self.compression.kind}, which only strategy ddp supports (strategy is {self.strategy}); set it to none, "
                 "or strategy to ddp"
             )
+        if self.strategy == "parameter_server":
+            self._check_parameter_server()
         return self
+
+    def _check_parameter_server(self) -> None:
+        if self.sync_batch_norm:
+            raise ValueError(
+                "sync_batch_norm sums over workers, which strategy parameter_server does not support; set it to false, or strategy to ddp"
+            )
+        if self.precision == "fp16":
+            raise ValueError("precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32")

@@ -19,6 +19,7 @@ from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_class
+from pipelines.servers.group import check_servers, servers_of
 from pipelines.train.state import order_of, total_steps
 from pipelines.weights import from_bytes, model_digest
 
@@ -61,7 +62,9 @@ def train(config: Config) -> Result:
         with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepared(initial, run)
-            trained = watch(trainer_of(work, config, version, run.run_id, directory, gpus), directory, progress, lambda: run.end("KILLED"))
+            with servers_of(config.train) as servers:
+                trainer = trainer_of(work, config, version, run.run_id, directory, gpus, servers=servers)
+                trained = watch(trainer, directory, progress, lambda: run.end("KILLED"))
             result = _filed(config, version, run, directory, trained)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
     return result
@@ -74,7 +77,9 @@ def check(config: Config, version: Version) -> None:
     except ConfigError as error:
         raise TrainingError(f"split train of {version.root}: {error}") from error
     settings = config.train
-    task_of(config.task, version.manifest).monitored(settings.monitor)
+    task = task_of(config.task, version.manifest)
+    task.monitored(settings.monitor)
+    check_servers(settings, task)
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")

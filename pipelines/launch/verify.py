@@ -35,7 +35,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
     run = recorded(config.tracking.uri, run_id)
-    theirs = parse(run.config, f"run {run_id}")
+    theirs = _replayed(parse(run.config, f"run {run_id}"))
     _check(run, theirs.train.strategy)
     progress = TrainingProgress()
     again = _placed(theirs, config, progress)
@@ -114,6 +114,14 @@ def _digest_of(directory: RunDirectory) -> str:
     """The digest of the model in the run's directory; empty if there is no model any more."""
     content = directory.get_summed(WEIGHTS)
     return "" if content is None else model_digest(from_bytes(content))
+
+
+def _replayed(config: Config) -> Config:
+    """The config that repeats a run: synchronous parameter servers have the weights of strategy exact, which needs none."""
+    train = config.train
+    if train.strategy == "parameter_server" and train.parameter_server.mode == "sync":
+        return config.model_copy(update={"train": train.model_copy(update={"strategy": "exact"})})
+    return config
 
 
 def _check(run: Recorded, strategy: str) -> None:

@@ -4,14 +4,16 @@ Importing MLflow takes two seconds of CPU time, so only workers that use it do.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import ray.train
 import ray.train.torch
 import torch
+from ray.actor import ActorHandle
 
 from pipelines import config as configs
 from pipelines.checkpoint.checkpoints import Checkpoints
@@ -27,6 +29,8 @@ from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of
 from pipelines.parallel.strategy import Strategy
+from pipelines.servers.loop import ServedLoop
+from pipelines.servers.strategy import Served
 from pipelines.tasks.base import Task
 from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
@@ -53,12 +57,12 @@ class Assignment:
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
-    """Ray Train's training function: `settings` holds an Assignment.
+    """Ray Train's training function: `settings` holds an Assignment, and the parameter servers if the strategy uses some.
 
     Returns `Trained` as a dict, with the metrics that could not be sent; or, under `failure`, an error that another attempt
     would repeat.
     """
-    return attempted(settings["assignment"], _train)
+    return attempted(settings["assignment"], partial(_train, settings["servers"]))
 
 
 def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
@@ -88,11 +92,11 @@ def described(error: LockstepError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
 
 
-def _train(assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
+def _train(servers: Sequence[ActorHandle], assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
     local_rank = ray.train.get_context().get_local_rank()
     with _node_metrics(config, assignment, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
-        return _fit(config, assignment, directory, context, heartbeat)
+        return _fit(config, assignment, directory, context, heartbeat, servers)
 
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
@@ -112,12 +116,22 @@ def prepared(config: Config, assignment: Assignment, directory: RunDirectory, co
     return task, strategy, checkpoints
 
 
-def _fit(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext, heartbeat: Heartbeat) -> dict[str, Any]:
+def _fit(
+    config: Config,
+    assignment: Assignment,
+    directory: RunDirectory,
+    context: WorkerContext,
+    heartbeat: Heartbeat,
+    servers: Sequence[ActorHandle],
+) -> dict[str, Any]:
     task, strategy, checkpoints = prepared(config, assignment, directory, context)
     reports = _reports(config, assignment, directory, heartbeat) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
     try:
-        trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
+        if isinstance(strategy, Served):
+            trained = ServedLoop(config, assignment.version, task, strategy, checkpoints, reports, servers).run()
+        else:
+            trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
         if trained.finished and (weights := strategy.weights()):
             directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:

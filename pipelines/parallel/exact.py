@@ -124,8 +124,7 @@ class Exact(Strategy):
         assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
         microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
         if microbatch is not None:
-            check_passes(self.model, lambda: self._rehearsed(microbatch, before))
-            self._buffers.restore(before)
+            self._try(microbatch, before)
         self._gradients = self._reducer()
         return self._gradients
 
@@ -133,6 +132,10 @@ class Exact(Strategy):
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         shards, beside = self._settings.shards, 4 + FLAGS + self._buffers.numel
         return GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
+
+    def _try(self, microbatch: Batch, before: list[Tensor]) -> None:
+        check_passes(self.model, lambda: self._rehearsed(microbatch, before))
+        self._buffers.restore(before)
 
     def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
         self._buffers.restore(before)

@@ -6,12 +6,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import Optimizer
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.parallel.optimizer import optimizer
 from pipelines.parallel.precision import Precision
+
+
+def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:
+    """What the gradient of a sum of losses, divided by the `expected_weight`, is multiplied by to become that of the mean loss.
+
+    It is 1 unless rows have different weights, or rounding changed the last bit of their sum.
+    """
+    return torch.where(weight > 0, expected_weight / weight, 0.0)
+
+
+def rescale(gradients: list[Tensor], factor: Tensor, norm: Tensor, clip: float | None) -> None:
+    """Multiply gradients by the factor, and by what limits the `norm` of the mean gradient to `clip`."""
+    if clip is not None:
+        factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
+    if gradients and (factor.device.type != "cpu" or factor.item() != 1):
+        scale(gradients, factor.float())
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 class Update:
@@ -21,7 +43,7 @@ class Update:
         self._settings, self._model, self._precision = settings, model, precision
         self._expected_weight = settings.global_batch
         self._parameters = list(model.parameters())
-        self._optimizer = optimizer(settings, self._parameters)
+        self.optimizer = optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.scaled)
 
     def backward(self, loss_sum: Tensor, *beside: Tensor, averaged_over: int = 1) -> None:
@@ -45,22 +67,17 @@ class Update:
         -1 if nothing needs it.
         """
         if self._precision.scaled:
-            self._scaler.unscale_(self._optimizer)
+            self._scaler.unscale_(self.optimizer)
         clip = self._settings.clip_norm
-        # 1 unless rows have different weights, or rounding changed the last bit of their sum.
-        factor = torch.where(weight > 0, self._expected_weight / weight, 0.0)
+        factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:
             norm = nn.utils.get_total_norm(self._gradients()) * factor
-        if clip is not None:
-            factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
-        if factor.device.type != "cpu" or factor.item() != 1:
-            scale(self._gradients(), factor.float())
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._scaler.step(self._optimizer)
+        rescale(self._gradients(), factor, norm, clip)
+        set_rate(self.optimizer, rate)
+        self._scaler.step(self.optimizer)
         self._scaler.update()
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         return norm
 
     def _gradients(self) -> list[Tensor]:
@@ -68,9 +85,9 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer and scaler, by fully qualified name."""
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        model, optimizer = get_state_dict(self._model, self.optimizer)
         return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        set_state_dict(self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(self._model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])

@@ -11,7 +11,7 @@ from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import Mesh
 from pipelines.train.step_statistics import StepStatistics
 
-_REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
+REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
 
 
 MOST_OVERFLOWS = 50
@@ -27,12 +27,12 @@ def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, over
     if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
     if isfinite(step.loss_sum):
-        raise NonFiniteError(f"step {step.number}: the gradient norm is {step.grad_norm}, although the loss is finite: {_REMEDY}")
+        raise NonFiniteError(f"step {step.number}: the gradient norm is {step.grad_norm}, although the loss is finite: {REMEDY}")
     losses = gathered(step.own_loss_sum)
     owned = zip(mesh.first_ranks, mesh.shards_by_replica(shards), strict=True)
     wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
     where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in wrong)
-    raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {_REMEDY}")
+    raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
 
 
 def infinite_buffers(model: nn.Module) -> frozenset[str]:
@@ -50,4 +50,4 @@ def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step:
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
     first = next((name for name, found in wrong.items() if found), "") if wrong and torch.stack([*wrong.values()]).any() else ""
     if first := next(filter(None, gathered(first)), ""):
-        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {_REMEDY}")
+        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")

@@ -27,11 +27,13 @@ from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStati
 class Loop:
     """The loop of one worker. Every worker runs one, with the same config, version and task."""
 
+    loader_class: type[Loader] = Loader
+
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
         self._strategy, self._checkpoints, self._hooks = strategy, checkpoints, hooks
         self._context = strategy.mesh.context
-        self._loader = Loader(
+        self._loader = self.loader_class(
             version,
             "train",
             order_of(config),
@@ -168,9 +170,13 @@ class Loop:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         if text := self._strategy.sample(state.epochs):
             self._hooks.write(state.epochs, text)
-        if is_best or self._is_over() or self._saver.is_due_after_epoch(state.step):
+        if self._saves(is_best):
             self._save(is_best)
         return True
+
+    def _saves(self, is_best: bool) -> bool:
+        """Whether the state is saved after an epoch; the same on all workers."""
+        return is_best or self._is_over() or self._saver.is_due_after_epoch(self._state.step)
 
     def _test(self) -> Trained:
         self._saver.commit()

@@ -236,7 +236,11 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         ("dataset.features.age", "standardise", "no encoder standardise; did you mean standardize?"),
         ("task.kind", "tabluar", "no kind 'tabluar'; did you mean tabular?"),
         ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; did you mean adamw? (got adamW)"),
-        ("train.strategy", "dpd", "must be one of ddp, exact, local_sgd, or module:Class of your own; did you mean ddp? (got dpd)"),
+        (
+            "train.strategy",
+            "dpd",
+            "must be one of ddp, exact, local_sgd, parameter_server, or module:Class of your own; did you mean ddp? (got dpd)",
+        ),
         ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),
         (
             "source.tables.people.format",
@@ -255,6 +259,20 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
 def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
     (line,) = faults(changed(values, dotted, value))
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"parameter_server": {"staleness": 4}}, "staleness is 4, but mode is sync; set mode to bounded, or remove staleness"),
+        ({"parameter_server": {"mode": "bounded"}}, "mode is bounded, but staleness is not set; set it, as to 4, or mode to async"),
+        ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy parameter_server does not support"),
+        ({"precision": "fp16"}, "precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32"),
+    ],
+)
+def test_what_parameter_servers_cannot_do_is_told_in_a_line(values: dict[str, Any], train: dict[str, Any], message: str) -> None:
+    (line,) = faults(changed(values, "train", {"strategy": "parameter_server", **train}))
+    assert line.startswith("conf/x.yaml: train") and message in line
 
 
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:

@@ -1,0 +1,30 @@
+"""`train.parameter_server`: servers that hold the parameters, and when they apply an update."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from pipelines.config.section import Section
+
+
+class ParameterServer(Section):
+    """For `strategy: parameter_server`: how many servers hold the parameters, and when they apply an update."""
+
+    servers: PositiveInt = 1
+    """Servers, each with an equal part of the parameters and of the optimizer's state."""
+    mode: Literal["sync", "async", "bounded"] = "sync"
+    """`sync` takes a step when all shards' gradients are there; weights are those of `exact`. `async` applies each shard's gradient
+    when it arrives, `bounded` too, but no shard gets far ahead of the slowest."""
+    staleness: NonNegativeInt | None = None
+    """For `bounded`: microbatches by which a shard may be ahead of the slowest."""
+    backups: Annotated[int, Field(ge=0, le=1)] = 0
+    """Backups of each server. With 1, the end of a server's process loses no update; with 0, training continues from the last
+    checkpoint."""
+
+    @model_validator(mode="after")
+    def _staleness_is_bounded(self) -> "ParameterServer":
+        if self.mode == "bounded" and self.staleness is None:
+            raise ValueError("mode is bounded, but staleness is not set; set it, as to 4, or mode to async")
+        if self.mode != "bounded" and self.staleness is not None:
+            raise ValueError(f"staleness is {self.staleness}, but mode is {self.mode}; set mode to bounded, or remove staleness")
+        return self

@@ -1,0 +1,114 @@
+"""A worker's view of all servers of a run: one call to all of them at a time, with the waiting that it needs."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayTaskError
+
+from pipelines.errors import TrainingError
+from pipelines.servers.messages import Contents, Pulled, Push, Ready, StepSums
+
+
+class Servers:
+    """The servers in the order of their parts. The first one also holds buffers and statistics.
+
+    Every method raises TrainingError if a server has lost its contents, or if no shard moves for `timeout_seconds`, and
+    NonFiniteError once a worker has met a number that is not finite.
+    """
+
+    def __init__(self, actors: Sequence[ActorHandle], timeout_seconds: float) -> None:
+        self._actors, self._timeout, self.run = list(actors), timeout_seconds, ""
+        self.most_queued = 0
+        """Greatest number of commands that waited at a server when it answered, since it was last read."""
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def runs(self) -> list[str]:
+        """The timeline of each server's contents."""
+        return _answers([actor.run.remote() for actor in self._actors])
+
+    def load(self, contents: Sequence[Contents]) -> None:
+        _answers([actor.load.remote(part) for actor, part in zip(self._actors, contents, strict=True)])
+
+    def contents(self) -> list[Contents]:
+        found = _answers([actor.contents.remote() for actor in self._actors])
+        if None in found or {part.run for part in found} != {self.run}:
+            raise TrainingError("a parameter server has lost its part of the parameters; training continues from the last checkpoint")
+        return found
+
+    def positions(self) -> tuple[list[int], list[int]]:
+        """Each shard's next step at the server that has the fewest of its updates; and each server's version."""
+        found = _answers([actor.positions.remote(self.run) for actor in self._actors])
+        return [min(steps) for steps in zip(*(steps for steps, _ in found), strict=True)], [version for _, version in found]
+
+    def pull(self, step: int, have: Sequence[int | None]) -> list[Pulled] | None:
+        """The parameters to compute a microbatch of `step` with; waits until it may begin. None if the servers are halted."""
+        found: list[Pulled] = self._awaited("pull", [(step, version) for version in have])
+        return None if any(answer.is_halted for answer in found) else found
+
+    def current(self, have: Sequence[int | None]) -> list[Pulled]:
+        return _answers([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
+
+    def push(self, updates: Sequence[Push]) -> None:
+        """Send every server its part of an update; returns when all servers, and their backups, have it."""
+        self._command("push", [(update,) for update in updates])
+
+    def ready(self, step: int) -> list[Ready]:
+        return self._awaited("ready", [(step,)] * len(self))
+
+    def advance(self, step: int, norm: float) -> None:
+        self._command("advance", [(step, norm)] * len(self))
+
+    def arrived(self, step: int) -> bool | None:
+        """Whether all shards are at `step`; False if the servers are halted before, None if it takes longer."""
+        found = _answers([actor.arrived.remote(self.run, step) for actor in self._actors])
+        return False if False in found else None if None in found else True
+
+    def steps_after(self, number: int) -> list[StepSums]:
+        return _answers([self._actors[0].steps_after.remote(self.run, number)])[0]
+
+    def halt(self) -> None:
+        self._command("halt", [()] * len(self))
+
+    def resume(self, saved: int) -> None:
+        self._command("resume", [(saved,)] * len(self))
+
+    def fail(self, text: str) -> None:
+        self._command("fail", [(text,)] * len(self))
+
+    def _command(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+        sent = [actor.command.remote(self.run, name, *given) for actor, given in zip(self._actors, arguments, strict=True)]
+        self.most_queued = max(self.most_queued, *_answers(sent))
+
+    def _awaited(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Every server's answer. A server that has none yet is asked again."""
+        found: dict[int, Any] = {}
+        moved, before = time.monotonic(), None
+        while True:
+            missing = [number for number in range(len(self)) if number not in found]
+            sent = [getattr(self._actors[number], name).remote(self.run, *arguments[number]) for number in missing]
+            answers = zip(missing, _answers(sent), strict=True)
+            found.update({number: answer for number, answer in answers if answer is not None})
+            if len(found) == len(self):
+                return [found[number] for number in range(len(self))]
+            positions = self.positions()[0]
+            if positions != before:
+                moved, before = time.monotonic(), positions
+            elif time.monotonic() - moved > self._timeout:
+                behind = [shard for shard, step in enumerate(positions) if step == min(positions)]
+                raise TrainingError(
+                    f"no update has arrived for {self._timeout:g} s; shards {behind} are the last, at step {min(positions)}: check "
+                    "their workers, or raise train.timeout_seconds if a microbatch may take that long"
+                )
+
+
+def _answers(calls: Sequence[ray.ObjectRef]) -> list[Any]:
+    """What the calls return. Raises the server's own error, without Ray's wrapping."""
+    try:
+        return ray.get(list(calls))
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, Exception) else error from None

@@ -1,0 +1,199 @@
+"""The loop of a worker with parameter servers: pull, compute one shard's microbatch, push, until the epoch ends.
+
+Each shard is at a step of its own, which the servers' watermarks keep: so a restarted worker goes on where they are. At the end
+of an epoch, and for every checkpoint, all workers wait until the servers are quiescent. What is done then (validation, best
+epoch, checkpoints, test) is the ordinary loop's.
+"""
+
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+from ray.actor import ActorHandle
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.collectives.agree import gathered, of_rank_0
+from pipelines.config import Config
+from pipelines.dataset.versions import Version
+from pipelines.errors import NonFiniteError
+from pipelines.servers.client import Servers
+from pipelines.servers.messages import Plan, StepSums
+from pipelines.servers.strategy import Served
+from pipelines.servers.streams import Streams
+from pipelines.servers.waits import Waits
+from pipelines.tasks.base import Task
+from pipelines.train.hooks import Hooks
+from pipelines.train.loop import Loop
+from pipelines.train.step_statistics import StepStatistics
+
+
+class ServedLoop(Loop):
+    """The loop of one worker; `actors` are the servers, in the order of their parts."""
+
+    loader_class = Streams
+    _strategy: Served
+    _loader: Streams
+
+    def __init__(
+        self,
+        config: Config,
+        version: Version,
+        task: Task,
+        strategy: Served,
+        checkpoints: Checkpoints,
+        hooks: Hooks,
+        actors: Sequence[ActorHandle],
+    ) -> None:
+        super().__init__(config, version, task, strategy, checkpoints, hooks)
+        self._servers = Servers(actors, self._settings.timeout_seconds)
+        self._plan = Plan(self._settings, self._total, self._loader.steps_per_epoch, self._stride, strategy.layouts)
+        self._positions: dict[int, int] = {}
+        """The next step of each shard that this worker owns."""
+        self._have: list[int | None] = []
+        """The version of each server's parameters that this worker has."""
+        self._advanced = 0
+        """Synchronous steps that all servers have taken."""
+        self._waits = Waits()
+
+    def _resume(self) -> None:
+        """Resume from the servers if all still have their contents; else give them those of the newest checkpoint."""
+        super()._resume()
+        if self._plan.is_sync:
+            self._strategy.next_steps = [self._state.step] * self._settings.shards
+        runs = of_rank_0(set(self._servers.runs()) if self._context.rank == 0 else set())
+        if len(runs) != 1 or runs == {""}:
+            runs = of_rank_0({uuid4().hex})
+            if self._context.rank == 0:
+                self._servers.load(self._strategy.contents(min(runs), self._plan))
+            gathered(None)  # no worker begins before they are loaded
+        self._servers.run = min(runs)
+        positions, versions = self._servers.positions()
+        self._positions = {shard: positions[shard] for shard in self._loader.owned_shards}
+        self._have, self._advanced = [None] * len(versions), min(versions)
+
+    def _train_epoch(self) -> bool:
+        """Run the remaining microbatches of the epoch. Returns False if the run was asked to stop and has been saved."""
+        state = self._state
+        end = min(state.validated + self._loader.steps_per_epoch, self._total)
+        self._stopwatch.start(self._loader.wait_seconds)
+        while True:
+            ends = gathered((self._worked_until(end), self._hooks.asked_to_stop()))  # all updates have arrived
+            if failure := next((text for text, _ in ends if text), ""):
+                raise NonFiniteError(failure)
+            self._settle()
+            if state.step == end:
+                return True
+            self._save(best=False)
+            self._saver.commit()
+            if any(stop for _, stop in ends):
+                return False
+            self._go_on()
+            self._stopwatch.start(self._loader.wait_seconds)
+
+    def _worked_until(self, end: int) -> str:
+        """Work until all shards are at step `end`. Returns what is wrong if a number is not finite, with any worker."""
+        try:
+            self._work_until(end)
+        except NonFiniteError as error:
+            self._servers.fail(str(error))
+            return str(error)
+        return ""
+
+    def _work_until(self, end: int) -> None:
+        """Compute microbatches until all shards are at step `end`, or until the servers let none begin."""
+        while True:
+            if self._plan.is_sync and self._context.rank == 0:
+                self._advance(min(self._positions.values()))
+            shard = min(self._positions, key=lambda shard: self._positions[shard])
+            step = self._positions[shard]
+            self._hooks.step(step)
+            if shard == self._loader.owned_shards[0]:
+                self._look_after()
+            if step >= end:
+                if self._servers.arrived(end) is not None:
+                    return
+            elif self._pull(step):
+                self._compute(shard, step)
+            else:
+                return
+
+    def _look_after(self) -> None:
+        """On rank 0, count finished steps, and halt the servers if the run is to be saved or stopped."""
+        if self._context.rank:
+            return
+        for sums in self._servers.steps_after(self._state.step):
+            self._finished(sums)
+        if self._hooks.asked_to_stop() or self._saver.is_due(self._state.step):
+            self._servers.halt()
+
+    def _finished(self, sums: StepSums) -> None:
+        self._state.step = sums.number
+        self._waits.steps.append(sums)
+        self._count([StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)])
+        if self._is_point(sums.number):
+            waits, self._waits = self._waits, Waits()
+            self._hooks.log(sums.number, {**waits.metrics(), "servers/queue": float(self._servers.most_queued)})
+            self._servers.most_queued = 0
+
+    def _pull(self, step: int) -> bool:
+        """Fetch what is newer than this worker's parameters, once a microbatch of `step` may begin; False if none may begin."""
+        if self._plan.is_sync and all(version == step for version in self._have):
+            return True  # the worker has begun this step
+        began = time.perf_counter()
+        pulled = self._servers.pull(step, self._have)
+        self._waits.pull_seconds += time.perf_counter() - began
+        if pulled is None:
+            return False
+        self._strategy.take(pulled)
+        self._have = [answer.version for answer in pulled]
+        return True
+
+    def _compute(self, shard: int, step: int) -> None:
+        versions = [version or 0 for version in self._have]
+        updates = self._strategy.updates(self._loader.take(shard, step), shard, step, versions, self._plan)
+        began = time.perf_counter()
+        self._servers.push(updates)
+        self._waits.push_seconds += time.perf_counter() - began
+        self._waits.microbatches += 1
+        self._positions[shard] = step + 1
+
+    def _advance(self, until: int) -> None:
+        """Take the synchronous steps before `until`, each as soon as all servers have the gradients of all shards.
+
+        A server takes a step only after all have its gradients: else a worker killed between two pushes could not compute the
+        second again, with the parameters of before the step.
+        """
+        while self._advanced < until:
+            norm = self._strategy.norm(self._servers.ready(self._advanced), self._plan)
+            self._servers.advance(self._advanced, norm)
+            self._advanced += 1
+
+    def _settle(self) -> None:
+        """Take the servers' present parameters, on every worker alike. Collective; the servers are quiescent."""
+        self._look_after()
+        self._state.step = of_rank_0(self._state.step)
+        pulled = self._servers.current(self._have)
+        self._strategy.take(pulled)
+        self._have = [answer.version for answer in pulled]
+
+    def _go_on(self) -> None:
+        """Let microbatches begin again, after a checkpoint. Collective."""
+        gathered(None)
+        if self._context.rank == 0:
+            self._servers.resume(self._saver.saved_step)
+        gathered(None)
+
+    def _saves(self, is_best: bool) -> bool:
+        return True  # a restarted group takes up the servers as they are, which may be steps after the epoch, but not its validation
+
+    def _validate(self) -> bool:
+        validated = super()._validate()
+        self._saver.commit()
+        if validated:
+            self._go_on()
+        return validated
+
+    def _save(self, best: bool) -> None:
+        self._strategy.collect(self._servers.contents())
+        self._loader.go_to(self._state.step)
+        super()._save(best)

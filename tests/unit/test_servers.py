@@ -1,0 +1,343 @@
+"""Parameter servers without Ray: parts, watermarks, what is applied exactly once, and the sums of strategy `exact`."""
+
+import pickle
+import random
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_exact import Network, Squares
+from torch import nn
+from versions import write_version
+
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.train import Train
+from pipelines.errors import ConfigError, NonFiniteError, TrainingError
+from pipelines.loader import Loader, Order
+from pipelines.parallel.exact import Exact
+from pipelines.parallel.step import Flags
+from pipelines.servers import group
+from pipelines.servers.messages import SUMS_OF_STEP, Plan, Push
+from pipelines.servers.parts import BLOCK, blocks, parts
+from pipelines.servers.server import Server
+from pipelines.servers.strategy import Served
+from pipelines.servers.streams import Streams
+from pipelines.tasks.base import Batch
+from pipelines.train.schedule import learning_rate
+from pipelines.weights import digests
+
+SHARDS, STEPS = 4, 6
+
+
+@given(st.lists(st.integers(0, 20_000), min_size=1, max_size=20).filter(any), st.data())
+def test_every_entry_is_in_one_part(sizes: list[int], data: st.DataObject) -> None:
+    servers = data.draw(st.integers(1, min(blocks(sizes), 9)))
+    found = parts(sizes, servers)
+    for number, size in enumerate(sizes):
+        pieces = [piece for part in found for piece in part if piece.number == number]
+        assert [piece.start for piece in pieces] + [size] == [0] * bool(pieces) + [piece.stop for piece in pieces] or not size
+        assert all(piece.start % BLOCK == 0 for piece in pieces)
+    held = [sum(-(-piece.size // BLOCK) for piece in part) for part in found]
+    assert len(held) == servers and min(held) >= 1
+    assert max(held) <= 1.1 * blocks(sizes) / servers + 1
+
+
+def test_a_cut_near_the_end_of_a_parameter_splits_none() -> None:
+    assert [[piece.number for piece in part] for part in parts([4000, 2000, 4000], 2)] == [[0, 1], [1, 2]]
+    assert [[piece.number for piece in part] for part in parts([4800, 200, 5000], 2)] == [[0, 1], [2]]
+    assert [[(piece.start, piece.stop) for piece in part] for part in parts([200], 2)] == [[(0, 128)], [(128, 200)]]
+
+
+def settings_of(mode: str = "sync", servers: int = 3, **changes: Any) -> Train:
+    given = {"servers": servers, "mode": mode, **({"staleness": 2} if mode == "bounded" else {})}
+    values = {"strategy": "parameter_server", "parameter_server": given, "shards": SHARDS, "global_batch": 4 * SHARDS, **changes}
+    return Train.model_validate({"schedule": "cosine", **values})
+
+
+def worker(train: Train, kind: type[Exact] = Served) -> Any:
+    torch.manual_seed(0)
+    return kind(train, Squares(), Network, WorkerContext())  # type: ignore[arg-type]
+
+
+def plan_of(train: Train, served: Served) -> Plan:
+    return Plan(train, STEPS, STEPS, 2, served.layouts)
+
+
+def microbatch(shard: int, step: int, rows: int = 4) -> Batch:
+    generator = torch.Generator().manual_seed(100 * step + shard)
+    x = torch.randn(rows, 5, generator=generator)
+    return {"x": x, "code": torch.arange(rows) % 10, "label": x.sum(1)}
+
+
+def started(served: Served, plan: Plan) -> list[Server]:
+    """Servers with the worker's parameters, before the first step."""
+    served.next_steps, served._sums = [0] * SHARDS, [0.0] * SUMS_OF_STEP
+    return [Server(deepcopy(contents)) for contents in served.contents("run", plan)]
+
+
+def pulled(served: Served, servers: Sequence[Server]) -> list[int]:
+    """Take the servers' parameters; returns their versions."""
+    answers = [server.current(None) for server in servers]
+    served.take(answers)
+    return [answer.version for answer in answers]
+
+
+def state_of(served: Served, servers: Sequence[Server]) -> dict[str, str]:
+    """Digests of model and optimizer, as a checkpoint has them."""
+    served.collect([deepcopy(server.contents()) for server in servers])
+    return {name: digest for name, digest in digests(served.state_dict()).items() if not name.startswith("servers.")}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "adamw, clipped": {"clip_norm": 0.5},
+    "sgd, accumulated": {"optimizer": "sgd", "accumulate": 2},
+    "one server": {"servers": 1, "optimizer": "adam", "clip_norm": 0.5},
+    "bf16, as many servers as can be": {"precision": "bf16", "servers": 8, "clip_norm": 0.5},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sync_is_exact_bit_for_bit(case: str) -> None:
+    """Model, buffers and optimizer after every step, in any order of arrival; shard 1 has no rows in the last step."""
+    train = settings_of(**CASES[case])
+    exact, served, chance = worker(train, Exact), worker(train), random.Random(case)
+    exact.state_dict(), served.state_dict()  # as a loop's start makes the optimizer's state
+    plan = plan_of(train, served)
+    servers = started(served, plan)
+    for step in range(STEPS):
+        batch = [microbatch(shard, step, 0 if (step, shard) == (STEPS - 1, 1) else 4) for shard in range(SHARDS)]
+        result = exact.step(batch, step, learning_rate(train, step, STEPS, STEPS), Flags(), measured=plan.needs_norm(step))
+        versions = pulled(served, servers)
+        updates = [served.updates(batch[shard], shard, step, versions, plan) for shard in chance.sample(range(SHARDS), SHARDS)]
+        for number, server in enumerate(servers):
+            for update in chance.sample(updates, SHARDS):
+                assert server.ready(step) is None
+                server.push(update[number])
+        norm = served.norm([server.ready(step) for server in servers], plan)
+        assert norm == float(result.grad_norm)
+        for server in servers:
+            server.advance(step, norm)
+        assert state_of(served, servers) == digests(exact.state_dict())
+        (sums,) = servers[0].steps_after(step)
+        assert (sums.number, sums.grad_norm, sums.loss_sum) == (step + 1, norm, float(result.loss_sum))
+        assert (sums.weight, sums.rows) == (float(result.weight), float(result.rows))
+
+
+def test_a_parameter_whose_memory_is_not_in_its_shape_s_order_is_exact_too() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(40, 5).t())
+
+        def forward(self, batch: Batch) -> torch.Tensor:
+            return (batch["x"] @ self.weight).square().sum(1)
+
+    train = settings_of(clip_norm=0.5)
+    torch.manual_seed(0)
+    first = Turned()
+    exact, served = (kind(train, Squares(), lambda: deepcopy(first), WorkerContext()) for kind in (Exact, Served))  # type: ignore[arg-type]
+    assert not exact.model.weight.is_contiguous()
+    exact.state_dict(), served.state_dict()
+    plan = plan_of(train, served)
+    servers = started(served, plan)
+    batch = [microbatch(shard, 0) for shard in range(SHARDS)]
+    exact.step(batch, 0, learning_rate(train, 0, STEPS, STEPS), Flags())
+    versions = pulled(served, servers)
+    for shard in range(SHARDS):
+        for server, update in zip(servers, served.updates(batch[shard], shard, 0, versions, plan), strict=True):
+            server.push(update)
+    norm = served.norm([server.ready(0) for server in servers], plan)
+    for server in servers:
+        server.advance(0, norm)
+    assert state_of(served, servers) == digests(exact.state_dict())
+
+
+def updates_of(train: Train, plan: Plan, served: Served) -> dict[tuple[int, int], Push]:
+    """An update of the only server for every (shard, step), all from the first parameters."""
+    every = [(shard, step) for step in range(STEPS) for shard in range(SHARDS)]
+    return {(shard, step): served.updates(microbatch(shard, step), shard, step, [0], plan)[0] for shard, step in every}
+
+
+@pytest.fixture(scope="module")
+def asynchronous() -> tuple[Served, Plan, dict[tuple[int, int], Push]]:
+    train = settings_of("async", 1, clip_norm=0.5)
+    served = worker(train)
+    plan = plan_of(train, served)
+    return served, plan, updates_of(train, plan, served)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_every_update_is_applied_once_whatever_is_sent_again_and_whoever_dies(
+    asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]], data: st.DataObject
+) -> None:
+    """Shards arrive in any interleaving; any update may come again at any later time, or too early; the server may die after any
+    command, before or after its backup has it, and then continues as its backup."""
+    served, plan, updates = asynchronous
+    once, (server,), (backup,) = started(served, plan)[0], started(served, plan), started(served, plan)
+    order = data.draw(st.permutations([shard for shard in range(SHARDS) for _ in range(STEPS)]))
+    due = [0] * SHARDS
+    for shard in order:
+        fault = data.draw(st.sampled_from(["none", "again", "gap", "dies before", "dies after", "backup dies"]))
+        update = updates[shard, due[shard]]
+        once.push(update)
+        if fault == "gap" and due[shard] + 1 < STEPS:
+            with pytest.raises(TrainingError, match=f"shard {shard} sent step {due[shard] + 1}, but its next one is {due[shard]}"):
+                server.push(updates[shard, due[shard] + 1])
+        server.push(update)
+        if fault != "dies before":
+            backup.push(update)
+        if fault.startswith("dies"):
+            server = Server(pickle.loads(pickle.dumps(backup.contents())))
+            server.push(update)  # it was not acknowledged, so it is sent again
+            if fault == "dies before":
+                backup.push(update)
+        if fault == "backup dies":
+            backup = Server(pickle.loads(pickle.dumps(server.contents())))
+        if fault == "again":
+            server.push(updates[shard, data.draw(st.integers(0, due[shard]))])
+        due[shard] += 1
+        assert server.next_steps == backup.next_steps == due and server.version == sum(due)
+    assert server.sequence == backup.sequence == once.sequence == SHARDS * STEPS
+    assert state_of(served, [server]) == state_of(served, [backup]) == state_of(served, [once])
+    assert server.steps_after(0) == once.steps_after(0)
+    assert [sums.number for sums in server.steps_after(0)] == list(range(1, STEPS + 1))
+
+
+def test_a_synchronous_step_survives_the_server_at_any_command() -> None:
+    train = settings_of(servers=1, clip_norm=0.5)
+    served = worker(train)
+    plan = plan_of(train, served)
+    (server,) = started(served, plan)
+    found = []
+    for dies_at in range(-1, SHARDS + 1):
+        server = started(served, plan)[0]
+        for shard in range(SHARDS):
+            server.push(served.updates(microbatch(shard, 0), shard, 0, [0], plan)[0])
+            if shard == dies_at:
+                server = Server(pickle.loads(pickle.dumps(server.contents())))
+        norm = served.norm([server.ready(0)], plan)  # type: ignore[list-item]
+        server.advance(0, norm)
+        if dies_at == SHARDS:
+            server = Server(pickle.loads(pickle.dumps(server.contents())))
+            assert served.norm([server.ready(0)], plan) == norm, "another worker may have to ask again"  # type: ignore[list-item]
+            server.advance(0, norm)
+        found.append(digests({"values": server.contents().values}))
+    assert all(other == found[0] for other in found)
+
+
+@given(st.integers(0, 3), st.lists(st.integers(0, SHARDS - 1), max_size=60))
+@settings(max_examples=20, deadline=None)
+def test_no_shard_gets_ahead_of_the_slowest_by_more_than_the_staleness(
+    asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]], staleness: int, tries: list[int]
+) -> None:
+    served, plan, updates = asynchronous
+    bounded = settings_of("bounded", 1)
+    bounded = bounded.model_copy(update={"parameter_server": bounded.parameter_server.model_copy(update={"staleness": staleness})})
+    (server,) = started(served, replace(plan, settings=bounded))
+    refused = 0
+    for shard in tries:
+        step = server.next_steps[shard]
+        ahead = step - min(server.next_steps)
+        if step == STEPS:
+            continue
+        if server.pull(step, None) is None:
+            refused += 1
+            assert ahead > staleness
+        else:
+            assert ahead <= staleness
+            server.push(updates[shard, step])
+    assert max(server.next_steps) - min(server.next_steps) <= staleness + 1
+
+
+def test_a_halt_lets_a_synchronous_step_end_and_an_asynchronous_one_begin_no_more() -> None:
+    for mode, begins in (("sync", True), ("async", False)):
+        train = settings_of(mode, 1)
+        served = worker(train)
+        plan = plan_of(train, served)
+        (server,) = started(served, plan)
+        server.halt()
+        answer = server.pull(0, None)
+        assert answer is not None and answer.is_halted is not begins
+        for shard in range(SHARDS):
+            server.push(served.updates(microbatch(shard, 0), shard, 0, [0], plan)[0])
+        assert server.arrived(STEPS) is (None if mode == "sync" else False)
+        if mode == "sync":
+            server.advance(0, -1.0)
+            answer = server.pull(1, None)
+            assert answer is not None and answer.is_halted and server.arrived(STEPS) is False
+        server.resume(1)
+        answer = server.pull(1, None)
+        assert answer is not None and not answer.is_halted and server.steps_after(0) == []
+
+
+def test_a_number_that_is_not_finite_reaches_every_worker() -> None:
+    train = settings_of("async", 1)
+    served = worker(train)
+    plan = plan_of(train, served)
+    (server,) = started(served, plan)
+    rows = {**microbatch(2, 0), "label": torch.full((4,), torch.nan)}
+    with pytest.raises(NonFiniteError, match=r"step 1: the loss is nan, from worker 0 \(shard 2\): the last complete checkpoint is kept"):
+        served.updates(rows, 2, 0, [0], plan)
+    server.fail("step 1: the loss is nan")
+    for ask in (lambda: server.pull(0, None), lambda: server.ready(0), lambda: server.arrived(1)):
+        with pytest.raises(NonFiniteError, match="step 1: the loss is nan"):
+            ask()
+
+
+def test_asynchronous_buffers_move_by_each_shard_s_share() -> None:
+    """After one microbatch of every shard a batch norm has counted one step."""
+    train = settings_of("async", 2)
+    served = worker(train)
+    plan = plan_of(train, served)
+    servers = started(served, plan)
+    batch_norm = served.model.layers[1]
+    for shard in range(SHARDS):
+        assert int(batch_norm.num_batches_tracked) == 0
+        for server, update in zip(servers, served.updates(microbatch(shard, 0), shard, 0, [0, 0], plan), strict=True):
+            server.push(update)
+        pulled(served, servers)
+    assert int(batch_norm.num_batches_tracked) == 1
+    assert 0.0 < float((batch_norm.running_var - 0.9).abs().max()) < 0.2
+
+
+@pytest.mark.parametrize("remainder", ["drop", "keep"])
+def test_each_shard_reads_its_rows_at_its_own_step(tmp_path: Path, remainder: Any) -> None:
+    numbers = np.arange(103, dtype=np.float32)
+    version = write_version(tmp_path / "version", {"train": [{"x": numbers, "label": numbers}]})
+    order = Order(SHARDS, 16, seed=3, remainder=remainder)
+    whole = Loader(version, "train", order)
+    expected = [[part["x"].tolist() for part in whole.by_shard(batch)] for _ in range(2) for batch in whole]
+    streams = Streams(version, "train", order, range(SHARDS), prefetch_bytes=2**20)
+    asked = [(step, 2) for step in range(len(expected))] + [(5, 0), (6, 0), (whole.steps_per_epoch, 1), (0, 1), (1, 1), (5, 3)]
+    for step, shard in asked:
+        assert streams.take(shard, step)["x"].tolist() == expected[step][shard], (step, shard)
+    streams.close()
+
+
+def test_more_servers_than_parameters_are_rejected() -> None:
+    class Task:
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(100, 1), nn.Embedding(1, 1).requires_grad_(False))
+
+    group.check_servers(settings_of(servers=3), Task())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="servers is 4, but the model's parameters can only be divided among 3; lower it"):
+        group.check_servers(settings_of(servers=4), Task())  # type: ignore[arg-type]
+
+
+def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Task:
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(200, 3), nn.BatchNorm1d(3))
+
+    group.check_servers(settings_of("sync"), Task())  # type: ignore[arg-type]
+    assert caplog.text == ""
+    group.check_servers(settings_of("async"), Task())  # type: ignore[arg-type]
+    assert "batch norm with mode async" in caplog.text
