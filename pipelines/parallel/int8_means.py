@@ -34,7 +34,8 @@ class Int8Means:
     def mean(self, own: Iterable[Sequence[Tensor]]) -> list[Tensor]:
         """The mean of what the replicas give, of which `own` are this worker's. Collective."""
         for errors, tensors in zip(self.errors.values(), own, strict=True):
-            torch._foreach_add_(errors, list(tensors))
+            for error, values in zip(errors, tensors, strict=True):
+                error.add_(values)
         scales = self._scales()
         partial = torch.zeros(sum(self._sizes), dtype=self._partial, device=scales.device)
         for errors in self.errors.values():

@@ -180,6 +180,12 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
             "give names and types as Spark DDL, such as `age int, name string` "
             "(got a intt, `a, b`: double, c, d blob,)",
         ),
+        (
+            "source.tables.people.schema",
+            "\0",
+            "source.tables.people.schema: '\\x00' has no type; give names and types as Spark DDL, such as `age int, name string` "
+            "(got '\\x00')",
+        ),
         ("name", "a b", "name: must have 1 to 100 ASCII letters, digits, _, . and -, and begin with a letter or digit (got a b)"),
     ],
 )

@@ -193,3 +193,9 @@ def test_a_package_says_what_each_of_its_files_is_for(package: Path) -> None:
 @pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)
 def test_an_entry_point_only_parses_imports_and_calls(job: Path) -> None:
     assert len(job.read_text().splitlines()) <= 30
+
+
+def test_modules_of_tests_that_run_together_have_different_names() -> None:
+    """pytest would import only one of two."""
+    names = [file.name for folder in ("unit", "integration", "chaos") for file in (ROOT / "tests" / folder).glob("*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) in ([], ["conftest.py"])
