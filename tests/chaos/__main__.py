@@ -1,6 +1,7 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER]
+                [--append]
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, nan, signals, stages, training
+from chaos import cost, etl, fuzz, nan, servers, signals, stages, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -30,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 ETL_COUNTS = dict(zip(etl.FAULTS, (3, 1, 1, 3, 2, 1, 2, 1), strict=True))
 FUZZ_FAULTS = 2_000
+SERVER_FAULTS = 60
 
 
 def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -41,6 +43,16 @@ def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Ta
 def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     with closing(Nodes()) as nodes:
         outcomes = [nan.poisoned(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
+def run_servers(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    until, outcomes, number = time.monotonic() + seconds, [], 0
+    digest = servers.undisturbed(folder / "exact")
+    while time.monotonic() < until and len(outcomes) < SERVER_FAULTS:
+        outcomes += servers.disturbed(number, seed, folder / str(number), digest)
+        print(f"{number}: {outcomes[-1].note if outcomes else 'no fault'}, {len(outcomes)} faults", flush=True)
+        number += 1
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
@@ -90,6 +102,7 @@ def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables
 
 CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     **dict.fromkeys(COUNTS, run_training),
+    "servers": run_servers,
     "signals": run_signals,
     "stages": run_stages,
     "nan": run_nan,

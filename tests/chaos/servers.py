@@ -1,0 +1,103 @@
+"""Parameter servers under kill -9: servers, backups and workers at random moments of a training, which must not notice.
+
+Synchronous trainings must end with the weights of strategy `exact`; in every mode the rows that the servers have applied are counted.
+"""
+
+import json
+import random
+import time
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import psutil
+from trainings import training
+
+from chaos.training import Outcome
+from pipelines.config import Config
+from pipelines.launch.run import train
+
+ROWS, BATCH, EPOCHS = 9_600, 64, 2
+STEPS = EPOCHS * ROWS // BATCH
+STEPS_PER_FAULT = 40
+FAULTS = {
+    "server killed": ("ServerActor",),
+    "worker killed": ("RayTrainWorker",),
+    "server and worker killed": ("ServerActor", "RayTrainWorker"),
+    "two servers killed": ("ServerActor", "ServerActor"),
+}
+"""What each kills at the same time; backups are servers too."""
+MODES: list[dict[str, Any]] = [{"mode": "sync"}, {"mode": "async"}, {"mode": "bounded", "staleness": 2}]
+
+
+def undisturbed(folder: Path) -> str:
+    """The digest of the model of strategy `exact`."""
+    return train(_config(folder, strategy="exact")).model_digest
+
+
+def disturbed(number: int, seed: int, folder: Path, digest: str) -> list[Outcome]:
+    """One training, in a mode that depends on its number, with a fault every STEPS_PER_FAULT steps or so."""
+    mode = MODES[number % len(MODES)]
+    given = {"servers": 2, "backups": 1, **mode}
+    config = _config(folder, strategy="parameter_server", parameter_server=given, max_failures=100)
+    outcomes: list[Outcome] = []
+    over = Event()
+    thread = Thread(target=_disturb, args=(config, random.Random(f"{seed}/{number}"), outcomes, over), daemon=True)
+    thread.start()
+    try:
+        result = train(config)
+        wrong = [] if result.rows == STEPS * BATCH else [f"{result.rows} rows instead of {STEPS * BATCH}"]
+        wrong += ["other weights"] if mode["mode"] == "sync" and result.model_digest != digest else []
+    except Exception as error:  # an outcome, which the table shows
+        wrong = [f"{type(error).__name__}: {error}"]
+    over.set()
+    thread.join()
+    for outcome in outcomes:
+        outcome.recovered, outcome.note = not wrong, f"{mode['mode']}{': ' if wrong else ''}{', '.join(wrong)}"
+    return outcomes
+
+
+def _config(folder: Path, **settings: Any) -> Config:
+    folder.mkdir(exist_ok=True)
+    settings = {"workers": 2, "epochs": EPOCHS, "clip_norm": 1.0, "global_batch": BATCH, **settings}
+    return training(folder, rows=ROWS, task={"dropout": 0.2}, **settings)
+
+
+def _disturb(config: Config, chance: random.Random, outcomes: list[Outcome], over: Event) -> None:
+    due = chance.randrange(1, STEPS_PER_FAULT)
+    while due < STEPS - STEPS_PER_FAULT and _reached(config, due, over):
+        fault = chance.choice(list(FAULTS))
+        time.sleep(chance.random() / 4)
+        moment = time.time()
+        for kind in FAULTS[fault]:
+            if found := _processes(kind):
+                chance.choice(found).kill()
+        step = _step(config)
+        if not _reached(config, step + 1, over):
+            return
+        outcomes.append(Outcome(fault, False, time.time() - moment))
+        due = step + chance.randrange(STEPS_PER_FAULT // 2, 3 * STEPS_PER_FAULT // 2)
+
+
+def _reached(config: Config, step: int, over: Event) -> bool:
+    while _step(config) < step:
+        if over.wait(0.05):
+            return False
+    return True
+
+
+def _step(config: Config) -> int:
+    for file in Path(config.train.storage).glob("*/progress.json"):
+        return int(json.loads(file.read_text())["step"])
+    return 0
+
+
+def _processes(kind: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{kind}"):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
