@@ -19,7 +19,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 LONG = (
-    *("test_signals", "test_documents", "test_chaos", "test_benchmarks", "test_exact_runs", "test_demo", "test_train", "test_etl_jobs"),
+    *(
+        "test_signals",
+        "test_documents",
+        "test_servers",
+        "test_chaos",
+        "test_benchmarks",
+        "test_exact_runs",
+        "test_demo",
+        "test_train",
+        "test_etl_jobs",
+    ),
     *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices"),
 )
 """Files of about a minute and more, which begin first of those with processes: one that began last would leave a core idle."""
