@@ -13,8 +13,21 @@ from pipelines.config import Config, parse
 from pipelines.dataset.manifest import content_digest, parse_manifest
 from pipelines.dataset.schema import schema_to_text
 from pipelines.dataset.versions import Version, open_version
+from pipelines.train.hooks import Silent
 
 FEATURES = 8
+
+
+class StopsAfter(Silent):
+    """Asks the loop to stop after so many steps; None for never."""
+
+    def __init__(self, steps: int | None) -> None:
+        self._left = steps
+
+    def asked_to_stop(self) -> bool:
+        if self._left is not None:
+            self._left -= 1
+        return self._left is not None and self._left < 0
 
 
 def training(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from groups import in_group
 from torch import Tensor, nn
-from trainings import training, version_of
+from trainings import StopsAfter, training, version_of
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -23,7 +23,6 @@ from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
-from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -273,16 +272,6 @@ def test_only_compressed_runs_with_memory_have_it_in_their_state() -> None:
     assert {kind: set(state.get("compression", {})) for kind, state in states.items()} == {
         "none": set(), "bf16": set(), "powersgd": {"error", "powersgd"}, "topk": {"error"},
     }  # fmt: skip
-
-
-class StopsAfter(Silent):
-    def __init__(self, steps: int | None) -> None:
-        self._left = steps
-
-    def asked_to_stop(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
 
 
 def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int | None = None) -> tuple[bool, int, Tensor]:

@@ -9,7 +9,7 @@ from groups import in_group
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from trainings import training, version_of
+from trainings import StopsAfter, training, version_of
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
@@ -59,16 +59,6 @@ CASES: dict[str, dict[str, Any]] = {
         "local_sgd": {"replicas": 3, "deltas": "int8"},
     },
 }
-
-
-class StopsAfter(Silent):
-    def __init__(self, steps: int | None) -> None:
-        self._left = steps
-
-    def asked_to_stop(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
 
 
 def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> tuple[Trained, str]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from groups import in_group
 from rows import training_on
+from trainings import StopsAfter
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -28,16 +29,6 @@ NEXT_ITEM = {"kind": "next_item", "width": 8, "negatives": 10, "dropout": 0.1}
 
 
 Weights = dict[str, torch.Tensor]
-
-
-class StopsAfter(Silent):
-    def __init__(self, steps: int | None) -> None:
-        self._left = steps
-
-    def asked_to_stop(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
 
 
 def sequences(rows: int, seed: int) -> pa.Table:
