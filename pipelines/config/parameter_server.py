@@ -14,9 +14,9 @@ class ParameterServer(Section):
     """Servers, each with an equal part of the parameters and of the optimizer's state."""
     mode: Literal["sync", "async", "bounded"] = "sync"
     """`sync` takes a step when all shards' gradients are there; weights are those of `exact`. `async` applies each shard's gradient
-    when it arrives, `bounded` too, but no shard gets far ahead of the slowest."""
+    when it arrives, and a slow worker computes fewer; `bounded` too, but no microbatch gets far ahead of the slowest shard."""
     staleness: NonNegativeInt | None = None
-    """For `bounded`: microbatches by which a shard may be ahead of the slowest."""
+    """For `bounded`: steps by which a microbatch may be ahead of the slowest shard."""
     backups: Annotated[int, Field(ge=0, le=1)] = 0
     """Backups of each server. With 1, the end of a server's process loses no update; with 0, training continues from the last
     checkpoint."""

@@ -4,6 +4,7 @@ A restarted server continues with the contents of its backup, which carries out 
 The backup is the same actor without a backup of its own; if it dies, the next command gives it the server's contents again.
 """
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from threading import Condition
@@ -14,7 +15,8 @@ import ray
 import torch
 
 from pipelines.errors import TrainingError
-from pipelines.servers.messages import Contents, Pulled, Ready, StepSums
+from pipelines.servers.leases import Leases
+from pipelines.servers.messages import Contents, Pulled, Ready, StepSums, Turn
 from pipelines.servers.server import Server
 
 Answer = TypeVar("Answer")
@@ -31,6 +33,7 @@ class ServerActor:
         self._backup: Any = ray.get_actor(backup) if backup else None
         self._queue = 0
         self._server: Server | None = None
+        self._leases = Leases(None)
         self._changed = Condition()
         self._name, self._follows = uuid4().hex, ""
         """Of this process; and, in a backup, of the server's process whose commands it carries out."""
@@ -81,6 +84,18 @@ class ServerActor:
             getattr(server, name)(*arguments)
             return True
 
+    def take(self, run: str, worker: int, end: int) -> Turn | None:
+        """The worker's next microbatch of a step before `end`. Only the first server is asked."""
+
+        def ask(server: Server) -> Turn | None:
+            marks, limits = server.watermarks, server.limits(end)
+            if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
+                return Turn(is_over=True)
+            taken = self._leases.take(worker, marks, limits, time.monotonic())
+            return taken and Turn(*taken)
+
+        return self._awaited(run, ask)
+
     def pull(self, run: str, step: int, have: int | None) -> Pulled | None:
         return self._awaited(run, lambda server: server.pull(step, have))
 
@@ -101,7 +116,7 @@ class ServerActor:
     def positions(self, run: str) -> tuple[list[int], int]:
         """Every shard's next step, and the version of the parameters."""
         with self._changed:
-            return self._of(run).next_steps, self._of(run).version
+            return list(self._of(run).watermarks.next_steps), self._of(run).version
 
     def _awaited(self, run: str, ask: Callable[[Server], Answer | None]) -> Answer | None:
         """The server's answer; None if it still has none after PATIENCE_SECONDS."""
@@ -125,6 +140,7 @@ class ServerActor:
     def _begin(self, contents: Contents) -> None:
         torch.set_num_threads(contents.plan.settings.threads_per_shard)
         self._server = Server(contents)
+        self._leases = Leases(contents.plan.settings.parameter_server.staleness)
 
     def _tell_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
         if self._backup is not None:

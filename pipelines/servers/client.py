@@ -1,7 +1,7 @@
 """A worker's view of all servers of a run: one call to all of them at a time, with the waiting that it needs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -9,7 +9,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayTaskError
 
 from pipelines.errors import TrainingError
-from pipelines.servers.messages import Contents, Pulled, Push, Ready, StepSums
+from pipelines.servers.messages import Contents, Pulled, Push, Ready, StepSums, Turn
 
 
 class Servers:
@@ -45,26 +45,36 @@ class Servers:
         found = _answers([actor.positions.remote(self.run) for actor in self._actors])
         return [min(steps) for steps in zip(*(steps for steps, _ in found), strict=True)], [version for _, version in found]
 
+    def take(self, worker: int, end: int) -> tuple[int, int] | None:
+        """Shard and step of the worker's next microbatch before step `end`; waits until one may begin. None if there is no more."""
+        turn: Turn = self._awaited("take", {0: (worker, end)})[0]
+        return None if turn.is_over else (turn.shard, turn.step)
+
     def pull(self, step: int, have: Sequence[int | None]) -> list[Pulled] | None:
         """The parameters to compute a microbatch of `step` with; waits until it may begin. None if the servers are halted."""
-        found: list[Pulled] = self._awaited("pull", [(step, version) for version in have])
+        found: list[Pulled] = self._awaited("pull", {number: (step, version) for number, version in enumerate(have)})
         return None if any(answer.is_halted for answer in found) else found
 
     def current(self, have: Sequence[int | None]) -> list[Pulled]:
         return _answers([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
 
     def push(self, updates: Sequence[Push]) -> None:
-        """Send every server its part of an update; returns when all servers, and their backups, have it."""
-        self._command("push", [(update,) for update in updates])
+        """Send every server its part of an update; returns when all servers, and their backups, have it.
+
+        The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
+        """
+        first, *others = [(update,) for update in updates]
+        self._command("push", dict(enumerate(others, 1)))
+        self._command("push", {0: first})
 
     def ready(self, step: int) -> list[Ready]:
-        return self._awaited("ready", [(step,)] * len(self))
+        return self._awaited("ready", self._all((step,)))
 
     def advance(self, step: int, norm: float) -> None:
-        self._command("advance", [(step, norm)] * len(self))
+        self._command("advance", self._all((step, norm)))
 
     def arrived(self, step: int) -> bool | None:
-        """Whether all shards are at `step`; False if the servers are halted before, None if it takes longer."""
+        """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
         found = _answers([actor.arrived.remote(self.run, step) for actor in self._actors])
         return False if False in found else None if None in found else True
 
@@ -72,29 +82,33 @@ class Servers:
         return _answers([self._actors[0].steps_after.remote(self.run, number)])[0]
 
     def halt(self) -> None:
-        self._command("halt", [()] * len(self))
+        self._command("halt", self._all(()))
 
     def resume(self, saved: int) -> None:
-        self._command("resume", [(saved,)] * len(self))
+        self._command("resume", self._all((saved,)))
 
     def fail(self, text: str) -> None:
-        self._command("fail", [(text,)] * len(self))
+        self._command("fail", self._all((text,)))
 
-    def _command(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> None:
-        sent = [actor.command.remote(self.run, name, *given) for actor, given in zip(self._actors, arguments, strict=True)]
-        self.most_queued = max(self.most_queued, *_answers(sent))
+    def _all(self, arguments: tuple[Any, ...]) -> dict[int, tuple[Any, ...]]:
+        return dict.fromkeys(range(len(self)), arguments)
 
-    def _awaited(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Every server's answer. A server that has none yet is asked again."""
+    def _command(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> None:
+        """Give the servers with these numbers a command."""
+        sent = [self._actors[number].command.remote(self.run, name, *given) for number, given in arguments.items()]
+        self.most_queued = max(self.most_queued, *_answers(sent), 0)
+
+    def _awaited(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """The answers of the servers with these numbers. A server that has none yet is asked again."""
         found: dict[int, Any] = {}
         moved, before = time.monotonic(), None
         while True:
-            missing = [number for number in range(len(self)) if number not in found]
+            missing = [number for number in arguments if number not in found]
             sent = [getattr(self._actors[number], name).remote(self.run, *arguments[number]) for number in missing]
             answers = zip(missing, _answers(sent), strict=True)
             found.update({number: answer for number, answer in answers if answer is not None})
-            if len(found) == len(self):
-                return [found[number] for number in range(len(self))]
+            if len(found) == len(arguments):
+                return [found[number] for number in arguments]
             positions = self.positions()[0]
             if positions != before:
                 moved, before = time.monotonic(), positions

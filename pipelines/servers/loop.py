@@ -1,8 +1,9 @@
 """The loop of a worker with parameter servers: pull, compute one shard's microbatch, push, until the epoch ends.
 
-Each shard is at a step of its own, which the servers' watermarks keep: so a restarted worker goes on where they are. At the end
-of an epoch, and for every checkpoint, all workers wait until the servers are quiescent. What is done then (validation, best
-epoch, checkpoints, test) is the ordinary loop's.
+In mode `sync` a worker computes the shards that it owns; else it takes the next microbatch that nobody else has. The servers'
+watermarks say what has been applied: so a restarted worker goes on where they are. At the end of an epoch, and for every
+checkpoint, all workers wait until the servers are quiescent. What is done then (validation, best epoch, checkpoints, test) is the
+ordinary loop's.
 """
 
 import time
@@ -48,7 +49,7 @@ class ServedLoop(Loop):
         self._servers = Servers(actors, self._settings.timeout_seconds)
         self._plan = Plan(self._settings, self._total, self._loader.steps_per_epoch, self._stride, strategy.layouts)
         self._positions: dict[int, int] = {}
-        """The next step of each shard that this worker owns."""
+        """The next step of each shard that this worker owns, in mode `sync`."""
         self._have: list[int | None] = []
         """The version of each server's parameters that this worker has."""
         self._advanced = 0
@@ -101,21 +102,35 @@ class ServedLoop(Loop):
 
     def _work_until(self, end: int) -> None:
         """Compute microbatches until all shards are at step `end`, or until the servers let none begin."""
-        while True:
-            if self._plan.is_sync and self._context.rank == 0:
-                self._advance(min(self._positions.values()))
-            shard = min(self._positions, key=lambda shard: self._positions[shard])
-            step = self._positions[shard]
-            self._hooks.step(step)
-            if shard == self._loader.owned_shards[0]:
-                self._look_after()
-            if step >= end:
-                if self._servers.arrived(end) is not None:
-                    return
-            elif self._pull(step):
-                self._compute(shard, step)
-            else:
-                return
+        next_turn = self._own_turn if self._plan.is_sync else self._any_turn
+        while (turn := next_turn(end)) is not None:
+            self._compute(*turn)
+
+    def _own_turn(self, end: int) -> tuple[int, int] | None:
+        """Of this worker's shards, the one that is furthest behind, and its step; waits until it may begin."""
+        if self._context.rank == 0:
+            self._advance(min(self._positions.values()))
+        shard = min(self._positions, key=lambda shard: self._positions[shard])
+        step = self._positions[shard]
+        self._hooks.step(step)
+        if shard == self._loader.owned_shards[0]:
+            self._look_after()
+        if step < end:
+            return (shard, step) if self._pull(step) else None
+        while self._servers.arrived(end) is None:
+            self._look_after()
+        return None
+
+    def _any_turn(self, end: int) -> tuple[int, int] | None:
+        """The shard and step that the first server hands out; waits until it may begin."""
+        self._look_after()
+        began = time.perf_counter()
+        turn = self._servers.take(self._context.rank, end)
+        self._waits.pull_seconds += time.perf_counter() - began
+        if turn is not None:
+            self._hooks.step(turn[1])
+            self._pull(turn[1])
+        return turn
 
     def _look_after(self) -> None:
         """On rank 0, count finished steps, and halt the servers if the run is to be saved or stopped."""
@@ -136,7 +151,7 @@ class ServedLoop(Loop):
             self._servers.most_queued = 0
 
     def _pull(self, step: int) -> bool:
-        """Fetch what is newer than this worker's parameters, once a microbatch of `step` may begin; False if none may begin."""
+        """Fetch what is newer than this worker's parameters, once a microbatch of `step` may begin; False if none may."""
         if self._plan.is_sync and all(version == step for version in self._have):
             return True  # the worker has begun this step
         began = time.perf_counter()
@@ -149,13 +164,15 @@ class ServedLoop(Loop):
         return True
 
     def _compute(self, shard: int, step: int) -> None:
+        """Compute the shard's microbatch with the parameters that were pulled, and push its update."""
         versions = [version or 0 for version in self._have]
         updates = self._strategy.updates(self._loader.take(shard, step), shard, step, versions, self._plan)
         began = time.perf_counter()
         self._servers.push(updates)
         self._waits.push_seconds += time.perf_counter() - began
         self._waits.microbatches += 1
-        self._positions[shard] = step + 1
+        if self._plan.is_sync:
+            self._positions[shard] = step + 1
 
     def _advance(self, until: int) -> None:
         """Take the synchronous steps before `until`, each as soon as all servers have the gradients of all shards.

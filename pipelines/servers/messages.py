@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pipelines.config.train import Train
 from pipelines.servers.parts import Piece
+from pipelines.servers.watermarks import Watermarks
 
 SUMS_OF_STEP = 7
 """Entries of `Contents.sums`."""
@@ -52,8 +53,18 @@ class Push:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """The microbatch that a worker computes next, in an asynchronous mode."""
+
+    shard: int = -1
+    step: int = -1
+    is_over: bool = False
+    """There is none: all updates of the epoch have been applied, or the servers are halted."""
+
+
+@dataclass(frozen=True)
 class Pulled:
-    """A server's answer to a pull. It is empty, except for `is_halted`, if no microbatch may begin."""
+    """A server's answer to a pull. It is empty, except for `is_halted`, if the synchronous step may not begin."""
 
     is_halted: bool = False
     version: int = 0
@@ -101,8 +112,7 @@ class Contents:
     """The part's parameters: float32, shape (entries,)."""
     optimizer: list[dict[str, Tensor]]
     """The optimizer's state of each piece; empty before the first update."""
-    next_steps: list[int]
-    """Each shard's watermark: the step of its next update."""
+    watermarks: Watermarks
     buffers: list[Tensor] = field(default_factory=list)
     """The model's buffers, on the first server."""
     carried: list[Tensor] = field(default_factory=list)
@@ -117,7 +127,7 @@ class Contents:
     steps: list[StepSums] = field(default_factory=list)
     """Since the last checkpoint."""
     halt_at: int | None = None
-    """No microbatch of this step or a later one may begin."""
+    """No microbatch of this step or a later one may begin; 0 in an asynchronous mode, for which only gaps may be filled."""
     failure: str = ""
     sequence: int = 0
     """Number of commands carried out."""

@@ -20,6 +20,7 @@ from pipelines.parallel.randomness import seed
 from pipelines.parallel.update import mean_factor, rescale
 from pipelines.servers.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
 from pipelines.servers.parts import Piece, parts
+from pipelines.servers.watermarks import Watermarks
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.finite import REMEDY
 
@@ -112,7 +113,8 @@ class Served(Exact):
                 for name, values in state.items():
                     own = states[parameter].setdefault(name, values.clone() if not values.dim() else torch.zeros_like(parameter))
                     _flat(own)[piece.start : piece.stop].copy_(values) if values.dim() else own.copy_(values)
-        self.next_steps, self._sums = contents[0].next_steps, contents[0].sums
+        assert not any(any(part.watermarks.early) for part in contents), "the servers are halted, and gaps are filled"
+        self.next_steps, self._sums = contents[0].watermarks.next_steps, contents[0].sums
 
     def contents(self, run: str, plan: Plan) -> list[Contents]:
         """What each server begins with: this worker's parameters, optimizer state and watermarks."""
@@ -126,7 +128,7 @@ class Served(Exact):
                 pieces,
                 torch.tensor(_cut(pieces, flat)),
                 [{name: _cut_state(values, piece) for name, values in states[piece.number].items()} for piece in pieces],
-                list(self.next_steps),
+                Watermarks(list(self.next_steps)),
                 [] if number else [values.cpu() for values in self._buffers.clones()],
                 applied=applied,
                 sums=list(self._sums),

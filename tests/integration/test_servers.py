@@ -1,6 +1,8 @@
 """Parameter servers on Ray: the weights of `exact`, whoever is killed; and asynchronous modes that apply every update once."""
 
 import random
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,23 @@ import torch
 from mlflow import MlflowClient
 from test_train import history, once_at, workers
 from torch.distributed.checkpoint.state_dict_loader import load
-from trainings import training
+from trainings import training, version_of
 
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.checkpoint.store import reader
+from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
+from pipelines.learning import task_of
+from pipelines.parallel.strategies import strategy_of
+from pipelines.servers.client import Servers
+from pipelines.servers.group import servers_of
+from pipelines.servers.messages import Plan
+from pipelines.servers.strategy import Served
+from pipelines.servers.streams import Streams
+from pipelines.train.state import order_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -61,42 +72,38 @@ def every_update_was_applied_once(config: Config, result: Result) -> None:
     assert history(config, result.run_id, "train/loss")[-1] == STEPS
 
 
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> str:
-    return train(settings(tmp_path_factory.mktemp("exact"), "exact", workers=1)).model_digest
-
-
-def test_synchronous_weights_are_those_of_exact(exact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = settings(tmp_path, workers=1)
-    result = train(config)
-    assert result.model_digest == exact
-    every_update_was_applied_once(config, result)
-    assert server_processes() == []
-    assert verify(config, result.run_id)
-    assert "identical: the losses of" in capsys.readouterr().out
-    for name in ("staleness", "pull_seconds", "push_seconds", "queue"):
-        assert len(history(config, result.run_id, f"servers/{name}")) == STEPS
-
-
-def test_so_they_are_whoever_is_killed(exact: str, tmp_path: Path) -> None:
-    config = settings(tmp_path)
+def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server, a worker, and last all servers with their backups, whereupon training continues from the last checkpoint."""
+    config = settings(tmp_path, checkpoint={"every_steps": 20})
     chance = random.Random(5)
     with (
         once_at(config, 20, lambda: chance.choice(server_processes()).kill()),
         once_at(config, 50, lambda: chance.choice(workers()).kill()),
-        once_at(config, 90, lambda: [process.kill() for process in chance.sample(server_processes(), 2)]),
+        once_at(config, 90, lambda: [process.kill() for process in server_processes()]),
     ):
         result = train(config)
-    assert result.model_digest == exact
     every_update_was_applied_once(config, result)
+    for name in ("staleness", "pull_seconds", "push_seconds", "queue"):
+        assert history(config, result.run_id, f"servers/{name}")[-1] == STEPS
+    assert verify(config, result.run_id)  # it trains with `exact`
+    assert f"identical: the losses of {STEPS} steps" in (said := capsys.readouterr().out) and result.model_digest in said
 
 
-def test_asynchronous_updates_are_applied_once_whoever_is_killed(tmp_path: Path) -> None:
+def test_asynchronous_updates_are_applied_once_whoever_is_killed_or_stopped(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
     chance = random.Random(6)
+
+    def stop_a_worker() -> None:
+        """For longer than its lease."""
+        process = chance.choice(workers())
+        process.suspend()
+        time.sleep(3.0)
+        process.resume()
+
     with (
         once_at(config, 20, lambda: chance.choice(workers()).kill()),
         once_at(config, 60, lambda: chance.choice(server_processes()).kill()),
+        once_at(config, 80, stop_a_worker),
     ):
         result = train(config)
     every_update_was_applied_once(config, result)
@@ -105,16 +112,36 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed(tmp_path: Path)
     assert max(point.value for point in stale) >= 1
 
 
-def test_without_backups_training_continues_from_the_last_checkpoint(exact: str, tmp_path: Path) -> None:
-    config = settings(tmp_path, parameter_server={"servers": 2}, checkpoint={"every_steps": 20})
-    with once_at(config, 50, lambda: random.choice(server_processes()).kill()):
-        result = train(config)
-    assert result.model_digest == exact
-    every_update_was_applied_once(config, result)
-
-
-def test_a_loss_that_is_not_a_number_ends_all_workers(tmp_path: Path) -> None:
-    config = training(tmp_path, nan_row=7, workers=2, strategy="parameter_server", parameter_server={"mode": "async"})
+def test_a_loss_that_is_not_a_number_ends_all_workers_and_servers(tmp_path: Path) -> None:
+    config = training(tmp_path, rows=640, nan_row=7, workers=2, strategy="parameter_server", parameter_server={"mode": "async"})
     with pytest.raises(NonFiniteError, match=r"the loss is nan, from worker \d \(shard \d\)"):
         train(config)
-    assert server_processes() == []
+    psutil.wait_procs(server_processes())  # Ray has killed them, but does not wait
+
+
+def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_path: Path) -> None:
+    """Worker 0 takes a microbatch and stops. Worker 1 need not wait for it, and computes it last; then worker 0 pushes its own."""
+    config = settings(tmp_path, "async")
+    version, end = version_of(config), 2
+    strategy = strategy_of(config.train, task_of(config.task, version.manifest), WorkerContext())
+    assert isinstance(strategy, Served)
+    streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
+    plan = Plan(config.train, STEPS, STEPS, STEPS, strategy.layouts)
+    with servers_of(config.train) as actors, closing(streams):
+        stopped, other = Servers(actors, 60.0), Servers(actors, 60.0)
+        stopped.run = other.run = "run"
+        other.load(strategy.contents("run", plan))
+
+        def push(servers: Servers, shard: int, step: int) -> None:
+            servers.push(strategy.updates(streams.take(shard, step), shard, step, [0, 0], plan))
+
+        kept = stopped.take(0, end)
+        assert kept is not None
+        done = []
+        while (turn := other.take(1, end)) is not None:
+            push(other, *turn)
+            done.append(turn)
+        assert done[-1] == kept and len(done) == end * SHARDS
+        push(stopped, *kept)
+        assert other.positions() == ([end] * SHARDS, [end * SHARDS] * 2)
+        assert stopped.take(0, end) is None

@@ -29,6 +29,7 @@ from pipelines.servers.parts import BLOCK, blocks, parts
 from pipelines.servers.server import Server
 from pipelines.servers.strategy import Served
 from pipelines.servers.streams import Streams
+from pipelines.servers.watermarks import Watermarks
 from pipelines.tasks.base import Batch
 from pipelines.train.schedule import learning_rate
 from pipelines.weights import digests
@@ -178,19 +179,15 @@ def asynchronous() -> tuple[Served, Plan, dict[tuple[int, int], Push]]:
 def test_every_update_is_applied_once_whatever_is_sent_again_and_whoever_dies(
     asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]], data: st.DataObject
 ) -> None:
-    """Shards arrive in any interleaving; any update may come again at any later time, or too early; the server may die after any
-    command, before or after its backup has it, and then continues as its backup."""
+    """Updates arrive in any order, and again at any later time; the server may die after any command, before or after its backup has
+    it, and then continues as its backup."""
     served, plan, updates = asynchronous
     once, (server,), (backup,) = started(served, plan)[0], started(served, plan), started(served, plan)
-    order = data.draw(st.permutations([shard for shard in range(SHARDS) for _ in range(STEPS)]))
-    due = [0] * SHARDS
-    for shard in order:
-        fault = data.draw(st.sampled_from(["none", "again", "gap", "dies before", "dies after", "backup dies"]))
-        update = updates[shard, due[shard]]
+    order = data.draw(st.permutations(list(updates)))
+    for number, (shard, step) in enumerate(order):
+        fault = data.draw(st.sampled_from(["none", "again", "dies before", "dies after", "backup dies"]))
+        update = updates[shard, step]
         once.push(update)
-        if fault == "gap" and due[shard] + 1 < STEPS:
-            with pytest.raises(TrainingError, match=f"shard {shard} sent step {due[shard] + 1}, but its next one is {due[shard]}"):
-                server.push(updates[shard, due[shard] + 1])
         server.push(update)
         if fault != "dies before":
             backup.push(update)
@@ -202,9 +199,10 @@ def test_every_update_is_applied_once_whatever_is_sent_again_and_whoever_dies(
         if fault == "backup dies":
             backup = Server(pickle.loads(pickle.dumps(server.contents())))
         if fault == "again":
-            server.push(updates[shard, data.draw(st.integers(0, due[shard]))])
-        due[shard] += 1
-        assert server.next_steps == backup.next_steps == due and server.version == sum(due)
+            server.push(updates[order[data.draw(st.integers(0, number))]])
+        assert server.watermarks == backup.watermarks and server.version == number + 1
+        assert all(server.watermarks.has(*key) == (key in order[: number + 1]) for key in updates)
+    assert server.watermarks == Watermarks([STEPS] * SHARDS)
     assert server.sequence == backup.sequence == once.sequence == SHARDS * STEPS
     assert state_of(served, [server]) == state_of(served, [backup]) == state_of(served, [once])
     assert server.steps_after(0) == once.steps_after(0)
@@ -233,49 +231,65 @@ def test_a_synchronous_step_survives_the_server_at_any_command() -> None:
     assert all(other == found[0] for other in found)
 
 
-@given(st.integers(0, 3), st.lists(st.integers(0, SHARDS - 1), max_size=60))
+def test_a_synchronous_update_that_comes_too_early_is_refused() -> None:
+    train = settings_of("sync", 1)
+    served = worker(train)
+    plan = plan_of(train, served)
+    (server,) = started(served, plan)
+    with pytest.raises(TrainingError, match="shard 2 sent step 1, but its next one is 0: an update is missing"):
+        server.push(served.updates(microbatch(2, 1), 2, 1, [0], plan)[0])
+
+
+@given(st.integers(0, 3), st.permutations([(shard, step) for shard in range(SHARDS) for step in range(STEPS)]))
 @settings(max_examples=20, deadline=None)
-def test_no_shard_gets_ahead_of_the_slowest_by_more_than_the_staleness(
-    asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]], staleness: int, tries: list[int]
+def test_parameters_have_all_updates_but_those_of_the_newest_steps(
+    asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]], staleness: int, order: list[tuple[int, int]]
 ) -> None:
     served, plan, updates = asynchronous
-    bounded = settings_of("bounded", 1)
-    bounded = bounded.model_copy(update={"parameter_server": bounded.parameter_server.model_copy(update={"staleness": staleness})})
-    (server,) = started(served, replace(plan, settings=bounded))
-    refused = 0
-    for shard in tries:
-        step = server.next_steps[shard]
-        ahead = step - min(server.next_steps)
-        if step == STEPS:
-            continue
-        if server.pull(step, None) is None:
-            refused += 1
-            assert ahead > staleness
-        else:
-            assert ahead <= staleness
-            server.push(updates[shard, step])
-    assert max(server.next_steps) - min(server.next_steps) <= staleness + 1
+    (server,) = started(served, replace(plan, settings=bounded_settings(staleness)))
+    while left := [each for each in order if not server.watermarks.has(*each)]:
+        allowed = [each for each in left if server.pull(each[1], None) is not None]
+        for shard, step in left:
+            has_all = all(server.watermarks.has(other, before) for other in range(SHARDS) for before in range(step - staleness))
+            assert ((shard, step) in allowed) == has_all
+        server.push(updates[allowed[0]])
+
+
+def bounded_settings(staleness: int) -> Train:
+    return settings_of("bounded", parameter_server={"mode": "bounded", "staleness": staleness})
 
 
 def test_a_halt_lets_a_synchronous_step_end_and_an_asynchronous_one_begin_no_more() -> None:
-    for mode, begins in (("sync", True), ("async", False)):
-        train = settings_of(mode, 1)
-        served = worker(train)
-        plan = plan_of(train, served)
-        (server,) = started(served, plan)
-        server.halt()
-        answer = server.pull(0, None)
-        assert answer is not None and answer.is_halted is not begins
-        for shard in range(SHARDS):
-            server.push(served.updates(microbatch(shard, 0), shard, 0, [0], plan)[0])
-        assert server.arrived(STEPS) is (None if mode == "sync" else False)
-        if mode == "sync":
-            server.advance(0, -1.0)
-            answer = server.pull(1, None)
-            assert answer is not None and answer.is_halted and server.arrived(STEPS) is False
-        server.resume(1)
-        answer = server.pull(1, None)
-        assert answer is not None and not answer.is_halted and server.steps_after(0) == []
+    train = settings_of("sync", 1)
+    served = worker(train)
+    plan = plan_of(train, served)
+    (server,) = started(served, plan)
+    server.halt()
+    answer = server.pull(0, None)
+    assert answer is not None and not answer.is_halted
+    for shard in range(SHARDS):
+        server.push(served.updates(microbatch(shard, 0), shard, 0, [0], plan)[0])
+    assert server.arrived(STEPS) is None
+    server.advance(0, -1.0)
+    answer = server.pull(1, None)
+    assert answer is not None and answer.is_halted and server.arrived(STEPS) is False
+    server.resume(1)
+    answer = server.pull(1, None)
+    assert answer is not None and not answer.is_halted and server.steps_after(0) == []
+
+
+def test_a_halt_of_an_asynchronous_server_lets_only_gaps_be_filled(
+    asynchronous: tuple[Served, Plan, dict[tuple[int, int], Push]],
+) -> None:
+    served, plan, updates = asynchronous
+    (server,) = started(served, plan)
+    for shard, step in ((0, 0), (2, 0), (2, 2)):
+        server.push(updates[shard, step])
+    assert server.limits(STEPS) == [STEPS] * SHARDS
+    server.halt()
+    assert server.limits(STEPS) == [1, 0, 3, 0]
+    server.resume(0)
+    assert server.limits(STEPS) == [STEPS] * SHARDS
 
 
 def test_a_number_that_is_not_finite_reaches_every_worker() -> None:
@@ -287,7 +301,7 @@ def test_a_number_that_is_not_finite_reaches_every_worker() -> None:
     with pytest.raises(NonFiniteError, match=r"step 1: the loss is nan, from worker 0 \(shard 2\): the last complete checkpoint is kept"):
         served.updates(rows, 2, 0, [0], plan)
     server.fail("step 1: the loss is nan")
-    for ask in (lambda: server.pull(0, None), lambda: server.ready(0), lambda: server.arrived(1)):
+    for ask in (lambda: server.pull(0, None), lambda: server.ready(0), lambda: server.arrived(1), lambda: server.limits(1)):
         with pytest.raises(NonFiniteError, match="step 1: the loss is nan"):
             ask()
 
@@ -308,15 +322,16 @@ def test_asynchronous_buffers_move_by_each_shard_s_share() -> None:
     assert 0.0 < float((batch_norm.running_var - 0.9).abs().max()) < 0.2
 
 
-@pytest.mark.parametrize("remainder", ["drop", "keep"])
-def test_each_shard_reads_its_rows_at_its_own_step(tmp_path: Path, remainder: Any) -> None:
+@pytest.mark.parametrize(("remainder", "owned"), [("drop", range(SHARDS)), ("keep", range(SHARDS)), ("keep", range(1, 2))])
+def test_each_shard_reads_its_rows_at_any_step_whoever_owns_it(tmp_path: Path, remainder: Any, owned: range) -> None:
     numbers = np.arange(103, dtype=np.float32)
     version = write_version(tmp_path / "version", {"train": [{"x": numbers, "label": numbers}]})
     order = Order(SHARDS, 16, seed=3, remainder=remainder)
     whole = Loader(version, "train", order)
     expected = [[part["x"].tolist() for part in whole.by_shard(batch)] for _ in range(2) for batch in whole]
-    streams = Streams(version, "train", order, range(SHARDS), prefetch_bytes=2**20)
+    streams = Streams(version, "train", order, owned, prefetch_bytes=2**20)
     asked = [(step, 2) for step in range(len(expected))] + [(5, 0), (6, 0), (whole.steps_per_epoch, 1), (0, 1), (1, 1), (5, 3)]
+    asked += [(step, shard) for step in range(0, 4, 3) for shard in range(SHARDS)] + [(whole.steps_per_epoch + 1, 0), (2, 1)]
     for step, shard in asked:
         assert streams.take(shard, step)["x"].tolist() == expected[step][shard], (step, shard)
     streams.close()
