@@ -2,14 +2,17 @@
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo as outside_of_graphs
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook as power_sgd_hook
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from pipelines.compat import present
 
-__all__ = ["BatchNorm", "power_sgd", "power_sgd_hook", "scale"]
+__all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale"]
 
+# `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
+# this imports it with the first call.
 # Overridden in parallel.batch_norm.
 present(BatchNorm, "_check_input_dim")
 # Set in `power_sgd`: torch's documentation calls them internal.

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pipelines.compat.torch import BatchNorm
+from pipelines.compat.torch import BatchNorm, outside_of_graphs
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.moments import combined, moments
@@ -43,7 +43,7 @@ class _Synchronised(BatchNorm):
     def _check_input_dim(self, input: Tensor) -> None:
         pass
 
-    @torch.compiler.disable  # a collective breaks the graph anyway
+    @outside_of_graphs  # a collective breaks the graph anyway
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)

@@ -136,13 +136,14 @@ def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) ->
 
     The code of this package is logged, and that of a user's task and encoders unless they belong to an installed distribution.
     """
-    installed = packages_distributions()
-    names, code = set(DISTRIBUTIONS), set()
     own = [type(task).__module__, task.implementation]
     own += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
-    for module in (__name__, *own):
-        package = module.partition(":")[0].partition(".")[0]
-        if package in installed and package != __name__.partition(".")[0]:
+    ours = __name__.partition(".")[0]
+    packages = {ours, *(module.partition(":")[0].partition(".")[0] for module in own)}
+    installed = packages_distributions() if packages != {ours} else {}  # it reads the files of every distribution, for a second
+    names, code = set(DISTRIBUTIONS), set()
+    for package in packages:
+        if package in installed and package != ours:
             names.update(installed[package])
         elif spec := find_spec(package):
             code.add(next(iter(spec.submodule_search_locations or ()), spec.origin))
