@@ -1,4 +1,4 @@
-"""A worker's rank, world size and device."""
+"""A worker's rank, world size, device and machine."""
 
 from dataclasses import dataclass, field
 
@@ -12,3 +12,5 @@ class WorkerContext:
     rank: int = 0
     world_size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    machine: str = ""
+    """Names the machine, differently from all others of the group; empty if it is unknown."""

@@ -8,15 +8,16 @@ from typing import Any
 from ray._private import ray_constants, services
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution import context
-from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, ScalingPolicy
+from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
 from pipelines.compat import present, replace
 
-__all__ = ["FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback", "quiet_reports"]
+__all__ = ["ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback", "quiet_reports"]
 
 # Overridden in launch.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
 present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_request")
+present(ElasticScalingPolicy, "_count_possible_workers")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pipelines.config.train import Train
 # of processor, the weights.
 PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
-    | {"storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+    | {"balance", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from pipelines.config.balance import Balance
 from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
@@ -42,6 +43,7 @@ def _sections() -> list[str]:
         "`dataset.split`, by time": ByTime,
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
+        "`train.balance`": Balance,
         "`train.compression`": Compression,
         "`train.local_sgd`": LocalSgd,
         "`train.parameter_server`": ParameterServer,

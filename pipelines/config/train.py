@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
+from pipelines.config.balance import Balance, NamedBalance, check_group
 from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
 from pipelines.config.parameter_server import ParameterServer
@@ -38,9 +39,8 @@ class Train(Section):
     """CPU cores of each worker, and the number of threads that torch uses."""
     max_failures: NonNegativeInt = 3
     """Maximum number of restarts from the last checkpoint after a worker has failed."""
-    balance: Literal["equal", "auto"] = "equal"
-    """How shards are dealt to workers: `equal` numbers, or `auto` for numbers in proportion to the workers' measured speed, dealt anew
-    when it changes. The rows of a step do not depend on it."""
+    balance: NamedBalance = Balance(kind="equal")
+    """How shards are dealt to workers: `equal`, `auto`, or a section with its settings. The rows of a step do not depend on it."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
@@ -159,6 +159,7 @@ class Train(Section):
             )
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
+        check_group(self.balance, self.min_workers, self.max_workers)
         if self.max_workers > self.shards:
             raise ValueError(f"workers is {self.max_workers}; it must be at most {self.shards}, the number of shards")
         unit, units = self.unit_of_work

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -76,6 +76,12 @@ def job_tags() -> dict[str, str]:
     described = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     name = (described.get("metadata") or {}).get("job_submission_id", "")
     return {"ray.job_id": ray.get_runtime_context().get_job_id(), "ray.submission_id": name}
+
+
+def host_names(nodes: Iterable[str]) -> list[str]:
+    """Host names of nodes, by their ids."""
+    found = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    return sorted({found.get(node, node) for node in nodes})
 
 
 class Machines:

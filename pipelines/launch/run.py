@@ -10,7 +10,7 @@ from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP,
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
-from pipelines.launch.cluster import cluster, job_tags, takes_gpus, warn_of_waiting
+from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.trainer import trainer_of
@@ -63,11 +63,27 @@ def train(config: Config) -> Result:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepared(initial, run)
             with servers_of(config.train) as servers:
-                trainer = trainer_of(work, config, version, run.run_id, directory, gpus, servers=servers)
-                trained = watch(trainer, directory, progress, lambda: run.end("KILLED"))
+                trained = _trained(config, version, run, directory, progress, gpus=gpus, servers=servers)
             result = _filed(config, version, run, directory, trained)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
     return result
+
+
+def _trained(
+    config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress, **more: Any
+) -> dict[str, Any]:
+    """What rank 0 returned. A group that asks to leave machines out has saved, and is started again without them."""
+    left_out: tuple[str, ...] = ()
+    while True:
+        trainer = trainer_of(work, config, version, run.run_id, directory, left_out=left_out, **more)
+        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"))
+        if not trained["left_out"]:
+            return trained
+        left_out += trained["left_out"]
+        names = ", ".join(host_names(left_out))
+        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {names}, where a worker is too slow")
+        run.tag({"machines.left_out": names})
+        _forget_messages(directory)
 
 
 def check(config: Config, version: Version) -> None:
@@ -83,7 +99,7 @@ def check(config: Config, version: Version) -> None:
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
-    if settings.balance == "auto" and not strategy_class(settings.strategy).balances:
+    if settings.balance.kind == "auto" and not strategy_class(settings.strategy).balances:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
     unit, units = settings.unit_of_work
     busy = units / (settings.max_workers * -(-units // settings.max_workers))
@@ -113,10 +129,15 @@ def _left_out(config: Config, version: Version) -> int:
 def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
     """The run's directory, without the messages of an earlier command, and with the initial weights."""
     directory = RunDirectory(run.folder)
-    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, _RAY_STATE):
-        directory.remove(name)
+    _forget_messages(directory)
     keep_initial(initial, directory)
     return directory
+
+
+def _forget_messages(directory: RunDirectory) -> None:
+    """Remove what an earlier group of workers, its driver and Ray have left for each other."""
+    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, _RAY_STATE):
+        directory.remove(name)
 
 
 def _filed(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:

@@ -2,14 +2,14 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.compat.ray import FixedScalingPolicy, ScalingPolicy
+from pipelines.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
@@ -25,11 +25,14 @@ _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
 class _Trainer(TorchTrainer):
-    """A trainer without actors that are not needed here, each of which uses 1 % of a core while idle.
+    """A trainer that leaves machines out, and is without actors that are not needed here, each of which uses 1 % of a core while idle.
 
     One distributes Ray Data's datasets. One frees the machines of a controller that died before its driver, and polls the
     dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines.
     """
+
+    left_out: Sequence[str] = ()
+    """Ids of nodes that get no worker."""
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
@@ -38,6 +41,8 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
             parts["scaling_policy"] = _fixed(self.scaling_config)
+        if self.left_out:
+            parts["scaling_policy"] = _elastic_without(self.left_out, self.scaling_config)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
 
 
@@ -54,6 +59,17 @@ def _fixed(scaling: Any) -> ScalingPolicy:
     return Fixed(scaling)
 
 
+def _elastic_without(left_out: Sequence[str], scaling: Any) -> ScalingPolicy:
+    """An elastic number of workers, which counts no machine that is left out. Ray counts them, whatever the workers' labels ask for."""
+
+    class Elastic(ElasticScalingPolicy):
+        def _count_possible_workers(self, reserved_resources: Any) -> int:
+            counted = {node: resources for node, resources in reserved_resources.items() if node not in left_out}
+            return super()._count_possible_workers(counted)
+
+    return Elastic(scaling)
+
+
 def trainer_of(
     work: Callable[[dict[str, Any]], dict[str, Any]],
     config: Config,
@@ -61,9 +77,13 @@ def trainer_of(
     run_id: str,
     directory: RunDirectory,
     gpus: bool,
+    left_out: Sequence[str] = (),
     **more: Any,
 ) -> TorchTrainer:
-    """A trainer whose workers call `work` with a dict of `more` and, under `assignment`, an Assignment."""
+    """A trainer whose workers call `work` with a dict of `more` and, under `assignment`, an Assignment.
+
+    No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
+    """
     settings = config.train
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nothing here uses it
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
@@ -74,14 +94,14 @@ def trainer_of(
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
     )
-    return _Trainer(
+    trainer = _Trainer(
         work,  # type: ignore[arg-type]
         train_loop_config={"assignment": assignment, **more},
         # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
-        scaling_config=_scaling(settings, gpus),
+        scaling_config=_scaling(settings, gpus, left_out),
         run_config=RunConfig(
             name=name,
             storage_path=parent,
@@ -92,13 +112,16 @@ def trainer_of(
             worker_runtime_env={"env_vars": dict(strategy.environment)} if gpus and strategy.environment else None,
         ),
     )
+    trainer.left_out = left_out
+    return trainer
 
 
-def _scaling(settings: Train, gpus: bool) -> ScalingConfig:
+def _scaling(settings: Train, gpus: bool, left_out: Sequence[str]) -> ScalingConfig:
     # Ray's types are still those of Train v1.
     return ScalingConfig(
         num_workers=settings.workers if isinstance(settings.workers, int) else settings.workers_range,  # type: ignore[arg-type]
         use_gpu=gpus,
         resources_per_worker={"CPU": settings.cpus_per_worker, **({"GPU": 1} if gpus else {})},
         elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
+        label_selector={"ray.io/node-id": f"!in({','.join(left_out)})"} if left_out else None,
     )

@@ -100,11 +100,12 @@ def _train(servers: Sequence[ActorHandle], assignment: Assignment, directory: Ru
 
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
-    """The config, and this worker's rank, world size and device."""
+    """The config, and this worker's rank, world size, device and machine."""
     config = configs.parse(assignment.config, assignment.config["name"])
     context = ray.train.get_context()
     torch.set_num_threads(config.train.cpus_per_worker)
-    return config, WorkerContext(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    machine = ray.get_runtime_context().get_node_id()
+    return config, WorkerContext(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device(), machine)
 
 
 def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:

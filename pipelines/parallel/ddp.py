@@ -136,7 +136,7 @@ class DataParallel(Strategy):
         elif all_reduce:
             self._divided_by = 1
             replicated.register_comm_hook(all_reduce, self._clock.around(_sum_of_workers))
-        elif self._settings.balance == "auto":  # the reduction that is built in has no hook, which takes less time
+        elif self._settings.balance.kind == "auto":  # the reduction that is built in has no hook, which takes less time
             replicated.register_comm_hook(None, self._clock.around(allreduce_hook))
         return replicated
 

@@ -1,7 +1,7 @@
 """Deals shards to workers in proportion to their speed. Which worker computes a shard changes neither its rows nor the order of sums.
 
 The workers' times are compared every few seconds, at the same steps on all workers. Shards are dealt anew if that makes a step
-shorter by more than noise would.
+shorter by more than noise would. With `leave_out`, the run stops to go on without the machine of a worker that stays slow.
 """
 
 import heapq
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from pipelines.collectives.agree import gathered
+from pipelines.config.train import Train
 from pipelines.parallel.strategy import Strategy
 from pipelines.train.hooks import Hooks
 
@@ -42,10 +43,15 @@ def shard_counts(seconds_per_shard: Sequence[float], shards: int) -> tuple[int, 
 class Balance:
     """Compares the workers' speeds, and deals the shards anew when that is worth it."""
 
-    def __init__(self, strategy: Strategy, shards: int, hooks: Hooks) -> None:
-        self._strategy, self._shards, self._hooks = strategy, shards, hooks
+    left_out: tuple[str, ...] = ()
+    """Machines of workers that stayed slow, once there are some: the run is to stop, and go on without them."""
+
+    def __init__(self, strategy: Strategy, settings: Train, hooks: Hooks) -> None:
+        self._strategy, self._shards, self._hooks = strategy, settings.shards, hooks
         self._next, self._compared, self._compared_at = 0, 0, time.monotonic()
         self._slow: set[int] = set()
+        self._machines = gathered(strategy.mesh.context.machine) if settings.balance.leave_out else []
+        self._min_workers = settings.min_workers
 
     def deal(self, step: int) -> bool:
         """After step `step`: deal the shards anew if that is due and worth it. Returns whether it was. Collective."""
@@ -63,6 +69,8 @@ class Balance:
         if not all(seconds):
             return False
         self._name_slow([count / each for count, each in zip(counts, seconds, strict=True)])
+        if self.left_out:
+            return False
         per_shard = [each / count for count, each in zip(counts, seconds, strict=True)]
         wanted = shard_counts(per_shard, self._shards)
         longest = max(count * each for count, each in zip(wanted, per_shard, strict=True))
@@ -75,7 +83,7 @@ class Balance:
         return True
 
     def _name_slow(self, speeds: list[float]) -> None:
-        """Warn, on rank 0 and once for each, of workers that are slower than a third of the median."""
+        """Warn, on rank 0 and once for each, of workers that are slower than a third of the median. Leave out those that stay so."""
         usual = median(speeds)
         slow = {rank for rank, speed in enumerate(speeds) if speed < SLOW_SHARE * usual}
         for rank in sorted(slow - self._slow) if self._strategy.mesh.context.rank == 0 else ():
@@ -83,7 +91,20 @@ class Balance:
                 "worker %d computes %.3g shards a second, and the median worker %.3g; check its machine, or train without it",
                 *(rank, speeds[rank], usual),
             )
+        if self._machines and (staying := slow & self._slow):
+            self._leave_out({self._machines[rank] for rank in staying} - {""})
         self._slow = slow
+
+    def _leave_out(self, machines: set[str]) -> None:
+        """Leave out all workers of the machines, unless too few would remain."""
+        remaining = sum(machine not in machines for machine in self._machines)
+        if remaining >= self._min_workers:
+            self.left_out = tuple(sorted(machines))
+        elif self._strategy.mesh.context.rank == 0:
+            log.warning(
+                "no machine is left out: %d workers would remain, and train.workers allows no fewer than %d; lower it, or add machines",
+                *(remaining, self._min_workers),
+            )
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -54,8 +54,8 @@ class Loop:
         self._losses: list[float] = []
         """Losses of the steps since the last save."""
         self._stopwatch = Stopwatch()
-        balanced = self._settings.balance == "auto" and strategy.mesh.replicas > 1
-        self._balance = Balance(strategy, self._settings.shards, hooks) if balanced else None
+        balanced = self._settings.balance.kind == "auto" and strategy.mesh.replicas > 1
+        self._balance = Balance(strategy, self._settings, hooks) if balanced else None
 
     def run(self) -> Trained:
         """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
@@ -104,10 +104,13 @@ class Loop:
         """Run one optimizer step. Returns False if the run was asked to stop and has been saved."""
         number = self._state.step
         self._hooks.step(number)
-        flags = Flags(save=self._saver.is_due(number + 1), stop=self._hooks.asked_to_stop(), written=self._saver.is_written)
+        flags = Flags(save=self._saver.is_due(number + 1), stop=self._is_to_stop(), written=self._saver.is_written)
         result = self._strategy.step(batch, number, self._rate(number), flags, measured=self._is_point(number + 1))
         self._state.step += 1
         return self._follow_up(self._pending.add(self._state.step, result))
+
+    def _is_to_stop(self) -> bool:
+        return self._hooks.asked_to_stop() or bool(self._balance and self._balance.left_out)
 
     def _follow_up(self, steps: list[StepStatistics]) -> bool:
         """Check and count finished steps, and act on the workers' flags. Returns False if a worker was asked to stop."""
@@ -195,7 +198,8 @@ class Loop:
 
     def _trained(self, finished: bool, metrics: dict[str, float]) -> Trained:
         state = self._state
-        return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics)
+        left_out = self._balance.left_out if self._balance and not finished else ()
+        return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics, left_out)
 
     def _save(self, best: bool) -> None:
         self._strategy.sync_buffers()

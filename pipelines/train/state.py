@@ -49,6 +49,8 @@ class Trained:
     best_epoch: int
     metrics: dict[str, float]
     """Metrics of the best epoch, on the validation and the test split."""
+    left_out: tuple[str, ...] = ()
+    """Machines that the run stopped to go on without."""
 
 
 def order_of(config: Config) -> Order:

@@ -1,6 +1,7 @@
 """`train.balance: auto`: faster workers compute more shards, and the model does not change."""
 
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trainings import training
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.config.balance import Balance
 from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError
@@ -162,4 +164,38 @@ class Unbalanced(Strategy):
 
 
 def test_the_setting_is_equal_by_default() -> None:
-    assert Train().balance == "equal"
+    assert Train().balance.kind == "equal"
+    assert Train(balance="auto").balance == Balance(kind="auto")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("machines", "left_out"), [("abc", ("c",)), ("acc", ())])
+def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
+    machines: str, left_out: tuple[str, ...], tmp_path: Path, one_thread: None
+) -> None:
+    for found, _, _ in in_group(3, tmp_path / "group", trained_on, tmp_path, machines):
+        assert found.left_out == left_out and found.finished == (not left_out)
+        assert found.steps < 60 or not left_out
+
+
+def trained_on(context: WorkerContext, home: Path, machines: str) -> Any:
+    """The last of three workers is slow, and two must remain."""
+    balance.EVERY_SECONDS = 0.01
+    train = {"workers": [2, 3], "balance": {"leave_out": True}, "max_steps": 60}
+    return trained(replace(context, machine=machines[context.rank]), home, home / "run", {2: range(1000)}, **train)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"balance": {"leave_out": True}, "workers": 2},
+            r"balance.leave_out is true, but workers is 2, a fixed number; set workers to .*1, 2",
+        ),
+        ({"balance": {"leave_out": True, "kind": "equal"}, "workers": [1, 2]}, "leave_out is true, but kind is equal"),
+        ({"balance": "fair"}, "balance"),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused_with_the_config(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        training(tmp_path, rows=200, **settings)

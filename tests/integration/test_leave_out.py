@@ -1,0 +1,74 @@
+"""`train.balance: {leave_out: true}` on two Ray nodes, one of which is slow: the training goes on without it, to the same weights."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from mlflow import MlflowClient
+from sessions import process
+from trainings import training, version_of
+from unequal import SLOW
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.launch.run import train
+from pipelines.learning import task_of
+from pipelines.parallel.strategies import strategy_of
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+from pipelines.weights import model_digest
+
+CPUS = 4
+"""Of a node, and of a worker: one worker fits on each node."""
+
+
+def nodes() -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+
+
+@pytest.fixture
+def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A second node of the tests' Ray, and its id."""
+    monkeypatch.setenv(SLOW, "1")
+    before, address = nodes(), ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block", "--disable-usage-stats"]
+    command += [
+        f"--address={address}",
+        f"--node-ip-address={address.partition(':')[0]}",
+        f"--num-cpus={CPUS}",
+        "--object-store-memory=100000000",
+    ]
+    with (tmp_path / "node.log").open("w") as log, process(command, log, stop=signal.SIGTERM) as node:
+        monkeypatch.delenv(SLOW)
+        while not (new := set(nodes()) - set(before)):
+            assert node.poll() is None, (tmp_path / "node.log").read_text()
+            time.sleep(0.2)
+        yield new.pop()
+    while len(nodes()) > len(before):
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(300)
+def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
+    slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "threads_per_shard": 1, "balance": {"leave_out": True}}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:OnUnequalMachines", epochs=4, **own)
+    result = train(config)
+    (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
+    assert f"the run goes on without {host}, where a worker is too slow" in capsys.readouterr().out
+    client = MlflowClient(config.tracking.uri)
+    (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
+    assert run.info.status == "FINISHED" and run.data.tags["machines.left_out"] == host
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")] == list(range(1, 4 * (6_000 // 64) + 1))
+    version, context = version_of(config), WorkerContext()
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    checkpoints = Checkpoints(RunDirectory(str(tmp_path / "undisturbed")), context, 2)
+    Loop(config, version, task, strategy, checkpoints, Silent()).run()
+    assert result.model_digest == model_digest(strategy.model.state_dict())
