@@ -7,7 +7,7 @@
 5. `tasks`     define model, loss and metrics; `learning` binds a task to the columns of a version.
 6. `train`     is the training loop of every worker. `parallel` computes its steps, with the all-reduce of `collectives`;
                `checkpoint` saves its state.
-               `servers` are parameter servers, and the loop of their workers.
+               `servers` are parameter servers, and the loop of their workers; `federated` trains on the rows of clients, in rounds.
 7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts.
 8. `tracking`  logs the training as one MLflow run, and `serve` logs the model, which takes raw rows; `rowwise` applies the query to them.
 

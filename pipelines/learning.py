@@ -23,4 +23,5 @@ def data_of(manifest: Manifest) -> Data:
     predicted = next((column for column in manifest.columns if column.role == "target"), manifest.columns[0])
     encoder = restored(manifest.encoders[predicted.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()
-    return Data(manifest.columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, manifest.encoders)
+    columns = tuple(column for column in manifest.columns if column.role != "carried")
+    return Data(columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, manifest.encoders)

@@ -16,14 +16,20 @@ from pipelines.features import Encoders, fit_encoders
 
 
 def training_on(
-    raw: Mapping[str, pa.Table], folder: Path, features: dict[str, Any], target: dict[str, Any], task: dict[str, Any], **train: Any
+    raw: Mapping[str, pa.Table],
+    folder: Path,
+    features: dict[str, Any],
+    target: dict[str, Any],
+    task: dict[str, Any],
+    carried: dict[str, Any] | None = None,
+    **train: Any,
 ) -> Config:
     """The config of a training on raw rows by split, of which it writes a version if there is none."""
     config = parse(
         {
             "name": "rows",
             "source": {"tables": {"rows": {"format": "parquet", "path": "rows"}}},
-            "dataset": {"path": str(folder / "data"), "features": features, "target": target},
+            "dataset": {"path": str(folder / "data"), "features": features, "target": target, "carried": carried or {}},
             "task": task,
             "train": {"storage": str(folder / "runs"), "global_batch": 32, "epochs": 2, "lr": 0.01, **train},
             "tracking": {"uri": new_store(folder)},

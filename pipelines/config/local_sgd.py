@@ -8,20 +8,23 @@ from pipelines.config.section import Section
 from pipelines.config.strategies import STRATEGIES
 
 
-class LocalSgd(Section):
+class OuterStep(Section):
+    outer: Literal["average", "nesterov"] = "average"
+    """The outer step: `average` moves the model by the mean change; `nesterov` (DiLoCo, FedAvgM) takes the mean change for a gradient,
+    and steps by SGD with Nesterov momentum."""
+    outer_lr: Annotated[float, Field(gt=0)] = 0.7
+    """Learning rate of `nesterov`."""
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of `nesterov`."""
+
+
+class LocalSgd(OuterStep):
     """Strategy `local_sgd`: every replica takes steps on its own rows, and all are brought together after every few steps."""
 
     replicas: PositiveInt = 4
     """Number of replicas of the model; it divides `shards`. `workers` may be any number up to it, and does not change the weights."""
     inner_steps: PositiveInt = 16
     """Steps that every replica takes on its own between two outer steps, which bring all replicas together."""
-    outer: Literal["average", "nesterov"] = "average"
-    """The outer step: `average` sets all replicas to their mean; `nesterov` (DiLoCo) takes their mean change for a gradient, and steps
-    by SGD with Nesterov momentum."""
-    outer_lr: Annotated[float, Field(gt=0)] = 0.7
-    """Learning rate of `nesterov`."""
-    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Momentum of `nesterov`."""
     deltas: Literal["fp32", "int8"] = "fp32"
     """What an outer step sends of each parameter's change: all its bits, or 8 with error feedback."""
 

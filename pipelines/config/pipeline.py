@@ -63,7 +63,9 @@ class Config(Section):
 
         `etl.identity` adds the parts of paths that rows contain.
         """
-        paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": {"path"}}
+        # Without carried columns, the identity is that of versions from before there were any.
+        left_out = {"path"} if self.dataset.carried else {"path", "carried"}
+        paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": left_out}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 
     @property

@@ -17,6 +17,9 @@ from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.wording import dotted
 from pipelines.errors import ConfigError
 
+ENCODED = ("features", "target", "carried")
+"""Mappings of `dataset` whose values are encoders."""
+
 
 def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Fields of Config that must change for these values, as arguments of `create_model`; empty if only built-in names are used.
@@ -28,10 +31,10 @@ def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
         table = Annotated[reduce(or_, tables, Table), Field(discriminator="format")]  # type: ignore[valid-type]
         source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
         fields["source"] = (source, Config.model_fields["source"])
-    if encoders := _own(values, "dataset", ("features", "target"), "encoder", EncoderSettings, origin):
+    if encoders := _own(values, "dataset", ENCODED, "encoder", EncoderSettings, origin):
         feature = Annotated[reduce(or_, encoders, BUILT_IN), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
         columns = tyro.conf.Suppress[dict[ColumnName, feature]]  # type: ignore[valid-type]
-        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ("features", "target")}
+        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODED}
         fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
     return fields
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from pipelines.config.balance import Balance
+from pipelines.config.clients import Clients
 from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
@@ -27,7 +28,14 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 def page() -> str:
     """The whole page as Markdown."""
-    parts = [INTRODUCTION, *_sections(), "## `dataset.features` and `dataset.target`: encoders\n", *_encoders(), "## `task`\n", *_tasks()]
+    parts = [
+        INTRODUCTION,
+        *_sections(),
+        "## `dataset.features`, `dataset.target` and `dataset.carried`: encoders\n",
+        *_encoders(),
+        "## `task`\n",
+        *_tasks(),
+    ]
     return "\n".join(parts)
 
 
@@ -46,6 +54,7 @@ def _sections() -> list[str]:
         "`train.balance`": Balance,
         "`train.compression`": Compression,
         "`train.local_sgd`": LocalSgd,
+        "`train.clients`": Clients,
         "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
     }

@@ -11,6 +11,7 @@ STRATEGIES = {
     "ddp": "pipelines.parallel.ddp:DataParallel",
     "exact": "pipelines.parallel.exact:Exact",
     "local_sgd": "pipelines.parallel.local_sgd:LocalSgd",
+    "federated": "pipelines.federated.strategy:Federated",
     "parameter_server": "pipelines.servers.strategy:Served",
 }
 """`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""

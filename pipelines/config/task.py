@@ -42,8 +42,9 @@ class Vision(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
     kind: Literal["vision"] = "vision"
-    network: Literal["small", "resnet18", "resnet50"] = "small"
-    """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; the others are ResNets."""
+    network: Literal["small", "fedavg", "resnet18", "resnet50"] = "small"
+    """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in
+    McMahan et al. 2017; the others are ResNets."""
     dropout: Probability = 0.0
     """Dropout probability between layers, in training."""
 

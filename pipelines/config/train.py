@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from pipelines.config.balance import Balance, NamedBalance, check_group
+from pipelines.config.clients import Clients, check_clients
 from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
 from pipelines.config.parameter_server import ParameterServer
@@ -74,6 +75,7 @@ class Train(Section):
     """`ddp` computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by
     more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
     `local_sgd` communicates after every few steps only, and its weights are identical in the same way.
+    `federated` trains each client's rows apart from others', with weights identical in the same way.
     `parameter_server` computes as `exact` does, but parameters are held by servers, and workers need not wait for each other.
     `module:Class` is a strategy of your own."""
     compression: NamedCompression = Compression()
@@ -81,10 +83,13 @@ class Train(Section):
     bytes. It changes the weights a little."""
     local_sgd: LocalSgd = LocalSgd()
     """For strategy `local_sgd`: its replicas, and how they are brought together."""
+    clients: Clients = Clients()
+    """For strategy `federated`: the clients, and how their changes are brought together."""
     parameter_server: ParameterServer = ParameterServer()
     """The servers of `strategy: parameter_server`."""
     threads_per_shard: PositiveInt = 1
-    """For `exact` and `local_sgd`: threads per pass. One and two threads give different sums, so the number affects the weights."""
+    """For `exact`, `local_sgd` and `federated`: threads per pass. One and two threads give different sums, so the number affects the
+    weights."""
     epochs: PositiveInt = 5
     """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
     max_steps: PositiveInt | None = None
@@ -139,14 +144,16 @@ class Train(Section):
 
     @property
     def unit_of_work(self) -> tuple[str, int]:
-        """What one worker computes as a whole, and how many of them there are: shards, or replicas."""
-        return ("replica", self.local_sgd.replicas) if self.strategy == "local_sgd" else ("shard", self.shards)
+        """What one worker computes as a whole, and how many of them there are: shards, replicas, or the clients of a round."""
+        units = {"local_sgd": ("replica", self.local_sgd.replicas), "federated": ("client", self.clients.per_round)}
+        return units.get(self.strategy, ("shard", self.shards))
 
     @model_validator(mode="after")
     def _replicas_fit(self) -> "Train":
         check_replicas(self.local_sgd, self.strategy, self.shards, self.max_workers)
-        if self.strategy == "local_sgd" and self.compile:
-            raise ValueError("compile is true, but strategy local_sgd has many replicas, each a model to compile; set it to false")
+        check_clients(self.clients, self.strategy, self.global_batch, self.max_workers, self.precision)
+        if self.strategy in ("local_sgd", "federated") and self.compile:
+            raise ValueError(f"compile is true, which strategy {self.strategy} does not support; set it to false")
         return self
 
     @model_validator(mode="after")
@@ -168,7 +175,7 @@ class Train(Section):
             raise ValueError(
                 f"accumulate is {self.accumulate}, more than the {rows} rows of a {unit} in a step; reduce it, or raise global_batch"
             )
-        if self.strategy in ("exact", "local_sgd") and self.sync_batch_norm:
+        if self.strategy in ("exact", "local_sgd", "federated") and self.sync_batch_norm:
             raise ValueError(
                 f"sync_batch_norm sums over workers, which strategy {self.strategy} does not support; set it to false, or strategy to ddp"
             )

@@ -17,7 +17,8 @@ from pipelines.config.section import Section
 from pipelines.errors import DatasetError
 
 Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
-Role = Literal["feature", "target"]
+Role = Literal["feature", "target", "carried"]
+"""What a column is to the model, which does not see those that are `carried`."""
 
 ROW_KEYS = "row_key"
 """Key of a batch's optional 64-bit numbers, int64 of shape (rows,), from which tasks draw a row's random numbers. A row's number is a

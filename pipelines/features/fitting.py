@@ -48,7 +48,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
         except ConfigError as error:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
-        column = encoder(settings, state).column(name, "target" if name in dataset.target else "feature")
+        column = encoder(settings, state).column(name, dataset.role_of(name))
         fitted[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
     if faults:
         raise ConfigError("\n".join(faults))
@@ -76,4 +76,5 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
 
 def _key(dataset: Dataset, name: str) -> str:
     """Dotted key of the encoder in the YAML file."""
-    return f"dataset.{'target' if name in dataset.target else 'features'}.{name}"
+    role = dataset.role_of(name)
+    return f"dataset.{'features' if role == 'feature' else role}.{name}"

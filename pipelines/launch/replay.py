@@ -13,12 +13,11 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.agree import gathered
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import RankZeroReports, Reports
-from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
+from pipelines.launch.worker import Assignment, attempted, config_and_context, loop_class, prepared
 from pipelines.loader import Loader
 from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch
-from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
 from pipelines.weights import digests, model_digest
 
@@ -106,7 +105,7 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         if context.rank == 0:
             total = total_steps(config, assignment.version.rows("train"))
             reports = stack.enter_context(closing(RankZeroReports(directory, heartbeat, total, config.train.epochs)))
-        trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
+        trained = loop_class(config.train)(config, assignment.version, task, check, checkpoints, reports).run()
     if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}
     weights = check.weights() if trained.finished else {}

@@ -10,6 +10,7 @@ from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP,
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
+from pipelines.federated.check import check_clients
 from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
@@ -20,7 +21,7 @@ from pipelines.launch.worker import work
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_class
 from pipelines.servers.group import check_servers, servers_of
-from pipelines.train.state import order_of, total_steps
+from pipelines.train.state import left_out_rows, total_steps
 from pipelines.weights import from_bytes, model_digest
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def train(config: Config) -> Result:
     with cluster(config.train):
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)
-        tags = {**job_tags(), "rows.left_out_of_an_epoch": str(_left_out(config, version))}
+        tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
         with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepared(initial, run)
@@ -96,6 +97,7 @@ def check(config: Config, version: Version) -> None:
     task = task_of(config.task, version.manifest)
     task.monitored(settings.monitor)
     check_servers(settings, task)
+    check_clients(settings, version, task)
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
@@ -111,19 +113,16 @@ def check(config: Config, version: Version) -> None:
 
 
 def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
-    settings, rows, left_out = config.train, version.rows("train"), _left_out(config, version)
+    settings, rows = config.train, version.rows("train")
+    left_out = left_out_rows(config, rows)
     least, most = settings.workers_range
+    steps = f"rounds of {settings.clients.per_round} clients" if settings.strategy == "federated" else f"steps of {settings.global_batch}"
     return (
         f"run {run.run_id} {'resumes' if run.continued else 'starts'}: {rows:,} rows of {version.root}, "
-        f"{total_steps(config, rows):,} steps of {settings.global_batch} in at most {settings.epochs} epochs"
+        f"{total_steps(config, rows):,} {steps} in at most {settings.epochs} epochs"
         f"{f' ({left_out} rows left out of each, different ones every time)' if left_out else ''}, "
         f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )
-
-
-def _left_out(config: Config, version: Version) -> int:
-    """The number of rows that no step of an epoch uses."""
-    return order_of(config).remainder_rows(version.rows("train")) if config.train.remainder == "drop" else 0
 
 
 def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:

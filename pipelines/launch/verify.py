@@ -130,7 +130,7 @@ def _check(run: Recorded, strategy: str) -> None:
     if not strategy_class(strategy).reproducible:
         raise TrainingError(
             f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; only runs with "
-            "--train.strategy exact or local_sgd can be verified"
+            "--train.strategy exact, local_sgd or federated can be verified"
         )
 
 

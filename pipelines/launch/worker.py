@@ -21,8 +21,10 @@ from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDir
 from pipelines.collectives.context import WorkerContext
 from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
+from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
+from pipelines.federated.loop import FederatedLoop
 from pipelines.installed import disagreement, installed
 from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Heartbeat
 from pipelines.launch.reports import Reports, TrackedReports
@@ -117,6 +119,11 @@ def prepared(config: Config, assignment: Assignment, directory: RunDirectory, co
     return task, strategy, checkpoints
 
 
+def loop_class(settings: Train) -> type[Loop]:
+    """The loop of a strategy without servers."""
+    return FederatedLoop if settings.strategy == "federated" else Loop
+
+
 def _fit(
     config: Config,
     assignment: Assignment,
@@ -132,7 +139,7 @@ def _fit(
         if isinstance(strategy, Served):
             trained = ServedLoop(config, assignment.version, task, strategy, checkpoints, reports, servers).run()
         else:
-            trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
+            trained = loop_class(config.train)(config, assignment.version, task, strategy, checkpoints, reports).run()
         if trained.finished and (weights := strategy.weights()):
             directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:

@@ -1,10 +1,10 @@
-"""The random words and permutations that the order of rows is made from; a seed decides them."""
+"""The random words and permutations that the order of rows, and of clients, is made from; a seed decides them."""
 
 import numpy as np
 
 from pipelines import philox
 
-SLICES, OFFSET, WINDOW, KEYS = range(4)
+SLICES, OFFSET, WINDOW, KEYS, CLIENTS, CLIENT_ROWS, NOISE = range(7)
 """The purposes of random words; each has its own streams."""
 
 _KEY_STRIDE = 0xD1342543DE82EF95

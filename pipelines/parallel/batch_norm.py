@@ -22,8 +22,8 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]
             raise
         raise ConfigError(
             "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard with strategy "
-            "exact, or of a replica with local_sgd, divided by train.accumulate; raise train.global_batch, lower "
-            "train.shards or train.accumulate, or set train.remainder to drop"
+            "exact, of a replica with local_sgd, or of a client's batch with federated, divided by train.accumulate; raise "
+            "train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
         ) from error
 
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
@@ -26,9 +25,9 @@ from pipelines.parallel.outer import Outer
 from pipelines.parallel.passes import aligned
 from pipelines.parallel.point import Point
 from pipelines.parallel.precision import precision_of
-from pipelines.parallel.replica import SUMS, Replica
+from pipelines.parallel.replica import Replica
 from pipelines.parallel.replica_means import ReplicaMeans
-from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.step import Flags, StepResult, of_all
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.weights import weights_of
@@ -74,7 +73,7 @@ class LocalSgd(Strategy):
         self._is_current = False
         steps = zip(self._replicas.values(), batch, strict=True)
         own = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
-        sums, flags_of_all = self._of_all(own, flags)
+        sums, flags_of_all = of_all(own, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             self._meet()
         loss_sum, weight, rows, norms, replicas_with_rows = sums
@@ -142,17 +141,6 @@ class LocalSgd(Strategy):
     def _buffer_means(self) -> ReplicaMeans:
         like = torch.empty(self._mean.buffers.numel, dtype=torch.float64, device=self._context.device)
         return ReplicaMeans([like], self._played, self._context.rank)
-
-    def _of_all(self, own: Tensor, flags: Flags) -> tuple[Tensor, Tensor]:
-        """Sums over all replicas of their steps' sums, of which `own` are this worker's, and over workers of flags: shapes (SUMS,)
-        and (FLAGS,). Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros."""
-        table = own.new_zeros(self._local.replicas, SUMS)
-        table[self._played[self._context.rank].start :][: len(own)] = own
-        every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
-        if self._context.world_size > 1:
-            dist.all_reduce(every)
-        of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
-        return of_replicas.view_as(table).sum(0), flags_of_all
 
     def _check(self, batch: list[Batch]) -> None:
         """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""

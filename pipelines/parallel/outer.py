@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import SGD
 
-from pipelines.config.local_sgd import LocalSgd
+from pipelines.config.local_sgd import OuterStep
 from pipelines.parallel.point import Point
 
 
 class Outer:
     """The model after the last outer step, and the outer optimizer; the same on all workers."""
 
-    def __init__(self, settings: LocalSgd, model: nn.Module) -> None:
+    def __init__(self, settings: OuterStep, model: nn.Module) -> None:
         self.point = Point(model)
         # SGD with rate 1 adds the mean change: `average`.
         rate, momentum = (settings.outer_lr, settings.outer_momentum) if settings.outer == "nesterov" else (1.0, 0.0)

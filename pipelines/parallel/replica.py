@@ -30,8 +30,9 @@ class Replica:
         self._update = Update(settings, model, context, precision)
         self._passes = Passes(task, model, precision, context, settings.accumulate)
 
-    def step(self, batch: Batch, number: int, rate: float, measured: bool) -> Tensor:
-        """Take step `number` of the run on the replica's own rows; without any, do nothing.
+    def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
+        """Take step `number` of the run on the replica's own rows; without any, do nothing. Several steps `within` one of the run have
+        a number each.
 
         Returns the sum of losses, weight, rows, the norm of the mean gradient before clipping, and 1 if there are rows: float64 of
         shape (SUMS,).
@@ -39,7 +40,7 @@ class Replica:
         rows = rows_of(batch)
         if not rows:
             return torch.zeros(SUMS, dtype=torch.float64, device=self._device)
-        seed(self._device, self._settings.seed, number, self._number)
+        seed(self._device, self._settings.seed, number, self._number, *within)
         sums = self._pass(batch)
         norm = self._update.apply(rate, sums[1], measured)
         return torch.cat([sums, torch.stack([sums.new_tensor(rows), norm.double(), sums.new_tensor(1)])])

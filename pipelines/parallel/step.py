@@ -2,6 +2,8 @@
 
 from dataclasses import astuple, dataclass, fields
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -37,3 +39,18 @@ class StepResult:
     rows: Tensor
     flags: Tensor
     """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""
+
+
+def of_all(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
+    """Sums over all replicas of their numbers, of which `own`, shape (len(played), n), are this worker's; and over workers of flags:
+    shapes (n,) and (FLAGS,). Collective.
+
+    Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros.
+    """
+    table = own.new_zeros(replicas, own.shape[1])
+    table[played.start : played.stop] = own
+    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
+    if dist.is_initialized():
+        dist.all_reduce(every)
+    of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
+    return of_replicas.view_as(table).sum(0), flags_of_all

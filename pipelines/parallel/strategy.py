@@ -48,6 +48,10 @@ class Strategy(ABC):
         only if `measured`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
         """
 
+    def metrics(self) -> dict[str, float]:
+        """Metrics of its own of the last step, for the training curves. Called on rank 0 only."""
+        return {}
+
     def take_compute_seconds(self) -> float:
         """The mean time of this worker's computation in the steps since the last call, without waiting for other workers; 0 if
         none was measured. Not collective."""

@@ -33,16 +33,7 @@ class Loop:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
         self._strategy, self._checkpoints, self._hooks = strategy, checkpoints, hooks
         self._context = strategy.mesh.context
-        self._loader = self.loader_class(
-            version,
-            "train",
-            order_of(config),
-            strategy.mesh.owned_shards(self._settings.shards),
-            row_keys=task.draws,
-            device=self._context.device,
-            cache_bytes=self._settings.cache_bytes,
-            prefetch_bytes=self._settings.prefetch_bytes,
-        )
+        self._loader = self._new_loader()
         self._validation = Evaluation(self._settings, version, "validation", task, strategy)
         self._total = total_steps(config, self._loader.rows)
         self._pending = PendingSteps(self._context.device)
@@ -56,6 +47,18 @@ class Loop:
         self._stopwatch = Stopwatch()
         balanced = self._settings.balance.kind == "auto" and strategy.mesh.replicas > 1
         self._balance = Balance(strategy, self._settings, hooks) if balanced else None
+
+    def _new_loader(self) -> Loader:
+        return self.loader_class(
+            self._version,
+            "train",
+            order_of(self._config),
+            self._strategy.mesh.owned_shards(self._settings.shards),
+            row_keys=self._task.draws,
+            device=self._context.device,
+            cache_bytes=self._settings.cache_bytes,
+            prefetch_bytes=self._settings.prefetch_bytes,
+        )
 
     def run(self) -> Trained:
         """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
@@ -143,7 +146,7 @@ class Loop:
         last = steps[-1].number
         if self._is_point(last):
             if self._context.rank == 0:
-                self._hooks.log(last, {**window.metrics(), "train/learning_rate": self._rate(last - 1)})
+                self._hooks.log(last, {**window.metrics(), **self._strategy.metrics(), "train/learning_rate": self._rate(last - 1)})
             state.window = CurveWindow()
 
     def _rate(self, number: int) -> float:

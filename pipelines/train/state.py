@@ -60,8 +60,18 @@ def order_of(config: Config) -> Order:
 
 
 def total_steps(config: Config, rows: int) -> int:
-    """Optimizer steps of the whole run over a training split of `rows` rows. Raises ConfigError if there are none."""
-    return min(config.train.epochs * order_of(config).steps(rows), config.train.max_steps or 2**63)
+    """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
+    none."""
+    train = config.train
+    steps = order_of(config).steps(rows)
+    per_epoch = train.clients.rounds_per_epoch if train.strategy == "federated" else steps
+    return min(train.epochs * per_epoch, train.max_steps or 2**63)
+
+
+def left_out_rows(config: Config, rows: int) -> int:
+    """The number of rows that no step of an epoch uses."""
+    drops = config.train.remainder == "drop" and config.train.strategy != "federated"
+    return order_of(config).remainder_rows(rows) if drops else 0
 
 
 def count_epoch(state: State, metrics: dict[str, float], monitor: Monitor, minimised: str) -> bool:

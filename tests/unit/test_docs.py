@@ -213,7 +213,11 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "has no implementation; set `implementation"),
         ("dataset.features.level.low", None, "must be a number"),
         ("dataset.features.slope", "standarize", "no encoder standarize; did you mean standardize?"),
-        ("train.strategy", "waves", "must be one of ddp, exact, local_sgd, parameter_server, or module:Class of your own (got waves)"),
+        (
+            "train.strategy",
+            "waves",
+            "must be one of ddp, exact, local_sgd, federated, parameter_server, or module:Class of your own (got waves)",
+        ),
     ],
 )
 def test_what_is_wrong_with_parts_of_one_s_own_is_a_line_with_its_place(

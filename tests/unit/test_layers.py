@@ -22,7 +22,7 @@ LAYERS = (
     ("learning",),
     ("etl", "serve", "parallel", "checkpoint"),
     ("train",),
-    ("servers",),
+    ("federated", "servers"),
     ("launch", "baseline"),
     ("api",),
     ("commands",),
@@ -32,7 +32,7 @@ STRANGERS = {
     ("etl", "loader"),
     *(("parallel", package) for package in ("dataset", "tracking")),
     *(("checkpoint", package) for package in ("loader", "tasks", "tracking")),
-    *((package, other) for package in ("train", "servers") for other in ("etl", "serve", "tracking")),
+    *((package, other) for package in ("train", "servers", "federated") for other in ("etl", "serve", "tracking")),
     ("launch", "etl"),
 }
 THIRD_PARTIES = {
@@ -60,6 +60,7 @@ THIRD_PARTIES = {
     "checkpoint": {"pyarrow", "torch"},
     "train": {"torch", "torchmetrics"},
     "servers": {"numpy", "ray", "torch"},
+    "federated": {"numpy", "opacus", "pyarrow", "torch"},
     "launch": {"psutil", "ray", "safetensors", "torch"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
     "api": {"mlflow"},
@@ -107,6 +108,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("train", "pipelines.launch.worker"),
         ("train", "ray"),
         ("train", "pipelines.servers.loop"),
+        ("train", "pipelines.federated.loop"),
         ("parallel", "pipelines.servers.strategy"),
         ("servers", "pipelines.launch.reports"),
         ("parallel", "pipelines.checkpoint.store"),

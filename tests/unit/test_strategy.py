@@ -36,7 +36,7 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [name for name in STRATEGIES if strategy_class(name).reproducible] == ["exact", "local_sgd"]
+    assert [name for name in STRATEGIES if strategy_class(name).reproducible] == ["exact", "local_sgd", "federated"]
 
 
 def test_what_is_no_strategy_is_refused_by_name() -> None:

@@ -1,0 +1,351 @@
+"""Strategy `federated`: rounds of clients, each on its own rows, on whatever workers."""
+
+import warnings
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from groups import in_group
+from rows import training_on
+from torch import Tensor, nn
+from trainings import StopsAfter
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config import Config
+from pipelines.config.clients import Clients
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError
+from pipelines.federated.clients import drawn, places, seated
+from pipelines.federated.loop import FederatedLoop
+from pipelines.federated.privacy import epsilon, noise
+from pipelines.federated.rounds import Round, Rounds, Turn
+from pipelines.federated.strategy import Federated
+from pipelines.launch.run import check
+from pipelines.learning import task_of
+from pipelines.loader import shards_of
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import strategy_of
+from pipelines.serve.predictor import features_of, inputs_of
+from pipelines.tasks.base import Task
+from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
+from pipelines.weights import model_digest
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+FEATURES = 6
+CLIENTS = 12
+SETTINGS: dict[str, Any] = {
+    "strategy": "federated",
+    "shards": 4,
+    "global_batch": 40,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "weight_decay": 0.0,
+    "epochs": 3,
+    "checkpoint": {"every_steps": 3},
+}
+CHOSEN: dict[str, Any] = {"by": "writer", "per_round": 5, "local_epochs": 2, "rounds_per_epoch": 2}
+CASES: dict[str, dict[str, Any]] = {
+    "fedavg": {"task": {"dropout": 0.2, "batch_norm": True}},
+    "fedprox, nesterov": {"clients": {**CHOSEN, "proximal": 0.1, "outer": "nesterov", "weighting": "equal"}},
+    "private": {"clients": {**CHOSEN, "clip": 0.5, "noise": 0.3, "weighting": "equal"}},
+}
+
+
+def raw(rows: int, seed: int) -> pa.Table:
+    """Numbers, and whether a sum of them is positive; a client has more rows than the next one."""
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((FEATURES, rows)).astype("float32")
+    writer = np.minimum(generator.geometric(0.15, rows), CLIENTS) - 1
+    columns = {f"x{number}": x[number] for number in range(FEATURES)}
+    return pa.table({**columns, "writer": [f"writer {number}" for number in writer], "label": x[0] + x[1] * x[2] > 0})
+
+
+def training(folder: Path, *, task: dict[str, Any] | None = None, **train: Any) -> Config:
+    features = {f"x{number}": "standardize" for number in range(FEATURES)}
+    settings = {"kind": "tabular", "hidden": [16], **(task or {})}
+    splits = {"train": raw(600, 0), "validation": raw(200, 1), "test": raw(200, 2)}
+    values = {**SETTINGS, "clients": CHOSEN, **train}
+    return training_on(splits, folder, features, {"label": "binary"}, settings, carried={"writer": "label"}, **values)
+
+
+def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> tuple[Trained, str]:
+    """The result of a training, and the digest of its model."""
+    config = training(home, **changes)
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
+    trained = FederatedLoop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
+    return trained, model_digest(strategy.model.state_dict())
+
+
+def fitted_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
+    return {case: fitted(context, home, folder / case, changes) for case, changes in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("federated")
+    training(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> dict[str, Any]:
+    return fitted_in_turn(WorkerContext(), home, home / "alone")
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    assert isinstance(found, tuple), found
+    assert found[1] == wanted[1]
+    assert (found[0].metrics, found[0].rows, found[0].best_epoch) == (wanted[0].metrics, wanted[0].rows, wanted[0].best_epoch)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
+    for found in in_group(workers, home / f"group-{workers}", fitted_in_turn, home, home / f"of-{workers}"):
+        for case, wanted in alone.items():
+            assert_same(found[case], wanted)
+    for case in CASES:
+        logs = [read_digest_log(RunDirectory(str(home / folder / case))) for folder in (f"of-{workers}", "alone")]
+        assert logs[0].digests == logs[1].digests
+        assert logs[0].losses == logs[1].losses
+
+
+def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
+    case, folder = "fedprox, nesterov", home / "stopped"
+    for trained, _ in in_group(2, home / "stopped-2", fitted, home, folder, CASES[case], 3):
+        assert not trained.finished
+    assert_same(fitted(WorkerContext(), home, folder, CASES[case]), alone[case])
+
+
+def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
+    assert len({digest for _, digest in alone.values()}) == len(CASES)
+    assert min(trained.metrics["test/auc"] for trained, _ in alone.values()) > 0.7
+
+
+def prepared(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
+    config, version = training(home, **changes), version_of(training(home, **changes))
+    task = task_of(config.task, version.manifest)
+    return config, task, Rounds(version, order_of(config), config.train.clients, context or WorkerContext(), draws=True)
+
+
+def version_of(config: Config) -> Version:
+    return open_version(config.dataset.path, config.data_identity)
+
+
+def values_of(turn: Turn) -> Counter[float]:
+    return Counter(torch.cat([batch["x0"] for batch in turn.batches()]).tolist())
+
+
+def test_a_round_visits_the_rows_of_its_clients_and_no_others(home: Path) -> None:
+    columns = raw(600, 0)
+    _, _, rounds = prepared(home)
+    mean, deviation = np.mean(columns["x0"]), np.std(columns["x0"])
+    names = sorted(set(columns["writer"].to_pylist()))
+    for number, played in zip(range(2), rounds, strict=True):
+        assert len(played.turns) == CHOSEN["per_round"]
+        owned = [prepared(home, WorkerContext(rank, 3))[2] for rank in range(3)]
+        parts = [loader._round(number).turns for loader in owned]
+        assert sorted(place for part in parts for place in part) == sorted(played.turns)
+        for place, turn in played.turns.items():
+            of_client = columns.filter(pa.compute.equal(columns["writer"], names[turn.client]))["x0"].to_numpy()
+            found = values_of(turn)
+            assert set(found.values()) == {CHOSEN["local_epochs"]}
+            assert sorted(found) == pytest.approx(sorted((of_client - mean) / deviation), abs=1e-5)
+            assert values_of(next(part[place] for part in parts if place in part)) == found
+
+
+def test_clients_are_drawn_by_seed_and_round() -> None:
+    fixed, private = Clients(by="c", per_round=10), Clients(by="c", per_round=10, clip=1.0, noise=1.0, weighting="equal")
+    rounds = [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
+    assert all(len(set(clients)) == 10 for clients in rounds)
+    assert rounds == [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
+    assert len({client for clients in rounds for client in clients}) == 100
+    sizes = [len(drawn(private, 1_000, 3, number)) for number in range(300)]
+    assert np.mean(sizes) == pytest.approx(10, abs=0.6)
+    assert np.std(sizes) == pytest.approx(np.sqrt(10 * 0.99), abs=0.5)
+    assert max(sizes) < places(private, 1_000) < 60
+    assert len(drawn(private, 10, 3, 0)) == places(private, 10) == 10
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_workers_play_equal_numbers_of_clients(workers: int) -> None:
+    settings = Clients(by="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
+    for number in range(20):
+        taken, terms = seated(settings, 500, 0, number), places(settings, 500)
+        counts = [len(taken.keys() & set(shards_of(rank, workers, terms))) for rank in range(workers)]
+        assert sum(counts) == len(drawn(settings, 500, 0, number))
+        assert max(counts) - min(counts) <= 1 + (terms % workers > 0)
+
+
+def changes_of(strategy: Federated, played: Round, rate: float = 0.1) -> list[Tensor]:
+    """What a round changes of each parameter."""
+    before = [parameter.detach().clone() for parameter in strategy.model.parameters()]
+    strategy.step(played, 0, rate, Flags())
+    return [now.detach() - start for now, start in zip(strategy.model.parameters(), before, strict=True)]
+
+
+def by_hand(task: Task, model: nn.Module, turn: Turn, proximal: float) -> list[Tensor]:
+    """What plain SGD on a client's batches changes of each parameter, with the proximal term as FedProx writes it."""
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for batch in turn.batches():
+        optimizer.zero_grad()
+        loss, weight = task.loss(model, batch)
+        distance = sum((own - before).square().sum() for own, before in zip(model.parameters(), start, strict=True))
+        (loss / weight + proximal / 2 * distance).backward()
+        optimizer.step()
+    return [now.detach() - before for now, before in zip(model.parameters(), start, strict=True)]
+
+
+@pytest.mark.parametrize(("proximal", "weighting"), [(0.0, "rows"), (2.0, "equal")])
+def test_the_model_moves_by_the_mean_of_what_sgd_changes_at_each_client(home: Path, proximal: float, weighting: str) -> None:
+    clients = {**CHOSEN, "proximal": proximal, "weighting": weighting}
+    config, task, rounds = prepared(home, clients=clients)
+    played = next(iter(rounds))
+    strategy = strategy_of(config.train, task, WorkerContext())
+    assert isinstance(strategy, Federated)
+    turns = list(played.turns.values())
+    rows = [sum(values_of(turn).values()) for turn in turns]
+    assert len(set(rows)) > 1
+    shares = [count / sum(rows) for count in rows] if weighting == "rows" else [1 / len(rows)] * len(rows)
+    each = [by_hand(task, strategy_of(config.train, task, WorkerContext()).model, turn, proximal) for turn in turns]
+    wanted = [sum(share * delta for share, delta in zip(shares, deltas, strict=True)) for deltas in zip(*each, strict=True)]
+    for found, mean in zip(changes_of(strategy, played), wanted, strict=True):
+        torch.testing.assert_close(found, mean, atol=1e-5, rtol=1e-4)
+    assert strategy.metrics()["federated/rows"] == sum(rows) / CHOSEN["local_epochs"]
+
+
+def norm_of(tensors: list[Tensor]) -> float:
+    return float(nn.utils.get_total_norm(tensors))
+
+
+def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
+    norms = []
+    for proximal in (0.0, 1.0, 5.0):
+        config, task, rounds = prepared(home, clients={**CHOSEN, "proximal": proximal})
+        strategy = strategy_of(config.train.model_copy(update={"momentum": 0.0}), task, WorkerContext())
+        strategy.step(next(iter(rounds)), 0, 0.1, Flags())
+        norms.append(strategy.metrics()["federated/change_norm"])
+    assert norms[0] > norms[1] > norms[2] > 0
+
+
+def test_a_client_s_change_is_clipped(home: Path) -> None:
+    config, task, rounds = prepared(home, clients={**CHOSEN, "clip": 0.01, "per_round": 1})
+    strategy = strategy_of(config.train, task, WorkerContext())
+    assert isinstance(strategy, Federated)
+    assert norm_of(changes_of(strategy, next(iter(rounds)))) == pytest.approx(0.01, rel=1e-4)
+    assert strategy.metrics()["federated/clipped"] == 1
+    assert strategy.metrics()["federated/change_norm"] > 0.01
+
+
+def test_noise_is_added_once_to_the_sum_of_changes(home: Path) -> None:
+    clients = {**CHOSEN, "clip": 1e-4, "noise": 1e4, "weighting": "equal"}
+    config, task, rounds = prepared(home, clients=clients, task={"hidden": [512]})
+    strategy = strategy_of(config.train, task, WorkerContext())
+    assert isinstance(strategy, Federated)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so much noise is beyond the accountant's orders
+        changes = torch.cat([delta.flatten() for delta in changes_of(strategy, next(iter(rounds)))])
+        assert strategy.metrics()["federated/epsilon"] < 0.1
+    assert float(changes.std()) == pytest.approx(1 / CHOSEN["per_round"], rel=0.05)
+    empty = replace(next(iter(rounds)), turns={})
+    assert float(torch.cat([delta.flatten() for delta in changes_of(strategy, empty)]).std()) == pytest.approx(0.2, rel=0.05)
+
+
+def test_noise_is_gaussian_and_drawn_by_seed_and_round() -> None:
+    drawn_now = noise(1, 0, 100_001)
+    assert drawn_now.shape == (100_001,)
+    assert (drawn_now == noise(1, 0, 100_001)).all()
+    assert abs(np.corrcoef(drawn_now, noise(1, 1, 100_001))[0, 1]) < 0.02
+    assert abs(drawn_now.mean()) < 0.02
+    assert drawn_now.std() == pytest.approx(1, abs=0.01)
+    assert (np.abs(drawn_now) > 1.96).mean() == pytest.approx(0.05, abs=0.005)
+
+
+def test_epsilon_is_that_of_published_accountants() -> None:
+    """Abadi et al. 2016 give 1.26 for these, with a conversion to epsilon that is a little looser."""
+    assert 1.0 < epsilon(0.01, 4.0, 10_000, 1e-5) < 1.26
+    assert 2.5 < epsilon(256 / 60_000, 1.12, 14_063, 1e-5) < 2.92  # TensorFlow Privacy's tutorial
+    assert epsilon(0.1, 1.0, 1, 1e-5) < epsilon(0.1, 1.0, 10, 1e-5) < epsilon(0.2, 1.0, 10, 1e-5) < epsilon(1.0, 1.0, 10, 1e-5)
+
+
+def test_a_run_counts_rounds_and_leaves_no_rows_out(home: Path, alone: dict[str, Any]) -> None:
+    config = training(home)
+    assert total_steps(config, 600) == alone["fedavg"][0].steps == 6
+    assert left_out_rows(config, 600) == 0
+
+
+def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path) -> None:
+    manifest = version_of(training(home)).manifest
+    assert "writer" in {column.name for column in manifest.columns}
+    assert "writer" not in {column.name for column in task_of(training(home).task, manifest).data.columns}
+    assert "writer" not in features_of(manifest)
+    assert "writer" not in inputs_of(manifest).names
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clients": {"per_round": 5}}, "strategy is federated, but clients.by is not set; name the column"),
+        ({"strategy": "ddp"}, "clients is set, but strategy is ddp; set strategy to federated, or remove clients"),
+        ({"clients": {**CHOSEN, "per_round": 3}}, "global_batch is 40; it must be a multiple of 3, clients.per_round"),
+        ({"clients": {**CHOSEN, "per_round": 2}, "workers": 4}, "workers is 4; it must be at most 2, clients.per_round"),
+        ({"clients": {**CHOSEN, "noise": 1.0, "weighting": "equal"}}, "clients.noise is 1, but clients.clip is not set"),
+        ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0}}, "clients.noise is 1 and clients.weighting is rows"),
+        ({"clients": {**CHOSEN, "noise": -1.0}}, "clients.noise: must be at least 0"),
+        ({"clients": {**CHOSEN, "proximal": -0.1}}, "clients.proximal: must be at least 0"),
+        ({"clients": {**CHOSEN, "clip": 0}}, "clients.clip: must be greater than 0"),
+        ({"compile": True}, "compile is true, which strategy federated does not support"),
+        ({"precision": "fp16"}, "precision is fp16, whose loss scaling would begin anew with every client"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(home: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        training(home, **changes)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("clients", "task", "message"),
+    [
+        ({"by": "writers"}, {}, r"train.clients.by is writers, which is no tensor column of .*; did you mean writer\?"),
+        ({"by": "x0"}, {}, r"train.clients.by is x0, which has float32 of shape \(\) per row; it must be one whole number"),
+        ({"per_round": 20}, {}, "train.clients.per_round is 20, but writer has only 12 clients; lower it"),
+        (
+            {"clip": 1.0, "noise": 1.0, "weighting": "equal"},
+            {"batch_norm": True},
+            "train.clients.noise is 1, but the model has buffers, such as .*, to which no noise is added",
+        ),
+    ],
+)
+def test_a_dataset_without_such_clients_is_refused_before_a_worker_starts(
+    home: Path, clients: dict[str, Any], task: dict[str, Any], message: str
+) -> None:
+    config = training(home, clients={**CHOSEN, **clients}, task=task)
+    with pytest.raises(ConfigError, match=message) as refused:
+        check(config, version_of(config))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_row_without_a_client_is_refused(tmp_path: Path) -> None:
+    rows = raw(200, 0)
+    rows = rows.set_column(rows.schema.get_field_index("writer"), "writer", pa.array([None, *rows["writer"].to_pylist()[1:]]))
+    features = {f"x{number}": "standardize" for number in range(FEATURES)}
+    settings = {**SETTINGS, "clients": CHOSEN}
+    config = training_on(
+        {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": "vocabulary"}, **settings
+    )
+    with pytest.raises(ConfigError, match="1 training rows have no client: writer is NULL or rare there"):
+        check(config, version_of(config))
