@@ -115,7 +115,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # so that the programs that it started are ended
     threads = max(1, len(os.sched_getaffinity(0)) // WORKERS)
-    launches, turns = (1, 2) if arguments.small else (arguments.launches, arguments.turns)
+    launches, turns = (1, 1) if arguments.small else (arguments.launches, arguments.turns)
     title = f"training, {WORKERS} workers of {threads} thread{'s' if threads > 1 else ''}, in turns of {TURN_SECONDS:.0f} s"
     case = partial(compared, threads=threads, launches=launches, turns=turns, small=arguments.small, peers=not arguments.no_peers)
     rows = [row for name in arguments.cases for row in case(name)]

@@ -86,16 +86,9 @@ def is_the_same(folder: Path, first: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_p6_equal_rows_make_equal_bytes_on_any_cores_with_any_partitions_from_any_files(
+def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_bytes_on_any_cores_with_any_partitions_from_any_files(
     tmp_path: Path, uri: str, twins: tuple[Path, list[str]]
 ) -> None:
-    pipeline = write_pipeline(tmp_path, uri, files=3)
-    finished(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
-    is_the_same(tmp_path / "data", twins[0])
-
-
-@pytest.mark.timeout(600)
-def test_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_it(tmp_path: Path, uri: str, twins: tuple[Path, list[str]]) -> None:
     pipeline = write_pipeline(tmp_path, uri, files=4)
     job = start(pipeline)
     while not list(tmp_path.glob("data/*/quarantine-*/*")):
@@ -106,6 +99,6 @@ def test_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_it(tmp_pat
     assert list(tmp_path.glob("data/*/quarantine-*"))
     with pytest.raises(DatasetError, match="holds no dataset version"):
         open_version(str(tmp_path / "data"))
-    finished(start(pipeline, spark_sql_shuffle_partitions="3", spark_sql_files_maxPartitionBytes="20000"))
+    finished(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
     assert content(tmp_path / "data")[0].rows_parsed == ROWS
     is_the_same(tmp_path / "data", twins[0])
