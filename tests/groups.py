@@ -15,7 +15,9 @@ from pipelines.collectives.context import WorkerContext
 
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact"])
+FORKING.set_forkserver_preload(
+    ["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact", "pipelines.parallel.sharded"]
+)
 
 
 def run_processes(count: int, function: Callable[..., None], *arguments: Any) -> None:

@@ -4,8 +4,6 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mlflow import MlflowClient
-
 
 def new_store(folder: Path) -> str:
     """URI of the store in a folder, where an empty one is put if there is none."""
@@ -17,6 +15,8 @@ def new_store(folder: Path) -> str:
 
 @cache
 def _empty() -> bytes:
+    from mlflow import MlflowClient  # not above: each process of a group imports this file, and MLflow takes a second and a half
+
     with TemporaryDirectory() as folder:
         MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
         return Path(folder, "mlflow.db").read_bytes()

@@ -5,13 +5,14 @@ trail/step-000001200.json    one per checkpoint, kept when it is pruned: digests
 
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.spread import name_of
 
 DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 
@@ -51,9 +52,23 @@ def read_digest_log(directory: RunDirectory) -> DigestLog:
 
 
 def differing_tensors(by_worker: Sequence[Mapping[str, str]], recorded: Mapping[str, str]) -> list[str]:
-    """Names of the tensors whose digest is not the recorded one on a worker that holds them, or that only one side has."""
-    names = dict.fromkeys([name for found in by_worker for name in found] + sorted(recorded))
-    return [name for name in names if {found[name] for found in by_worker if name in found} != {recorded.get(name)}]
+    """Names of the tensors whose digest is not the recorded one on a worker that holds them, or that only one side has.
+
+    Tensors that are spread over workers have a digest for every part. If they were divided into other parts when they were saved,
+    digests say nothing about them; the checksums of files do.
+    """
+    names = [name for found in by_worker for name in found]
+    own, other = _parts_by_name(names), _parts_by_name(recorded)
+    redivided = {name for name in own.keys() & other.keys() if own[name] != other[name]}
+    compared = [name for name in dict.fromkeys(names + sorted(recorded)) if name_of(name) not in redivided]
+    return [name for name in compared if {found[name] for found in by_worker if name in found} != {recorded.get(name)}]
+
+
+def _parts_by_name(parts: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for part in parts:
+        found.setdefault(name_of(part), set()).add(part)
+    return found
 
 
 def _saved(directory: RunDirectory) -> list[tuple[int, str]]:

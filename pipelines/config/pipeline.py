@@ -18,7 +18,7 @@ from pipelines.config.train import Train
 # Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
 # of processor, the weights.
 PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds", "parallel"}
     | {"balance", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 

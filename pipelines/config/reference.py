@@ -11,6 +11,7 @@ from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.local_sgd import LocalSgd
+from pipelines.config.parallel import Parallel
 from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import Config
 from pipelines.config.source import Source, Table, TableSettings
@@ -55,6 +56,7 @@ def _sections() -> list[str]:
         "`train.compression`": Compression,
         "`train.local_sgd`": LocalSgd,
         "`train.clients`": Clients,
+        "`train.parallel`": Parallel,
         "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
     }

@@ -12,6 +12,7 @@ STRATEGIES = {
     "exact": "pipelines.parallel.exact:Exact",
     "local_sgd": "pipelines.parallel.local_sgd:LocalSgd",
     "federated": "pipelines.federated.strategy:Federated",
+    "sharded": "pipelines.parallel.sharded:Sharded",
     "parameter_server": "pipelines.servers.strategy:Served",
 }
 """`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""

@@ -8,6 +8,7 @@ from pipelines.config.balance import Balance, NamedBalance, check_group
 from pipelines.config.clients import Clients, check_clients
 from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
+from pipelines.config.parallel import Parallel, check_parallel
 from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
@@ -76,6 +77,7 @@ class Train(Section):
     more with dropout or batch norm. `exact` makes one pass per shard; weights are identical bit for bit for any number of workers.
     `local_sgd` communicates after every few steps only, and its weights are identical in the same way.
     `federated` trains each client's rows apart from others', with weights identical in the same way.
+    `sharded` computes as `ddp` does, but the model is spread over the workers, none of which needs memory for all of it.
     `parameter_server` computes as `exact` does, but parameters are held by servers, and workers need not wait for each other.
     `module:Class` is a strategy of your own."""
     compression: NamedCompression = Compression()
@@ -85,6 +87,8 @@ class Train(Section):
     """For strategy `local_sgd`: its replicas, and how they are brought together."""
     clients: Clients = Clients()
     """For strategy `federated`: the clients, and how their changes are brought together."""
+    parallel: Parallel = Parallel()
+    """For strategy `sharded`: over how many workers the model is spread, and what else saves memory."""
     parameter_server: ParameterServer = ParameterServer()
     """The servers of `strategy: parameter_server`."""
     threads_per_shard: PositiveInt = 1
@@ -186,6 +190,7 @@ class Train(Section):
             )
         if self.strategy == "parameter_server":
             self._check_parameter_server()
+        check_parallel(self.parallel, self.strategy, range(self.min_workers, self.max_workers + 1))
         return self
 
     def _check_parameter_server(self) -> None:

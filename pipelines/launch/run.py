@@ -96,12 +96,14 @@ def check(config: Config, version: Version) -> None:
     settings = config.train
     task = task_of(config.task, version.manifest)
     task.monitored(settings.monitor)
+    strategy = strategy_class(settings.strategy)
+    strategy.check(settings, task)
     check_servers(settings, task)
     check_clients(settings, version, task)
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
-    if settings.balance.kind == "auto" and not strategy_class(settings.strategy).balances:
+    if settings.balance.kind == "auto" and not strategy.balances:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
     unit, units = settings.unit_of_work
     busy = units / (settings.max_workers * -(-units // settings.max_workers))

@@ -23,6 +23,7 @@ from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.counted_loss import CountedLoss
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.passes import split
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
@@ -83,7 +84,7 @@ class DataParallel(Strategy):
             self.model.train()
         counts = torch.tensor([float(rows_of(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
         own_loss = torch.zeros((), device=self._context.device)
-        *earlier, last = _split(batch, self._settings.accumulate)
+        *earlier, last = split(batch, self._settings.accumulate)
         for part in earlier:
             with self._replicated.no_sync() if self._replicated else nullcontext():
                 own_loss += self._pass(part, torch.zeros_like(counts))
@@ -181,10 +182,3 @@ def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)
     return done
-
-
-def _split(batch: Batch, passes: int) -> list[Batch]:
-    if passes == 1:
-        return [batch]
-    parts = {name: values.tensor_split(passes) for name, values in batch.items()}
-    return [{name: values[number] for name, values in parts.items()} for number in range(passes)]

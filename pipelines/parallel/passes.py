@@ -28,6 +28,14 @@ class Passes:
             yield loss, weight, part == parts - 1
 
 
+def split(batch: Batch, passes: int) -> list[Batch]:
+    """The rows of each pass, of which some have none if there are fewer rows."""
+    if passes == 1:
+        return [batch]
+    parts = {name: values.tensor_split(passes) for name, values in batch.items()}
+    return [{name: values[number] for name, values in parts.items()} for number in range(passes)]
+
+
 def aligned(batch: Batch) -> Batch:
     """A copy in memory of its own, with the usual alignment: a kernel's order of additions may depend on the alignment."""
     return {name: values.clone() for name, values in batch.items()}

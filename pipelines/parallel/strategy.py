@@ -36,6 +36,11 @@ class Strategy(ABC):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         """`build` returns the initial model, the same on all workers."""
 
+    @classmethod  # noqa: B027  most strategies can train whatever there is
+    def check(cls, settings: Train, task: Task) -> None:
+        """Raise ConfigError for a task or a model that this strategy cannot train with these settings. The driver calls it before
+        any worker starts."""
+
     @abstractmethod
     def batches(self, loader: Loader) -> Iterator[Any]:
         """The input of `step`, for every remaining step of the loader's epoch."""

@@ -9,6 +9,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from pipelines.collectives.context import WorkerContext
+from pipelines.collectives.spread import local, whole
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.parallel.optimizer import optimizer
@@ -72,8 +73,8 @@ class Update:
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:
-            norm = nn.utils.get_total_norm(self._gradients()) * factor
-        rescale(self._gradients(), factor, norm, clip)
+            norm = whole(nn.utils.get_total_norm(self._gradients())) * factor
+        rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)
         self._scaler.update()

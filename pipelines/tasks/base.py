@@ -118,8 +118,17 @@ class Task(ABC):
         With a packed column, a raw row has several windows, whose outputs are added before: outputs must be sums.
         """
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The model's blocks in the order in which `forward` calls them, such as a transformer's; most memory is saved if they hold
+        most parameters. Strategy `sharded` gathers parameters block by block, and those outside of blocks for the whole pass.
+
+        A block's parameters are used only by calling the block. Without blocks, all parameters are gathered for the whole pass.
+        """
+        return ()
+
     def sample(self, model: nn.Module, epoch: int) -> str:
-        """A sample text after an epoch, which is logged with the run; empty for none. Called only on rank 0, without gradients.
+        """A sample text after an epoch, which is logged with the run; empty for none. Called without gradients and only on rank 0,
+        or, if the model is spread over workers, on all of them at once.
 
         Training does not use the random state that this method leaves.
         """

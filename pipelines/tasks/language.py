@@ -43,6 +43,10 @@ class Language(Task):
         output = model(batch)
         return output[:, NATS].sum(), output[:, TOKENS].sum()
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        assert isinstance(model, OverWindows)
+        return list(model.network.blocks)
+
     def metrics(self) -> MetricCollection:
         return MetricCollection(
             {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio()},

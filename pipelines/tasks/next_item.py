@@ -88,6 +88,9 @@ class NextItem(Task):
         counted = target >= FIRST
         return torch.where(counted, losses, 0).sum(), counted.sum().to(losses.dtype)
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        return list(cast(SelfAttention, model).blocks)
+
     def metrics(self) -> MetricCollection:
         means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": Score(), f"ndcg_{TOP}": Score(), "loss": Loss()}
         return MetricCollection(means, compute_groups=False).set_dtype(torch.float64)

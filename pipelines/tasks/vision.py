@@ -1,5 +1,7 @@
 """The task `vision`: a convolutional network for one column of images."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +9,7 @@ from pipelines.config import TaskSettings
 from pipelines.config.task import Vision as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.resnet import resnet18, resnet50
+from pipelines.tasks.resnet import Residual, resnet18, resnet50
 from pipelines.tasks.supervised import Supervised
 
 
@@ -27,6 +29,9 @@ class Vision(Supervised):
         shape = (1, *self.image.shape) if len(self.image.shape) == 2 else self.image.shape
         build = {"small": small, "fedavg": fedavg, "resnet18": resnet18, "resnet50": resnet50}[self.settings.network]
         return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout))
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        return [module for module in model.modules() if isinstance(module, Residual)]
 
 
 class OverImages(nn.Module):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.collectives.agree import gathered
+from pipelines.collectives.spread import local
 from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import Mesh
 from pipelines.train.step_statistics import StepStatistics
@@ -46,7 +47,7 @@ def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step:
 
     The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
     """
-    floats = {name: values for name, values in weights.items() if values.is_floating_point()}
+    floats = {name: local(values) for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
     first = next((name for name, found in wrong.items() if found), "") if wrong and torch.stack([*wrong.values()]).any() else ""
     if first := next(filter(None, gathered(first)), ""):

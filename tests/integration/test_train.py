@@ -19,7 +19,7 @@ from trainings import FEATURES, training, version_of
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.errors import CorruptError, NonFiniteError, TrainingError
+from pipelines.errors import ConfigError, CorruptError, NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.weights import from_bytes, model_digest
 
@@ -105,6 +105,17 @@ def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[C
     result = train(config)
     assert result.metrics["test/auc"] == pytest.approx(earlier.metrics["test/auc"], abs=1e-6)
     assert f"run {result.run_id} of experiment toy" in capsys.readouterr().out
+
+
+def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
+    config, by_ddp = trained
+    result = train(training(home, workers=2, strategy="sharded", epochs=1))
+    after_an_epoch = MlflowClient(config.tracking.uri).get_metric_history(by_ddp.run_id, "validation/auc")[0].value
+    assert result.metrics["validation/auc"] == pytest.approx(after_an_epoch, rel=1e-4)
+    rows = pd.DataFrame({f"x{number}": [1.5, 1.5] for number in range(FEATURES)} | {"x1": [1.5, -1.5]}).astype("float32")
+    assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
+    with pytest.raises(ConfigError, match=r"parallel.activation_checkpointing is full, but task Tabular declares no blocks"):
+        train(training(home, strategy="sharded", parallel={"activation_checkpointing": "full"}))
 
 
 def workers() -> list[psutil.Process]:

@@ -1,10 +1,12 @@
 """Settings of `train` together: every kind of task in every precision, under every strategy, takes steps and is evaluated."""
 
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from groups import in_group
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import KINDS
@@ -55,6 +57,7 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
     "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
 }
+PRECISIONS = ("fp32", "bf16", "fp16")
 ROWS = 16
 
 
@@ -84,7 +87,7 @@ def given(strategy: str, batch: Batch) -> Any:
     return batch if strategy == "ddp" else parts
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("strategy", ["ddp", "exact", "local_sgd"])
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_in_every_precision(name: str, strategy: str, precision: str) -> None:
@@ -111,6 +114,28 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
     task.update(metrics, output, batch)
     assert isfinite(metrics.compute()[task.monitor[0]])
     assert {len(values) for values in task.predict(output).values()} == {ROWS}
+
+
+def losses(context: WorkerContext, task: Task, strategy: str, precision: str) -> list[float]:
+    settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "accumulate": 2, "clip_norm": 1.0}
+    trained = strategy_of(Train.model_validate(settings), task, context)
+    own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in batch_of(task, ROWS).items()}
+    results = [trained.step(own, number, 0.01, Flags()) for number in range(4)]
+    return [float(result.loss_sum / result.weight) for result in results]
+
+
+def spread(context: WorkerContext) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
+    """Losses by task and precision, with `ddp` and with `sharded`."""
+    cases = [(name, precision) for name in TASKS for precision in PRECISIONS]
+    return {(name, kind): tuple(losses(context, task_of(name), each, kind) for each in ("ddp", "sharded")) for name, kind in cases}  # type: ignore[misc]
+
+
+def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path: Path) -> None:
+    found, other = in_group(2, tmp_path / "group", spread)
+    assert not isinstance(found, Exception), found
+    assert found == other
+    for (name, precision), (wanted, own) in found.items():
+        assert own == pytest.approx(wanted, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
 
 
 @pytest.mark.parametrize("name", TASKS)

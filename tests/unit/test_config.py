@@ -245,7 +245,8 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         (
             "train.strategy",
             "dpd",
-            "must be one of ddp, exact, local_sgd, federated, parameter_server, or module:Class of your own; did you mean ddp? (got dpd)",
+            "must be one of ddp, exact, local_sgd, federated, sharded, parameter_server, or module:Class of your own; "
+            "did you mean ddp? (got dpd)",
         ),
         ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),
         (

@@ -1,0 +1,262 @@
+"""Strategy `sharded`: a model that is spread over workers trains as `ddp` does on one, and its checkpoints fit any layout."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor, nn
+from trainings import StopsAfter, training, version_of
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import differing_tensors, read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.task import Language as LanguageSettings
+from pipelines.config.train import Train
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.learning import task_of
+from pipelines.parallel.sharded import Sharded
+from pipelines.parallel.skeleton import skeleton
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import first_model, strategy_of
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.language import Language
+from pipelines.train.loop import Loop
+from pipelines.train.state import Trained
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+# Epochs end with a step of 2 rows, in which most workers and passes have none.
+SETTINGS: dict[str, Any] = {
+    "strategy": "sharded",
+    "shards": 8,
+    "global_batch": 64,
+    "epochs": 2,
+    "remainder": "keep",
+    "clip_norm": 0.5,
+    "rows": 962,
+    "accumulate": 2,
+    "schedule": "cosine",
+    "checkpoint": {"every_steps": 10},
+}
+LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "shard 2": (2, {}),
+    "shard 4": (4, {}),
+    "2 replicas": (4, {"replicate": 2}),
+    "2 replicas, reduced every pass": (4, {"replicate": "auto", "shard": 2, "reduce_every_pass": True, "reshard_after_forward": False}),
+}
+MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"replicate": 2}, 6), (2, {}, 20), (3, {}, None)]
+"""Workers, layout, and steps after which each part of one run stops: within the first epoch, within the second, and at the end."""
+Fitted = tuple[Trained, dict[str, Tensor], dict[str, Tensor]]
+
+
+def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> Fitted:
+    """The result of a training, and the whole model's weights before and after it."""
+    config = training(home, **{**SETTINGS, "workers": context.world_size, **changes})
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    before = strategy.weights()
+    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
+    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
+    return trained, before, strategy.weights()
+
+
+def fitted_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    """What a group of that size trains, since a group takes seconds to start: all layouts, a part of the moved run, and small GPTs."""
+    own = {name: parallel for name, (workers, parallel) in LAYOUTS.items() if workers == context.world_size}
+    found: dict[str, Any] = {name: fitted(context, home, home / name, {"parallel": parallel}) for name, parallel in own.items()}
+    for workers, parallel, stop_after in MOVED:
+        if workers == context.world_size:
+            found["moved"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after)
+    return found | (gpts(context) if context.world_size == 2 else {})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spread")
+    training(folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> Fitted:
+    return fitted(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
+
+
+@pytest.fixture(scope="module")
+def groups(home: Path) -> dict[str, list[Any]]:
+    """What each worker has trained, by name; for a layout on 4 workers and on 2, that of the smaller group."""
+    found: dict[str, list[Any]] = {}
+    for workers, _, _ in MOVED:
+        answers = in_group(workers, home / f"group-{workers}", fitted_in_turn, home)
+        assert not any(isinstance(answer, Exception) for answer in answers), answers
+        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return found
+
+
+def losses(folder: Path) -> dict[int, float]:
+    return read_digest_log(RunDirectory(str(folder))).losses
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
+    home: Path, alone: Fitted, groups: dict[str, list[Any]], layout: str
+) -> None:
+    trained, _, weights = groups[layout][0]
+    wanted, _, wanted_weights = alone
+    assert losses(home / layout) == pytest.approx(losses(home / "alone"), rel=1e-5)
+    assert (trained.rows, trained.steps, trained.best_epoch) == (wanted.rows, wanted.steps, wanted.best_epoch) == (2 * 962, 32, 2)
+    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_initial_weights_are_those_of_ddp_bit_for_bit(alone: Fitted, groups: dict[str, list[Any]], layout: str) -> None:
+    (_, before, _), *others = groups[layout]
+    assert before.keys() == alone[1].keys()
+    assert all(torch.equal(before[name], values) for name, values in alone[1].items())
+    assert all(found[1] == {} == found[2] for found in others), "only rank 0 gathers the model"
+
+
+def test_every_worker_has_digests_of_its_parts(home: Path, groups: dict[str, list[Any]]) -> None:
+    for name, parts in (("shard 2", 2), ("shard 4", 4), ("2 replicas", 2)):
+        digests = read_digest_log(RunDirectory(str(home / name))).digests[32]
+        for prefix in ("model.layers.0.weight[", "optimizer.state.layers.0.weight.exp_avg["):
+            assert sum(part.startswith(prefix) for part in digests) == parts
+
+
+def test_digests_of_other_parts_are_not_compared() -> None:
+    recorded = {"w[0:2,0:4]": "a", "w[2:4,0:4]": "b", "v": "c"}
+    assert differing_tensors([{"w[0:2,0:4]": "a"}, {"w[2:4,0:4]": "x", "v": "c"}], recorded) == ["w[2:4,0:4]"]
+    assert differing_tensors([{"w[0:4,0:4]": "x", "v": "x"}], recorded) == ["v"]
+    assert differing_tensors([{"v": "c"}], recorded) == ["w[0:2,0:4]", "w[2:4,0:4]"]
+
+
+def test_p4_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
+    trained, _, weights = groups["moved"][0]
+    assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone"), rel=1e-5)
+    torch.testing.assert_close(weights, alone[2], rtol=1e-4, atol=1e-6)
+
+
+WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
+GPT_ROWS, STEPS = 16, 30
+GPTS: dict[str, dict[str, Any]] = {
+    "plain": {"parallel": {"shard": 2}},
+    "selective": {"parallel": {"shard": 2, "activation_checkpointing": "selective"}, "accumulate": 2},
+    "full": {"parallel": {"shard": 2, "activation_checkpointing": "full", "reshard_after_forward": False}},
+}
+
+
+def gpt(dropout: float = 0.0) -> Task:
+    settings = LanguageSettings.model_validate(
+        {"kind": "language", "layers": 2, "heads": 2, "width": 32, "dropout": dropout, "sample_tokens": 8}
+    )
+    return Language(settings, Data((WINDOWS,), tokens=tuple(bytes([65 + number]) for number in range(30))))
+
+
+def gpt_settings(context: WorkerContext, **changes: Any) -> Train:
+    values = {"strategy": "sharded", "global_batch": GPT_ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size}
+    return Train.model_validate({**values, **changes})
+
+
+def windows(context: WorkerContext) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(30, (GPT_ROWS, 17), generator=generator, dtype=torch.uint8)
+    return {"windows": rows.tensor_split(context.world_size)[context.rank]}
+
+
+def steps(context: WorkerContext, settings: Train, dropout: float = 0.0) -> tuple[list[float], Tensor, str]:
+    """Losses of some steps on the same rows, the output for the worker's rows, and a sample."""
+    strategy = strategy_of(settings, gpt(dropout), context)
+    text = strategy.sample(1)
+    results = [strategy.step(windows(context), number, 0.003, Flags()) for number in range(STEPS)]
+    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(windows(context)), text
+
+
+def gpts(context: WorkerContext) -> dict[str, Any]:
+    found = {name: steps(context, gpt_settings(context, **changes)) for name, changes in GPTS.items()}
+    dropped = {kind: {"parallel": {"activation_checkpointing": kind}} for kind in ("none", "full")}
+    found |= {f"dropout, {kind}": steps(context, gpt_settings(context, **changes), 0.2) for kind, changes in dropped.items()}
+    return {**found, "dropout, ddp": steps(context, gpt_settings(context, strategy="ddp"), 0.2)}
+
+
+@pytest.mark.parametrize("name", GPTS)
+def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
+    wanted, output, text = steps(WorkerContext(), gpt_settings(WorkerContext(), strategy="ddp"))
+    (found, first_output, first_text), (_, second_output, second_text) = groups[name]
+    assert found == pytest.approx(wanted, rel=1e-4) and found[-1] < found[0] - 1
+    torch.testing.assert_close(torch.cat([first_output, second_output]), output, rtol=1e-3, atol=1e-3)
+    assert (first_text, second_text) == (text, "")
+
+
+def test_dropout_draws_as_with_ddp_also_what_is_computed_again(groups: dict[str, list[Any]]) -> None:
+    (found, _, _), _ = groups["dropout, none"]
+    assert groups["dropout, full"][0][0] == found != groups["plain"][0][0]
+    assert found == pytest.approx(groups["dropout, ddp"][0][0], rel=1e-4)
+
+
+def test_a_skeleton_has_constants_and_no_values() -> None:
+    task = gpt()
+    model = skeleton(task)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert not model._bytes_per_token.is_meta
+    built = first_model(gpt_settings(WorkerContext()), task, None)
+    assert {name: (each.shape, each.dtype) for name, each in model.named_parameters()} == {
+        name: (each.shape, each.dtype) for name, each in built.named_parameters()
+    }
+
+
+class Shares(Language):
+    """A model whose blocks share a parameter."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        one, other = self.blocks(model)
+        other.wide = one.wide
+        return model
+
+
+class WithoutBlocks(Language):
+    def blocks(self, model: nn.Module) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "parallel", "message"),
+    [
+        (Shares, {}, "network.blocks.0.wide.weight is used by two blocks, or by one and outside of it; strategy sharded cannot"),
+        (
+            WithoutBlocks,
+            {"activation_checkpointing": "full"},
+            "activation_checkpointing is full, but task WithoutBlocks declares no blocks to compute again; set it to none",
+        ),
+    ],
+)
+def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[Language], parallel: dict[str, Any], message: str) -> None:
+    given = gpt()
+    with pytest.raises(ConfigError, match=message):
+        Sharded.check(gpt_settings(WorkerContext(), parallel=parallel), kind(given.settings, given.data))
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"workers": 4, "parallel": {"replicate": 2, "shard": 3}}, "which makes 6 workers, but workers is 4; set one of the two to auto"),
+        (
+            {"workers": 4, "parallel": {"replicate": "auto", "shard": 3}},
+            "shard is 3; it must divide 4, the number of workers: choose from 1,",
+        ),
+        ({"parallel": {"replicate": "auto"}}, "parallel.replicate and parallel.shard are auto; set one of them to a number"),
+        ({"workers": [2, 4], "parallel": {"replicate": "auto", "shard": 2}}, r"workers is \[2, 4\], but .* do not fit every number"),
+        ({"strategy": "exact", "parallel": {"shard": 1}}, "parallel is set, but strategy is exact; set strategy to sharded, or remove"),
+        ({"strategy": "ddp", "parallel": {"activation_checkpointing": "full"}}, "parallel is set, but strategy is ddp"),
+    ],
+)
+def test_degrees_that_cannot_be(train: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Train.model_validate({"strategy": "sharded", **train})
+    Train.model_validate({"strategy": "sharded", "workers": [2, 4]})
