@@ -358,7 +358,7 @@ def test_a_replica_that_is_not_finite_ends_the_run(home: Path) -> None:
         ({"strategy": "exact", "local_sgd": {"inner_steps": 2}}, "local_sgd is set, but strategy is exact; set strategy to local_sgd"),
         ({"accumulate": 17}, "accumulate is 17, more than the 16 rows of a replica in a step; reduce it, or raise global_batch"),
         ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy local_sgd does not support"),
-        ({"compile": True}, "compile is true, but strategy local_sgd has many replicas, each a model to compile; set it to false"),
+        ({"compile": True}, "compile is true, which strategy local_sgd does not support; set it to false"),
         ({"local_sgd": {"outer_momentum": 1}}, "less than 1"),
     ],
 )
