@@ -47,6 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=turn)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not part of a test's name: those of a compressed file hold a time, and the processes must collect equal names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """For torch on what is too small to share: on a busy machine threads that wait for each other take minutes."""
