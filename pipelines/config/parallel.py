@@ -1,6 +1,8 @@
-"""`train.parallel`: over how many workers a model's parameters are spread, how many replicas of it there are, and what saves memory."""
+"""`train.parallel`: how a model is divided over workers, how many replicas of it there are, and what saves memory."""
 
-from typing import Literal
+from collections.abc import Mapping
+from math import prod
+from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
@@ -8,6 +10,21 @@ from pipelines.config.section import Section
 from pipelines.config.strategies import STRATEGIES
 
 Degree = PositiveInt | Literal["auto"]
+
+
+class Degrees(NamedTuple):
+    """The degrees for a number of workers, which is their product. Workers are numbered with the last degree running fastest."""
+
+    replicate: int
+    shard: int
+    pipeline: int
+    context: int
+    tensor: int
+
+    @property
+    def workers_per_replica(self) -> int:
+        """Number of consecutive workers that compute the same rows together, each a part of the model or of the tokens."""
+        return self.pipeline * self.context * self.tensor
 
 
 class Parallel(Section):
@@ -18,6 +35,12 @@ class Parallel(Section):
     """Number of replicas of the model; their gradients are summed."""
     shard: Degree = "auto"
     """Number of workers over which the parameters, gradients and optimizer state of a replica are spread."""
+    tensor: Degree = 1
+    """Number of workers that compute each layer together."""
+    pipeline: Degree = 1
+    """Number of stages, each with consecutive blocks of the model."""
+    context: Degree = 1
+    """Number of workers that each compute a part of a row's tokens."""
     reshard_after_forward: bool = True
     """Frees the gathered parameters of a block after its forward pass, and gathers them again for its backward pass; with false,
     workers send a third less and need memory for all parameters."""
@@ -28,25 +51,25 @@ class Parallel(Section):
     """What of a block's forward pass is computed again in its backward pass, to save memory: nothing; all but matrix products,
     convolutions and attention; or all."""
 
-    def degrees(self, workers: int) -> tuple[int, int]:
-        """The number of replicas, and of workers over which each is spread. Raises ValueError if they do not fit the number of workers."""
-        if self.replicate == "auto" and self.shard == "auto":
-            raise ValueError("parallel.replicate and parallel.shard are auto; set one of them to a number, such as replicate to 1")
-        if self.replicate != "auto" and self.shard != "auto":
-            if self.replicate * self.shard != workers:
-                raise ValueError(
-                    f"parallel.replicate is {self.replicate} and parallel.shard {self.shard}, which makes {self.replicate * self.shard} "
-                    f"workers, but workers is {workers}; set one of the two to auto, or workers to {self.replicate * self.shard}"
-                )
-            return self.replicate, self.shard
-        name, given = ("replicate", self.replicate) if self.shard == "auto" else ("shard", self.shard)
-        assert given != "auto", "one of the two is a number"
-        if workers % given:
-            fitting = [str(count) for count in range(1, workers + 1) if workers % count == 0]
+    def degrees(self, workers: int) -> Degrees:
+        """The degrees for that number of workers. Raises ValueError if they do not fit it."""
+        given: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}
+        fixed = {name: degree for name, degree in given.items() if degree != "auto"}
+        free = [f"parallel.{name}" for name in given if name not in fixed]
+        if len(free) > 1:
+            raise ValueError(f"{' and '.join(free)} are auto; set one of them to a number, such as {free[0]} to 1")
+        product = prod(fixed.values())
+        if not free and product != workers:
             raise ValueError(
-                f"parallel.{name} is {given}; it must divide {workers}, the number of workers: choose from {', '.join(fitting)}"
+                f"{_listed(fixed)}, which makes {product} workers, but workers is {workers}; set one of them to auto, or workers to "
+                f"{product}"
             )
-        return (given, workers // given) if name == "replicate" else (workers // given, given)
+        if workers % product:
+            raise ValueError(
+                f"{_listed(fixed)}, which makes {product} workers, and {free[0]} is auto; {product} must divide {workers}, the number of "
+                f"workers: make it one of {_divisors(workers)}, or set workers to {-(-workers // product) * product}"
+            )
+        return Degrees(**{name: workers // product if degree == "auto" else degree for name, degree in given.items()})
 
 
 def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
@@ -55,10 +78,21 @@ def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
         raise ValueError(f"parallel is set, but strategy is {strategy}; set strategy to sharded, or remove parallel")
     if strategy != "sharded":
         return
-    if len(workers) > 1 and settings.replicate != 1 and settings.shard != 1:
+    others = {name: degree for name in Degrees._fields if (degree := getattr(settings, name)) != 1}
+    if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
         raise ValueError(
-            f"workers is {[workers[0], workers[-1]]}, but parallel.replicate {settings.replicate} and parallel.shard {settings.shard} "
-            "do not fit every number of workers between them; set one of the two to 1 and the other to auto, or workers to one number"
+            f"workers is {[workers[0], workers[-1]]}, but {_listed(others)}, which does not fit every number between them; set "
+            "parallel.shard or parallel.replicate to auto and all others to 1, or workers to one number"
         )
     for count in workers:
         settings.degrees(count)
+
+
+def _listed(degrees: Mapping[str, Degree]) -> str:
+    """The degrees other than 1, or the first of them."""
+    named = [f"parallel.{name} is {degree}" for name, degree in degrees.items()]
+    return " and ".join([text for text in named if not text.endswith(" is 1")] or named[:1])
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(count) for count in range(1, number + 1) if number % count == 0)

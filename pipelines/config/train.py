@@ -147,6 +147,13 @@ class Train(Section):
         return self.workers_range[1]
 
     @property
+    def max_readers(self) -> int:
+        """Maximum number of workers, or of groups of workers that compute the same rows, between which rows are divided."""
+        if self.strategy != "sharded":
+            return self.max_workers
+        return self.max_workers // self.parallel.degrees(self.max_workers).workers_per_replica
+
+    @property
     def unit_of_work(self) -> tuple[str, int]:
         """What one worker computes as a whole, and how many of them there are: shards, replicas, or the clients of a round."""
         units = {"local_sgd": ("replica", self.local_sgd.replicas), "federated": ("client", self.clients.per_round)}
@@ -171,8 +178,10 @@ class Train(Section):
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
         check_group(self.balance, self.min_workers, self.max_workers)
-        if self.max_workers > self.shards:
-            raise ValueError(f"workers is {self.max_workers}; it must be at most {self.shards}, the number of shards")
+        check_parallel(self.parallel, self.strategy, range(self.min_workers, self.max_workers + 1))
+        if self.max_readers > self.shards:
+            readers = "" if self.max_readers == self.max_workers else f", of which {self.max_readers} read different rows"
+            raise ValueError(f"workers is {self.max_workers}{readers}; it must be at most {self.shards}, the number of shards")
         unit, units = self.unit_of_work
         rows = self.global_batch // units
         if self.accumulate > rows:
@@ -190,7 +199,6 @@ class Train(Section):
             )
         if self.strategy == "parameter_server":
             self._check_parameter_server()
-        check_parallel(self.parallel, self.strategy, range(self.min_workers, self.max_workers + 1))
         return self
 
     def _check_parameter_server(self) -> None:

@@ -106,11 +106,11 @@ def check(config: Config, version: Version) -> None:
     if settings.balance.kind == "auto" and not strategy.balances:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
     unit, units = settings.unit_of_work
-    busy = units / (settings.max_workers * -(-units // settings.max_workers))
+    busy = units / (settings.max_readers * -(-units // settings.max_readers))
     if busy < 0.9:
         log.warning(
             "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
-            *(settings.max_workers, units, unit, 100 * busy),
+            *(settings.max_readers, units, unit, 100 * busy),
         )
 
 

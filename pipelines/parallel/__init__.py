@@ -10,8 +10,8 @@
                  `deterministic` rejects layers and kernels that are not; `passes` runs a shard's forward passes.
    `local_sgd`   has replicas that take steps of their own: `replica` is one of them, `point` its weights. `outer` brings them
                  together by their mean changes, from `replica_means` or, in fewer bytes, `int8_means`.
-   `sharded`     spreads the model over the workers, with `parameter_shards`: a `skeleton` of it gets its initial values part by part,
-                 and blocks `recompute` their activations.
+   `sharded`     spreads the model over the workers, with `parameter_shards`, by the `degrees` of the config: a `skeleton` of it gets its
+                 initial values part by part, and blocks `recompute` their activations.
    `compute_clock` measures how long a worker computes, for `train.balance`.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers.
    `randomness`  seeds torch by step and shard; `precision` sets the dtype of the forward pass.

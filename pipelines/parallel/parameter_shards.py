@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.compat.torch import BatchNorm
 from pipelines.config.parallel import Parallel
 from pipelines.errors import ConfigError
@@ -17,15 +16,14 @@ from pipelines.parallel.precision import Precision
 _REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
 
 
-def spread(
-    root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, precision: Precision, context: WorkerContext
-) -> list[FSDPModule]:
-    """Spread the parameters of each block, and then those of the root outside of blocks.
+def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, precision: Precision, mesh: DeviceMesh) -> list[FSDPModule]:
+    """Spread the parameters of each block, and then those of the root outside of blocks, over the workers of a mesh with a dimension
+    `shard` and perhaps one of replicas before it.
 
     Returns the blocks and the root: each gathers its parameters for its passes, and sums its gradients over workers. Settings of the
     root that concern gradients are those of the blocks too.
     """
-    mesh, policy = _device_mesh(settings, context), _mixed_precision(root, precision)
+    policy = _mixed_precision(root, precision)
     units = []
     for part in (*blocks, root):
         # The root's backward pass begins when its forward pass ends.
@@ -56,13 +54,6 @@ def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
     for name, parameter in model.named_parameters():
         if uses[parameter] > 1:
             raise ConfigError(f"{name} is used by two blocks, or by one and outside of it; {_REMEDY}")
-
-
-def _device_mesh(settings: Parallel, context: WorkerContext) -> DeviceMesh:
-    replicas, workers = settings.degrees(context.world_size)
-    if replicas == 1:
-        return init_device_mesh(context.device.type, (workers,), mesh_dim_names=("shard",))
-    return init_device_mesh(context.device.type, (replicas, workers), mesh_dim_names=("replicate", "shard"))
 
 
 def _mixed_precision(model: nn.Module, precision: Precision) -> MixedPrecisionPolicy:

@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
+from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.parameter_shards import check_parameters, spread
 from pipelines.parallel.passes import split
@@ -44,7 +45,9 @@ class Sharded(Strategy):
     """
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
+        degrees = settings.parallel.degrees(context.world_size)
+        self._settings, self._task, self._context = settings, task, context
+        self.mesh = Mesh(context, degrees.workers_per_replica)
         self._precision = precision_of(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = skeleton(task)
@@ -56,7 +59,7 @@ class Sharded(Strategy):
             for part in blocks or [self.model]:
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
-        self._units = spread(self._root, blocks, settings.parallel, self._precision, context)
+        self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(device_mesh(degrees, context)))
         allocate(self._root, context.device)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision)
@@ -68,6 +71,7 @@ class Sharded(Strategy):
     def check(cls, settings: Train, task: Task) -> None:
         model = skeleton(task)
         blocks = task.blocks(model)
+        check_degrees(settings, task, model)
         check_parameters(model, blocks)
         kind, name = settings.parallel.activation_checkpointing, type(task).__name__
         if kind != "none" and not blocks:
@@ -96,6 +100,8 @@ class Sharded(Strategy):
         own += self._pass(last)
         counts = torch.tensor([float(rows_of(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
         sums = torch.cat([own, counts])
+        if self._context.rank not in self.mesh.first_ranks:
+            sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
         dist.all_reduce(sums)
         (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, measured)

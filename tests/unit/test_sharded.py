@@ -13,6 +13,7 @@ from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.digest_log import differing_tensors, read_digest_log
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.config.parallel import Degrees, Parallel
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
@@ -234,24 +235,29 @@ class WithoutBlocks(Language):
             {"activation_checkpointing": "full"},
             "activation_checkpointing is full, but task WithoutBlocks declares no blocks to compute again; set it to none",
         ),
+        (Language, {"pipeline": "auto", "shard": 1}, "parallel.pipeline is 4, but task Language supports only .*shard.*; set pipeline"),
+        (Language, {"context": 4}, "parallel.context is 4, but task Language supports only replicate, shard.*; set context to 1"),
     ],
 )
 def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[Language], parallel: dict[str, Any], message: str) -> None:
     given = gpt()
     with pytest.raises(ConfigError, match=message):
-        Sharded.check(gpt_settings(WorkerContext(), parallel=parallel), kind(given.settings, given.data))
+        Sharded.check(gpt_settings(WorkerContext(world_size=4), parallel=parallel), kind(given.settings, given.data))
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ({"workers": 4, "parallel": {"replicate": 2, "shard": 3}}, "which makes 6 workers, but workers is 4; set one of the two to auto"),
+        ({"workers": 4, "parallel": {"replicate": 2, "shard": 3}}, "which makes 6 workers, but workers is 4; set one of them to auto"),
         (
             {"workers": 4, "parallel": {"replicate": "auto", "shard": 3}},
-            "shard is 3; it must divide 4, the number of workers: choose from 1,",
+            "shard is 3, which makes 3 workers, and parallel.replicate is auto; 3 must divide 4, .* one of 1, 2, 4, or set workers to 6",
         ),
         ({"parallel": {"replicate": "auto"}}, "parallel.replicate and parallel.shard are auto; set one of them to a number"),
-        ({"workers": [2, 4], "parallel": {"replicate": "auto", "shard": 2}}, r"workers is \[2, 4\], but .* do not fit every number"),
+        ({"workers": 8, "parallel": {"pipeline": 2, "tensor": 3}}, "pipeline is 2 and parallel.tensor is 3, .* or set workers to 12"),
+        ({"workers": 64, "parallel": {"tensor": 4}}, "workers is 64, of which 16 read different rows; it must be at most 8, the number"),
+        ({"workers": [2, 4], "parallel": {"replicate": "auto", "shard": 2}}, r"workers is \[2, 4\], but .* not fit every number"),
+        ({"workers": [2, 4], "parallel": {"tensor": "auto", "shard": 1}}, "parallel.tensor is auto, which does not fit every number"),
         ({"strategy": "exact", "parallel": {"shard": 1}}, "parallel is set, but strategy is exact; set strategy to sharded, or remove"),
         ({"strategy": "ddp", "parallel": {"activation_checkpointing": "full"}}, "parallel is set, but strategy is ddp"),
     ],
@@ -260,3 +266,9 @@ def test_degrees_that_cannot_be(train: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Train.model_validate({"strategy": "sharded", **train})
     Train.model_validate({"strategy": "sharded", "workers": [2, 4]})
+
+
+def test_the_product_of_degrees_is_the_number_of_workers() -> None:
+    assert Parallel(tensor=2, pipeline=2, replicate=3).degrees(24) == Degrees(replicate=3, shard=2, pipeline=2, context=1, tensor=2)
+    assert Parallel(tensor=2, shard=1, replicate="auto").degrees(6).workers_per_replica == 2
+    assert Train.model_validate({"strategy": "sharded", "workers": 16, "shards": 8, "parallel": {"tensor": 2}}).max_readers == 8
