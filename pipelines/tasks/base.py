@@ -126,6 +126,15 @@ class Task(ABC):
         """
         return ()
 
+    def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
+        """The model cut into `count` consecutive stages, for `train.parallel.pipeline`; empty for a task that does not support it.
+
+        A stage maps the output of the one before it, a tensor whose first dimension is the row, and the batch to its own output; that
+        of the last one is the model's. The first one gets an empty tensor. Every parameter is in one stage, and `loss` uses the model
+        only by calling it with the batch. `cut` of `tasks.stages` divides a chain of blocks, and raises ConfigError if there are too few.
+        """
+        return ()
+
     def sample(self, model: nn.Module, epoch: int) -> str:
         """A sample text after an epoch, which is logged with the run; empty for none. Called without gradients and only on rank 0,
         or, if the model is spread over workers, on all of them at once.

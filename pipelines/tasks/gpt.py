@@ -27,13 +27,21 @@ class GPT(nn.Module):
         self._initialise(layers)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        turns = self._turns(tokens.shape[1], tokens.device)
-        hidden = self.dropout(_normed(self.embedding(tokens)))
+        turns = self.turns(tokens.shape[1], tokens.device)
+        hidden = self.embedded(tokens)
         for block in self.blocks:
             hidden = block(hidden, *turns)
+        return self.logits(hidden)
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """The first block's input, shape (rows, tokens, width)."""
+        return self.dropout(_normed(self.embedding(tokens)))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The logits, from the last block's output."""
         return self.head(_normed(hidden))
 
-    def _turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the rotary angles, shape (tokens, pairs). They are not buffers, because strategies average buffers."""
         rates = ROTARY_BASE ** -torch.linspace(0, 1, self.pairs + 1, device=device)[:-1]
         angles = torch.outer(torch.arange(length, device=device), rates)

@@ -17,6 +17,7 @@ from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.gpt import GPT
+from pipelines.tasks.stages import Link, cut
 
 NATS, TOKENS, BYTES = range(3)
 """Output of the model for a window: negative log-likelihood in nats, number of predicted tokens, and bytes of their text."""
@@ -46,6 +47,13 @@ class Language(Task):
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         assert isinstance(model, OverWindows)
         return list(model.network.blocks)
+
+    def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
+        assert isinstance(model, OverWindows)
+        network = model.network
+        first = Link(lambda hidden, batch: network.embedded(model.given(batch)), (network.embedding, network.dropout))
+        last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
+        return cut(count, first, [_link(network, block) for block in network.blocks], last)
 
     def metrics(self) -> MetricCollection:
         return MetricCollection(
@@ -98,12 +106,22 @@ class OverWindows(nn.Module):
         self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Tensor:
-        windows = batch[self.column].long()
-        given, wanted = windows[:, :-1], windows[:, 1:]
-        logits = self.network(given).float()
-        nats = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        return self.likelihood(self.network(self.given(batch)), batch)
+
+    def given(self, batch: Batch) -> Tensor:
+        """The tokens from which the network predicts the next ones."""
+        return batch[self.column].long()[:, :-1]
+
+    def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The output, from the network's logits."""
+        given, wanted = self.given(batch), batch[self.column].long()[:, 1:]
+        nats = functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
         predicted = ((given != END) | (wanted != END)).float()
         return torch.stack([(nats * predicted).sum(1), predicted.sum(1), self._bytes_per_token.to(wanted.device)[wanted].sum(1)], dim=1)
+
+
+def _link(network: GPT, block: nn.Module) -> Link:
+    return Link(lambda hidden, batch: block(hidden, *network.turns(hidden.shape[1], hidden.device)), (block,))
 
 
 class Ratio(Metric):

@@ -1,5 +1,6 @@
 """The task `tabular`: a multi-layer perceptron over numbers and indices."""
 
+from collections.abc import Sequence
 from math import ceil, prod
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from pipelines.config.task import Tabular as Settings
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Batch
+from pipelines.tasks.stages import Link, cut, links_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
 
@@ -17,6 +19,10 @@ class Tabular(Supervised):
 
     def model(self) -> nn.Module:
         return Perceptron(self.data.features, self.outputs, self.settings)
+
+    def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
+        assert isinstance(model, Perceptron)
+        return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
 
 
 class Perceptron(nn.Module):
@@ -39,9 +45,13 @@ class Perceptron(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs)."""
+        return self.layers(self.inputs(batch))
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """The columns side by side, shape (rows, width)."""
         embedded = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
         numbers = [batch[name].float() for name in self.numbers]
-        return self.layers(torch.cat([values.unsqueeze(-1).flatten(1) for values in (*embedded, *numbers)], dim=1))
+        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*embedded, *numbers)], dim=1)
 
 
 def _embedding(column: TensorColumn, settings: Settings) -> nn.Embedding:

@@ -1,0 +1,75 @@
+"""A model as a chain of links, and the stages of a pipeline into which it is cut."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from pipelines.errors import ConfigError
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A part of a model: maps the output of the link before it, whose first dimension is the row, and the batch to its own output."""
+
+    run: Callable[[Tensor, Batch], Tensor]
+    modules: tuple[nn.Module, ...] = ()
+    """The modules that `run` calls, which hold its parameters."""
+
+
+class Stage(nn.Module):
+    """Consecutive links of a model, which one worker computes."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([module for link in links for module in link.modules])
+        self._links = tuple(links)
+
+    def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
+        for link in self._links:
+            hidden = link.run(hidden, batch)
+        return hidden
+
+
+def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = None) -> list[Stage]:
+    """`count` stages of equally many blocks; with a remainder, the earlier ones have one more, since `last` often computes most.
+
+    Raises ConfigError if there are fewer blocks than stages.
+    """
+    if count > len(blocks):
+        raise ConfigError(
+            f"train.parallel cuts the model into {count} stages, but it has {len(blocks)} block{'s' if len(blocks) > 1 else ''}; lower "
+            "train.parallel.pipeline, choose schedule 1F1B, which has one stage per worker, or give the model more layers"
+        )
+    each, more = divmod(len(blocks), count)
+    ends = [number * each + min(number, more) for number in range(count + 1)]
+    groups = [list(blocks[start:end]) for start, end in zip(ends, ends[1:], strict=False)]
+    groups[0].insert(0, first)
+    groups[-1] += [last] if last else []
+    return [Stage(group) for group in groups]
+
+
+def links_of(network: nn.Sequential) -> list[Link]:
+    """A network's layers as links, each of which begins with a layer that has parameters."""
+    return [Link(_in_turn(tuple(layers)), tuple(layers)) for layers in _groups(network)]
+
+
+def _groups(network: nn.Sequential) -> Iterator[list[nn.Module]]:
+    group: list[nn.Module] = []
+    for layer in network:
+        if group and next(layer.parameters(), None) is not None:
+            yield group
+            group = []
+        group.append(layer)
+    yield group
+
+
+def _in_turn(layers: Sequence[nn.Module]) -> Callable[[Tensor, Batch], Tensor]:
+    def run(hidden: Tensor, batch: Batch) -> Tensor:
+        for layer in layers:
+            hidden = layer(hidden)
+        return hidden
+
+    return run
