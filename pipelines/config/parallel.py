@@ -41,6 +41,12 @@ class Parallel(Section):
     """Number of stages, each with consecutive blocks of the model."""
     context: Degree = 1
     """Number of workers that each compute a part of a row's tokens."""
+    schedule: Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"] = "1F1B"
+    """With `pipeline`: torch's schedule. `1F1B` has one stage per worker, the others two, so that workers wait less and send more; with
+    the last two, they also compute gradients of parameters while they would wait."""
+    microbatches: PositiveInt | Literal["auto"] = "auto"
+    """With `pipeline`: number of parts of a pass that stages compute one after the other, a multiple of `pipeline`; `auto` is four times
+    `pipeline`, or less if there are fewer rows."""
     reshard_after_forward: bool = True
     """Frees the gathered parameters of a block after its forward pass, and gathers them again for its backward pass; with false,
     workers send a third less and need memory for all parameters."""

@@ -19,7 +19,7 @@ from pipelines.launch.training_progress import TrainingProgress, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_class
+from pipelines.parallel.strategies import chosen
 from pipelines.servers.group import check_servers, servers_of
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.weights import from_bytes, model_digest
@@ -96,7 +96,7 @@ def check(config: Config, version: Version) -> None:
     settings = config.train
     task = task_of(config.task, version.manifest)
     task.monitored(settings.monitor)
-    strategy = strategy_class(settings.strategy)
+    strategy = chosen(settings)
     strategy.check(settings, task)
     check_servers(settings, task)
     check_clients(settings, version, task)

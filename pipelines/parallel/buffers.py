@@ -65,21 +65,21 @@ class ModelBuffers:
             values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # keeps -0, since -0 + 0 is 0
 
     @torch.no_grad()
-    def average(self, workers: int) -> None:
-        """Set every float buffer to its mean over all workers, and every integer buffer to its maximum. Collective.
+    def average(self, workers: int, group: dist.ProcessGroup | None = None) -> None:
+        """Set every float buffer to its mean over all workers, or those of a group, and every integer buffer to its maximum. Collective.
 
         The mean is computed in float64, so that it does not change float32 and narrower values that are equal on all workers.
         """
         floats = [values for values in self._values if values.is_floating_point()]
         if floats:
             sums = torch.cat([values.double().flatten() for values in floats])
-            dist.all_reduce(sums)
+            dist.all_reduce(sums, group=group)
             for values, mean in zip(floats, (sums / workers).split([values.numel() for values in floats]), strict=True):
                 values.copy_(mean.view_as(values))
         for values in self._values:
             if not values.is_floating_point():
                 greatest = values.long().contiguous()
-                dist.all_reduce(greatest, dist.ReduceOp.MAX)
+                dist.all_reduce(greatest, dist.ReduceOp.MAX, group)
                 values.copy_(greatest)
 
 

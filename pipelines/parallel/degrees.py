@@ -24,7 +24,7 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
 
 
 def _supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    return DATA_PARALLEL
+    return DATA_PARALLEL + (("pipeline",) if type(task).stages is not Task.stages else ())
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext) -> DeviceMesh:

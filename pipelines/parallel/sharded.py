@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.collectives.spread import whole
-from pipelines.compat.torch import BatchNorm
 from pipelines.config.train import Train
-from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
@@ -27,7 +25,7 @@ from pipelines.parallel.parameter_shards import check_parameters, spread
 from pipelines.parallel.passes import split
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
-from pipelines.parallel.recompute import recompute
+from pipelines.parallel.recompute import check_recompute, recompute
 from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
@@ -73,16 +71,7 @@ class Sharded(Strategy):
         blocks = task.blocks(model)
         check_degrees(settings, task, model)
         check_parameters(model, blocks)
-        kind, name = settings.parallel.activation_checkpointing, type(task).__name__
-        if kind != "none" and not blocks:
-            raise ConfigError(
-                f"train.parallel.activation_checkpointing is {kind}, but task {name} declares no blocks to compute again; set it to none"
-            )
-        if kind != "none" and any(isinstance(module, BatchNorm) for block in blocks for module in block.modules()):
-            raise ConfigError(
-                f"train.parallel.activation_checkpointing is {kind}, but blocks of task {name} contain batch norm, whose statistics would "
-                "count every row twice; set it to none"
-            )
+        check_recompute(settings, task, model)
 
     def batches(self, loader: Loader) -> Iterator[Batch]:
         return iter(loader)

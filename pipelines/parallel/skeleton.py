@@ -40,12 +40,17 @@ def allocate(root: nn.Module, device: torch.device) -> None:
 
 
 @torch.no_grad()
-def fill(model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext) -> None:
-    """Set every parameter and buffer to rank 0's `initial` value of that name; on other workers it is empty. Collective."""
-    for name, tensor in named_tensors(model).items():
-        like = initial[name] if context.rank == 0 else torch.empty(tensor.shape, dtype=tensor.dtype)
-        value = like.to(context.device)
+def fill(model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext, every: Mapping[str, Tensor] | None = None) -> None:
+    """Set every parameter and buffer to rank 0's `initial` value of that name; on other workers it is empty. Collective.
+
+    If workers hold different parts of the model, `every` has all tensors of all workers, of which shapes and dtypes are used.
+    """
+    own = named_tensors(model)
+    for name, like in (every or own).items():
+        value = (initial[name] if context.rank == 0 else torch.empty(like.shape, dtype=like.dtype)).to(context.device)
         dist.broadcast(value, src=0)
+        if (tensor := own.get(name)) is None:
+            continue
         if isinstance(tensor, DTensor):
             value = distribute_tensor(value, tensor.device_mesh, tensor.placements, src_data_rank=None)
         local(tensor).copy_(local(value))

@@ -14,6 +14,8 @@ from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 
+_PIPELINED = "pipelines.parallel.pipelined:Pipelined"
+
 
 def strategy_class(name: str) -> type[Strategy]:
     """The class that `train.strategy` names. Raises ConfigError if it cannot be imported or is not a Strategy."""
@@ -23,13 +25,19 @@ def strategy_class(name: str) -> type[Strategy]:
         raise ConfigError(f"train.strategy: {error}") from error
 
 
+def chosen(settings: Train) -> type[Strategy]:
+    """The class for a config: `sharded` has one of its own for a pipeline."""
+    has_stages = settings.strategy == "sharded" and settings.parallel.degrees(settings.max_workers).pipeline > 1
+    return strategy_class(_PIPELINED if has_stages else settings.strategy)
+
+
 def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
     """The strategy that the config names, with a new model, or with one that starts from `weights`, by name.
 
     Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
     support the model.
     """
-    return strategy_class(settings.strategy)(settings, task, partial(first_model, settings, task, weights), context)
+    return chosen(settings)(settings, task, partial(first_model, settings, task, weights), context)
 
 
 def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | None) -> nn.Module:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
@@ -40,8 +41,11 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 class Update:
     """A model's optimizer and loss scaler, with their state in a checkpoint."""
 
-    def __init__(self, settings: Train, model: nn.Module, context: WorkerContext, precision: Precision) -> None:
-        self._settings, self._model, self._precision = settings, model, precision
+    def __init__(
+        self, settings: Train, model: nn.Module, context: WorkerContext, precision: Precision, pipeline: dist.ProcessGroup | None = None
+    ) -> None:
+        """`pipeline`: the workers that hold the model together, each some of its parameters."""
+        self._settings, self._model, self._precision, self._pipeline = settings, model, precision, pipeline
         self._expected_weight = settings.global_batch
         self._parameters = list(model.parameters())
         self.optimizer = optimizer(settings, self._parameters)
@@ -53,8 +57,11 @@ class Update:
         Gradients become those of the mean loss if the global batch's weight is its number of rows; else `apply` corrects
         them. If the reduction averages gradients over workers instead of summing them, `averaged_over` is their number.
         """
-        scaled = self._scaler.scale(loss_sum * (averaged_over / self._expected_weight))
-        torch.autograd.backward((scaled, *(values * averaged_over for values in beside)))
+        torch.autograd.backward((self.scaled(loss_sum, averaged_over), *(values * averaged_over for values in beside)))
+
+    def scaled(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
+        """What `backward` starts from, for a caller with a backward pass of its own."""
+        return self._scaler.scale(loss_sum * (averaged_over / self._expected_weight))
 
     def unit(self, weight: Tensor) -> Tensor:
         """What the mean gradient has been multiplied by if the global batch has `weight`; `apply` divides gradients by it."""
@@ -73,13 +80,22 @@ class Update:
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:
-            norm = whole(nn.utils.get_total_norm(self._gradients())) * factor
+            norm = self._norm(weight) * factor
         rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)
         self._scaler.update()
         self.optimizer.zero_grad()
         return norm
+
+    def _norm(self, like: Tensor) -> Tensor:
+        """The norm of the gradient of the whole model."""
+        norm = whole(nn.utils.get_total_norm(self._gradients()))
+        if self._pipeline is None:
+            return norm
+        square = norm.to(like).square()
+        dist.all_reduce(square, group=self._pipeline)
+        return square.sqrt()
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]

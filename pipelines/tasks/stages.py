@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor, nn
 
 from pipelines.errors import ConfigError
-
-Batch = dict[str, Tensor]
+from pipelines.tasks.base import Batch
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = Non
         )
     each, more = divmod(len(blocks), count)
     ends = [number * each + min(number, more) for number in range(count + 1)]
-    groups = [list(blocks[start:end]) for start, end in zip(ends, ends[1:], strict=False)]
+    groups = [list(blocks[start:end]) for start, end in pairwise(ends)]
     groups[0].insert(0, first)
     groups[-1] += [last] if last else []
     return [Stage(group) for group in groups]
