@@ -38,7 +38,7 @@ class Parallel(Section):
     tensor: Degree = 1
     """Number of workers that compute each layer together."""
     pipeline: Degree = 1
-    """Number of stages, each with consecutive blocks of the model."""
+    """Number of workers that each compute consecutive blocks of the model, a stage, and pass its output on."""
     context: Degree = 1
     """Number of workers that each compute a part of a row's tokens."""
     schedule: Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"] = "1F1B"
@@ -49,7 +49,7 @@ class Parallel(Section):
     `pipeline`, or less if there are fewer rows."""
     reshard_after_forward: bool = True
     """Frees the gathered parameters of a block after its forward pass, and gathers them again for its backward pass; with false,
-    workers send a third less and need memory for all parameters."""
+    workers send a third less and need memory for all parameters. With `pipeline`, those of a stage stay until the step's end."""
     reduce_every_pass: bool = False
     """With `accumulate`: sums gradients over the workers of a replica after every pass, and a worker keeps its share of the sum; with
     false, after the last one, and until then a worker keeps gradients of all parameters."""
@@ -84,6 +84,12 @@ def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
         raise ValueError(f"parallel is set, but strategy is {strategy}; set strategy to sharded, or remove parallel")
     if strategy != "sharded":
         return
+    if settings.pipeline == 1:
+        for name in ("schedule", "microbatches"):
+            if getattr(settings, name) != getattr(Parallel(), name):
+                raise ValueError(
+                    f"parallel.{name} is set, but parallel.pipeline is 1; set it to the number of stages, or remove parallel.{name}"
+                )
     others = {name: degree for name in Degrees._fields if (degree := getattr(settings, name)) != 1}
     if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
         raise ValueError(

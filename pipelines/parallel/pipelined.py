@@ -95,8 +95,10 @@ class Pipelined(Strategy):
 
     def _new_schedule(self) -> Any:
         count = len(self._place_of)
-        stages = [PipelineStage(part, number, count, self._context.device, group=self._group) for number, part in self._parts.items()]
-        settings = {"n_microbatches": self._microbatches.count, "loss_fn": self._loss, "scale_grads": False}
+        stages: list[Any] = [
+            PipelineStage(part, number, count, self._context.device, group=self._group) for number, part in self._parts.items()
+        ]
+        settings: dict[str, Any] = {"n_microbatches": self._microbatches.count, "loss_fn": self._loss, "scale_grads": False}
         name = self._settings.parallel.schedule
         return Schedule1F1B(*stages, **settings) if name == "1F1B" else _SCHEDULES[name](stages, **settings)
 

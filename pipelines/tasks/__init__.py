@@ -7,8 +7,9 @@
                  convolutions over words and spectrograms, and `recommendation` matrix factorization or DLRM.
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. These three have their own outputs and metrics.
-6. `draws`       makes random numbers for each row, for augmentations and negative samples.
-7. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances.
+6. `stages`      cuts a model into parts that different workers compute.
+7. `draws`       makes random numbers for each row, for augmentations and negative samples.
+8. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances.
 
 `pipelines.config.task` defines their settings, and how a config names tasks of one's own.
 """

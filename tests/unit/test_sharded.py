@@ -235,7 +235,7 @@ class WithoutBlocks(Language):
             {"activation_checkpointing": "full"},
             "activation_checkpointing is full, but task WithoutBlocks declares no blocks to compute again; set it to none",
         ),
-        (Language, {"pipeline": "auto", "shard": 1}, "parallel.pipeline is 4, but task Language supports only .*shard.*; set pipeline"),
+        (Language, {"context": "auto", "shard": 1}, "parallel.context is 4, but task Language supports only .*shard.*; set context"),
         (Language, {"context": 4}, "parallel.context is 4, but task Language supports only replicate, shard.*; set context to 1"),
     ],
 )

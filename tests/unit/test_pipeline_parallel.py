@@ -1,0 +1,286 @@
+"""Strategy `sharded` with a pipeline: stages on different workers train as `ddp` does on one, and their checkpoints fit any layout."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from torch import Tensor, nn
+from trainings import StopsAfter, training, version_of
+
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.task import Language as LanguageSettings
+from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.train import Train
+from pipelines.dataset.schema import TensorColumn
+from pipelines.errors import ConfigError, NonFiniteError
+from pipelines.learning import task_of
+from pipelines.parallel.microbatches import Microbatches
+from pipelines.parallel.pipelined import Pipelined
+from pipelines.parallel.stages import microbatches_of, stages_by_place
+from pipelines.parallel.step import Flags
+from pipelines.parallel.strategies import chosen, strategy_of
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.language import Language
+from pipelines.tasks.vision import Vision
+from pipelines.train.loop import Loop
+from pipelines.train.state import Trained
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+# Epochs end with a step of 2 rows, in which most microbatches have none, and of two pipelines one has none.
+SETTINGS: dict[str, Any] = {
+    "shards": 8,
+    "global_batch": 64,
+    "epochs": 2,
+    "remainder": "keep",
+    "clip_norm": 0.5,
+    "rows": 962,
+    "accumulate": 2,
+    "checkpoint": {"every_steps": 10},
+}
+PIPELINE = {"strategy": "sharded", "parallel": {"pipeline": 2, "microbatches": 2}}
+MOVED: list[tuple[int, dict[str, Any], int]] = [(4, PIPELINE, 5), (2, PIPELINE, 4), (2, {"strategy": "sharded"}, 3)]
+"""Workers, layout, and steps after which each part of one run stops; `ddp` takes the last ones."""
+Fitted = tuple[Trained, dict[str, Tensor], dict[str, Tensor]]
+
+
+def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> Fitted:
+    """The result of a training, and the whole model's weights before and after it."""
+    config = training(home, **{**SETTINGS, "workers": context.world_size, **changes})
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    before = strategy.weights()
+    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
+    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
+    return trained, before, strategy.weights()
+
+
+def losses(folder: Path) -> dict[int, float]:
+    return read_digest_log(RunDirectory(str(folder))).losses
+
+
+WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
+IMAGES = (
+    TensorColumn(name="image", dtype="uint8", shape=(3, 8, 8)),
+    TensorColumn(name="kind", dtype="int64", shape=(), cardinality=3, role="target"),
+)
+ROWS = 16
+GPTS: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "1F1B, shard 2": (4, 30, {"parallel": {"pipeline": 2, "shard": 2, "activation_checkpointing": "full"}, "accumulate": 2}),
+    "1F1B, replicate 2": (4, 4, {"parallel": {"pipeline": 2, "replicate": 2, "shard": 1, "microbatches": 2}}),
+    "Interleaved1F1B": (2, 4, {"parallel": {"pipeline": 2, "schedule": "Interleaved1F1B", "microbatches": 2}, "accumulate": 2}),
+    "InterleavedZeroBubble": (2, 4, {"parallel": {"pipeline": 2, "schedule": "InterleavedZeroBubble", "microbatches": 2}}),
+    "ZBVZeroBubble": (2, 4, {"parallel": {"pipeline": 2, "schedule": "ZBVZeroBubble", "microbatches": 6}}),
+}
+"""Workers, steps and settings."""
+
+
+def gpt(layers: int = 4) -> Task:
+    settings = LanguageSettings.model_validate({"kind": "language", "layers": layers, "heads": 2, "width": 16, "sample_tokens": 8})
+    return Language(settings, Data((WINDOWS,), tokens=tuple(bytes([65 + number]) for number in range(30))))
+
+
+def vision(network: str) -> Task:
+    settings = VisionSettings.model_validate({"kind": "vision", "network": network})
+    return Vision(settings, Data(IMAGES, classes=("a", "b", "c"), class_counts=(6, 5, 5)))
+
+
+def drawn(task: Task) -> Batch:
+    """Some rows, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    most = {"windows": 30, "image": 256, "kind": 3}
+    shapes = {column.name: (ROWS, *column.shape) for column in task.data.columns}
+    return {name: torch.randint(most[name], shape, generator=generator, dtype=torch.uint8) for name, shape in shapes.items()}
+
+
+def steps(context: WorkerContext, task: Task, count: int, **changes: Any) -> tuple[list[float], Tensor, Tensor, str]:
+    """Losses of some steps on the same rows, the output for the worker's rows and for all rows, and a sample of the first weights."""
+    values = {"strategy": "sharded", "global_batch": ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size, **changes}
+    strategy = strategy_of(Train.model_validate(values), task, context)
+    text, every = strategy.sample(1), drawn(task)
+    own = {name: values.tensor_split(strategy.mesh.replicas)[strategy.mesh.replica] for name, values in every.items()}
+    results = [strategy.step(own, number, 0.003, Flags()) for number in range(count)]
+    assert {float(result.rows) for result in results} == {ROWS}
+    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(own), strategy.predict(every), text
+
+
+def in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    """What a group of that size trains, since a group takes seconds to start."""
+    found: dict[str, Any] = {}
+    for number, (workers, changes, stop_after) in enumerate(MOVED):
+        if workers == context.world_size:
+            found[f"moved {number}"] = fitted(context, home, home / "moved", changes, stop_after)[0]
+    found |= {
+        name: steps(context, gpt(), count, **changes) for name, (workers, count, changes) in GPTS.items() if workers == context.world_size
+    }
+    if context.world_size == 2:
+        found["whole"] = fitted(context, home, home / "whole", PIPELINE)
+        found["vision"] = steps(context, vision("small"), 3, parallel={"pipeline": 2})
+        try:
+            fitted(context, home / "nan", home / "nan-run", {**PIPELINE, "nan_row": 70})
+        except NonFiniteError as error:
+            found["nan"] = str(error)
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("piped")
+    training(folder, **SETTINGS)
+    (folder / "nan").mkdir()
+    training(folder / "nan", **SETTINGS, nan_row=70)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> Fitted:
+    return fitted(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
+
+
+@pytest.fixture(scope="module")
+def groups(home: Path) -> dict[str, list[Any]]:
+    """What each worker has trained, by name."""
+    found: dict[str, list[Any]] = {}
+    for workers in (4, 2):
+        answers = in_group(workers, home / f"group-{workers}", in_turn, home)
+        assert not any(isinstance(answer, Exception) for answer in answers), answers
+        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return found
+
+
+def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
+    (trained, before, weights), (_, *nothing) = groups["whole"]
+    wanted, wanted_before, wanted_weights = alone
+    assert losses(home / "whole") == pytest.approx(losses(home / "alone"), rel=1e-5)
+    assert (trained.rows, trained.steps, trained.best_epoch) == (wanted.rows, wanted.steps, wanted.best_epoch) == (2 * 962, 32, 2)
+    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    assert before.keys() == wanted_before.keys() and all(torch.equal(before[name], values) for name, values in wanted_before.items())
+    torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
+    assert nothing == [{}, {}], "only rank 0 gathers the model"
+
+
+def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
+    assert [groups[f"moved {number}"][0].steps for number in range(len(MOVED))] == [6, 11, 15]
+    trained, _, weights = fitted(WorkerContext(), home, home / "moved", {"strategy": "ddp"})
+    assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone"), rel=1e-5)
+    torch.testing.assert_close(weights, alone[2], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", GPTS)
+def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
+    wanted, _, output, text = steps(WorkerContext(), gpt(), GPTS[name][1], strategy="ddp")
+    found, _, every, first_text = groups[name][0]
+    assert found == pytest.approx(wanted, rel=1e-4) and found[-1] < found[0] - 0.02
+    assert first_text == text and {answer[3] for answer in groups[name][1:]} == {""}
+    for answer in groups[name]:
+        torch.testing.assert_close(answer[2], output, rtol=1e-3, atol=1e-2)
+    own = torch.cat([answer[1] for answer in groups[name][::2]])
+    torch.testing.assert_close(own, every, rtol=1e-5, atol=1e-5)
+
+
+def test_images_pass_through_stages(groups: dict[str, list[Any]]) -> None:
+    wanted, _, output, _ = steps(WorkerContext(), vision("small"), 3, strategy="ddp")
+    assert groups["vision"][1][0] == pytest.approx(wanted, rel=1e-5)
+    torch.testing.assert_close(groups["vision"][0][2], output, rtol=1e-3, atol=1e-4)
+
+
+def test_a_loss_that_is_not_finite_names_the_pipeline(groups: dict[str, list[Any]]) -> None:
+    assert all("the loss is nan, from worker 0 (shards 0 to 7)" in message for message in groups["nan"])
+
+
+def test_stages_of_each_place() -> None:
+    assert stages_by_place("1F1B", 3) == [[0], [1], [2]]
+    assert stages_by_place("Interleaved1F1B", 3) == [[0, 3], [1, 4], [2, 5]]
+    assert stages_by_place("ZBVZeroBubble", 3) == [[0, 5], [1, 4], [2, 3]]
+
+
+def test_microbatches_have_one_size_and_every_row_counts_once() -> None:
+    microbatches = Microbatches(4, 10)
+    for rows in (10, 5, 0, 1):
+        batch = {"x": torch.arange(rows * 2).view(rows, 2)}
+        found = list(microbatches.of_step(batch))
+        assert [len(filled["x"]) for filled, _ in found] == [3] * 4
+        assert torch.equal(torch.cat([counted["x"] for _, counted in found]), batch["x"])
+        assert all(torch.equal(filled["x"][: len(counted["x"])], counted["x"]) for filled, counted in found)
+        assert [len(each["x"]) for each in microbatches.of_any_size(batch)] == [max(1, len(part)) for part in batch["x"].tensor_split(4)]
+
+
+def settings_of(**changes: Any) -> Train:
+    parallel = {"pipeline": 2, **changes.pop("parallel", {})}
+    return Train.model_validate(
+        {"strategy": "sharded", "global_batch": ROWS, "shards": 4, "workers": parallel["pipeline"], "parallel": parallel, **changes}
+    )
+
+
+@pytest.mark.parametrize(("rows", "accumulate", "count"), [(16, 1, 8), (16, 2, 16), (16, 4, 16), (4, 1, 4), (12, 3, 12), (512, 2, 16)])
+def test_the_number_of_microbatches_by_default(rows: int, accumulate: int, count: int) -> None:
+    assert microbatches_of(settings_of(global_batch=rows, accumulate=accumulate), 2) == count
+
+
+class Ties(Language):
+    """A model whose head is its embedding."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.network.head.weight = model.network.embedding.weight
+        return model
+
+
+class WithoutStages(Language):
+    stages = Task.stages
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        (
+            gpt(1),
+            {},
+            "train.parallel cuts the model into 2 stages, but it has 1 block; lower train.parallel.pipeline, choose",
+        ),
+        (gpt(3), {"parallel": {"schedule": "ZBVZeroBubble"}}, "cuts the model into 4 stages, but it has 3 blocks; lower"),
+        (
+            Ties(gpt().settings, gpt().data),
+            {},
+            "network.embedding.weight of task Ties is in stages 0 and 1, which cannot share weights",
+        ),
+        (
+            WithoutStages(gpt().settings, gpt().data),
+            {},
+            "pipeline is 2, but task WithoutStages supports only replicate, shard; set",
+        ),
+        (
+            vision("resnet18"),
+            {},
+            "pipeline is 2, but network.0.1 of task Vision is a batch norm, whose statistics would be those",
+        ),
+        (gpt(), {"precision": "fp16"}, "pipeline is 2, but train.precision is fp16, .* set it to bf16 or fp32"),
+        (gpt(), {"parallel": {"reduce_every_pass": True}}, "but reduce_every_pass is true, and a pipeline sums gradients after its last"),
+        (gpt(), {"parallel": {"microbatches": 3}}, "microbatches is 3; it must be a multiple of 2, the degree pipeline, such as 4"),
+        (gpt(), {"parallel": {"microbatches": 6}, "accumulate": 3}, "microbatches is 6 in each of 3 passes, more than the 16 rows"),
+        (gpt(), {"parallel": {"schedule": "ZBVZeroBubble"}, "compile": True}, "divides backward passes, as train.compile does not allow"),
+        (
+            gpt(),
+            {"parallel": {"schedule": "InterleavedZeroBubble", "activation_checkpointing": "full"}},
+            "divides backward passes, as activation_checkpointing does not allow; set the schedule to 1F1B or Interleaved1F1B",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Task) else None,
+)
+def test_what_cannot_be_a_pipeline_is_said_before_a_worker_starts(task: Task, changes: dict[str, Any], message: str) -> None:
+    settings = settings_of(**changes)
+    assert chosen(settings) is Pipelined
+    with pytest.raises(ConfigError, match=message):
+        Pipelined.check(settings, task)
+
+
+@pytest.mark.parametrize("parallel", [{"schedule": "ZBVZeroBubble"}, {"microbatches": 4}])
+def test_settings_of_a_pipeline_need_one(parallel: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"is set, but parallel.pipeline is 1; set it to the number of stages, or remove"):
+        Train.model_validate({"strategy": "sharded", "parallel": parallel})
