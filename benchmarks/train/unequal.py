@@ -37,15 +37,17 @@ from pipelines.weights import model_digest
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH = 24, 768
-SLOW, SHARE, PERIOD_MICROSECONDS = 1, 0.5, 10_000
-"""The slow worker, its share of its core, and the period over which the kernel grants it."""
+SLOW, SHARE = 1, 0.5
+"""The slow worker, and its share of its core."""
+PERIOD_MICROSECONDS = 10_000
+"""The period over which the kernel grants a share."""
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 
 
 @contextmanager
-def quota() -> Iterator[Path]:
-    """A control group whose processes get SHARE of a core together."""
-    first, name, granted = V1.exists(), f"lockstep-{os.getpid()}", int(SHARE * PERIOD_MICROSECONDS)
+def quota(share: float, name: str = "slow") -> Iterator[Path]:
+    """A control group whose processes get `share` of a core together."""
+    first, name, granted = V1.exists(), f"lockstep-{os.getpid()}-{name}", int(share * PERIOD_MICROSECONDS)
     group = (V1 if first else V2) / name
     group.mkdir()
     try:
@@ -153,7 +155,7 @@ def main() -> None:
     steps = 60 if arguments.small else arguments.steps
     case = replace(CASES[MODEL], rows=40_000 if arguments.small else 200_000, warm_up=0, steps=steps)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="unequal-", dir="/tmp") as text, quota() as group:
+    with tempfile.TemporaryDirectory(prefix="unequal-", dir="/tmp") as text, quota(SHARE) as group:
         write_version(case, config_of(case, Path(text)))
         for strategy in ("ddp", "exact"):
             rows += table(Path(text), case, strategy, group)

@@ -136,15 +136,19 @@ class ServedLoop(Loop):
         """On rank 0, count finished steps, and halt the servers if the run is to be saved or stopped."""
         if self._context.rank:
             return
-        for sums in self._servers.steps_after(self._state.step):
-            self._finished(sums)
+        finished = self._servers.steps_after(self._state.step)
+        seconds, waited = self._stopwatch.lap(self._loader.wait_seconds) if finished else (0.0, 0.0)
+        for sums in finished:
+            self._finished(sums, seconds / len(finished), waited / len(finished))
         if self._hooks.asked_to_stop() or self._saver.is_due(self._state.step):
             self._servers.halt()
 
-    def _finished(self, sums: StepSums) -> None:
+    def _finished(self, sums: StepSums, seconds: float, waited: float) -> None:
+        """Count a step, which took so many seconds, and waited so many of them for data."""
         self._state.step = sums.number
         self._waits.steps.append(sums)
-        self._count([StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)])
+        step = StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)
+        self._count([step], seconds, waited)
         if self._is_point(sums.number):
             waits, self._waits = self._waits, Waits()
             self._hooks.log(sums.number, {**waits.metrics(), "servers/queue": float(self._servers.most_queued)})

@@ -119,7 +119,7 @@ class Loop:
         """Check and count finished steps, and act on the workers' flags. Returns False if a worker was asked to stop."""
         if not steps:
             return True
-        self._count(steps)
+        self._count(steps, *self._stopwatch.lap(self._loader.wait_seconds))
         last = steps[-1]
         if last.written == self._context.world_size:
             self._saver.commit()
@@ -132,10 +132,10 @@ class Loop:
             self._stopwatch.start(self._loader.wait_seconds)
         return True
 
-    def _count(self, steps: list[StepStatistics]) -> None:
-        """Reject non-finite values, add to the sums, and log a point of the curves if one is due."""
+    def _count(self, steps: list[StepStatistics], seconds: float, waited: float) -> None:
+        """Reject non-finite values, add to the sums, and log a point of the curves if one is due. The steps took so many seconds
+        together, and waited so many of them for data."""
         state, window = self._state, self._state.window
-        seconds, waited = self._stopwatch.lap(self._loader.wait_seconds)
         state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + waited
         for step in steps:
             scaled = self._settings.precision == "fp16"

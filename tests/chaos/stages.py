@@ -103,11 +103,16 @@ TRAINING_STAGES = {
     "start": Stage(imports),
     "Ray starts": Stage(runs("raylet")),
     "workers start": Stage(said(" starts: ")),
-    "epoch": Stage(step_is_made(2), {"step_seconds": 0.5}, 2),
+    "epoch": Stage(step_is_made(3), {"step_seconds": 0.5}, 2),
     "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 0.4}, STEPS),
     "save": Stage(wrote("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
     "filing": Stage(wrote("runs/*/weights.safetensors"), {}, STEPS),
 }
+
+
+SERVERS = {"strategy": "parameter_server", "parameter_server": {"servers": 2, "mode": "bounded", "staleness": 4, "backups": 1}}
+KINDS: dict[str, dict[str, Any]] = {"training": {}, "training with servers": SERVERS}
+"""Of trainings, with their settings."""
 
 
 def etl_fault(left: Left, stage: str, number: int, folder: Path, under_submit: bool) -> str:
@@ -135,10 +140,10 @@ def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> 
     return left, etl_fault(left, stage, number, folder, under_submit)
 
 
-def train(folder: Path, stage: str, way: str, number: int) -> tuple[Left, str]:
+def train(folder: Path, stage: str, way: str, number: int, kind: str = "training") -> tuple[Left, str]:
     """A signal to a training in a stage: how it left, and what is not as documented."""
     found: Stage = TRAINING_STAGES[stage]
-    settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **found.settings}
+    settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **found.settings, **KINDS[kind]}
     job, config = start_training(folder, rows=EVALUATED * 4, **settings)
     until(job, lambda: found.reached(job, folder))
     left = signalled(job, way, number, folder / "mlflow.db")
@@ -157,14 +162,14 @@ def training_fault(left: Left, stage: Stage, number: int, folder: Path, config: 
 def every(folder: Path, seed: int, seconds: float) -> list[Outcome]:
     """Each signal in each stage, as long as there is time: to the group, to spark-submit alone as well."""
     ways = [("ETL", stage, way) for stage in ETL_STAGES for way in ("to the process", "to its group")]
-    ways += [("training", stage, "to its group") for stage in TRAINING_STAGES]
+    ways += [(kind, stage, "to its group") for kind in KINDS for stage in TRAINING_STAGES]
     cases = [(*way, number) for way in ways for number in NUMBERS]
     until, outcomes = time.monotonic() + seconds, []
     for job, stage, way, number in random.Random(seed).sample(cases, len(cases)):
         if time.monotonic() < until:
             place = folder / str(len(outcomes))
             place.mkdir(parents=True)
-            left, found = etl(place, stage, way, number, under_submit=True) if job == "ETL" else train(place, stage, way, number)
+            left, found = etl(place, stage, way, number, under_submit=True) if job == "ETL" else train(place, stage, way, number, job)
             late = f"took more than {WITHIN_SECONDS:.0f} s" if left.seconds > WITHIN_SECONDS else ""
             told = "; ".join(filter(None, [found, late]))
             name = f"{job}, {stage}: {signal.Signals(number).name} {way}"

@@ -1,6 +1,8 @@
 """Parameter servers on Ray: the weights of `exact`, whoever is killed; and asynchronous modes that apply every update once."""
 
+import os
 import random
+import signal
 import time
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +12,7 @@ import psutil
 import pytest
 import torch
 from mlflow import MlflowClient
-from test_train import history, once_at, workers
+from test_train import history, latest_run, once_at, workers
 from torch.distributed.checkpoint.state_dict_loader import load
 from trainings import training, version_of
 
@@ -89,7 +91,7 @@ def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path
     assert f"identical: the losses of {STEPS} steps" in (said := capsys.readouterr().out) and result.model_digest in said
 
 
-def test_asynchronous_updates_are_applied_once_whoever_is_killed_or_stopped(tmp_path: Path) -> None:
+def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_interrupted(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
     chance = random.Random(6)
 
@@ -102,10 +104,17 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_or_stopped(tmp_
 
     with (
         once_at(config, 20, lambda: chance.choice(workers()).kill()),
-        once_at(config, 60, lambda: chance.choice(server_processes()).kill()),
-        once_at(config, 80, stop_a_worker),
+        once_at(config, 40, lambda: chance.choice(server_processes()).kill()),
+        once_at(config, 70, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        pytest.raises(SystemExit) as left,
     ):
+        train(config)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert latest_run(config).info.status == "KILLED"
+    assert 70 * SHARDS <= sum(watermarks(config)) < STEPS * SHARDS
+    with once_at(config, 90, stop_a_worker):
         result = train(config)
+    assert result.run_id == latest_run(config).info.run_id and latest_run(config).info.status == "FINISHED"
     every_update_was_applied_once(config, result)
     assert result.metrics["test/auc"] > 0.9
     stale = MlflowClient(config.tracking.uri).get_metric_history(result.run_id, "servers/most_stale")
