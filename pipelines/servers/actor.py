@@ -18,6 +18,7 @@ from pipelines.errors import TrainingError
 from pipelines.servers.leases import Leases
 from pipelines.servers.messages import Contents, Pulled, Ready, StepSums, Turn
 from pipelines.servers.server import Server
+from pipelines.servers.watermarks import Watermarks
 
 Answer = TypeVar("Answer")
 PATIENCE_SECONDS = 2.0
@@ -113,10 +114,10 @@ class ServerActor:
         with self._changed:
             return self._of(run).steps_after(number)
 
-    def positions(self, run: str) -> tuple[list[int], int]:
-        """Every shard's next step, and the version of the parameters."""
+    def watermarks(self, run: str) -> tuple[Watermarks, int]:
+        """A copy of the watermarks, and the version of the parameters."""
         with self._changed:
-            return list(self._of(run).watermarks.next_steps), self._of(run).version
+            return deepcopy(self._of(run).watermarks), self._of(run).version
 
     def _awaited(self, run: str, ask: Callable[[Server], Answer | None]) -> Answer | None:
         """The server's answer; None if it still has none after PATIENCE_SECONDS."""

@@ -10,6 +10,7 @@ from ray.exceptions import RayTaskError
 
 from pipelines.errors import TrainingError
 from pipelines.servers.messages import Contents, Pulled, Push, Ready, StepSums, Turn
+from pipelines.servers.watermarks import incomplete
 
 
 class Servers:
@@ -42,8 +43,12 @@ class Servers:
 
     def positions(self) -> tuple[list[int], list[int]]:
         """Each shard's next step at the server that has the fewest of its updates; and each server's version."""
-        found = _answers([actor.positions.remote(self.run) for actor in self._actors])
-        return [min(steps) for steps in zip(*(steps for steps, _ in found), strict=True)], [version for _, version in found]
+        found = _answers([actor.watermarks.remote(self.run) for actor in self._actors])
+        return [min(steps) for steps in zip(*(marks.next_steps for marks, _ in found), strict=True)], [version for _, version in found]
+
+    def incomplete(self) -> list[tuple[int, int]]:
+        """Shard and step of the updates that some servers lack: a worker died before it had sent them to all."""
+        return incomplete([marks for marks, _ in _answers([actor.watermarks.remote(self.run) for actor in self._actors])])
 
     def take(self, worker: int, end: int) -> tuple[int, int] | None:
         """Shard and step of the worker's next microbatch before step `end`; waits until one may begin. None if there is no more."""

@@ -71,6 +71,16 @@ class ServedLoop(Loop):
         positions, versions = self._servers.positions()
         self._positions = {shard: positions[shard] for shard in self._loader.owned_shards}
         self._have, self._advanced = [None] * len(versions), min(versions)
+        if not self._plan.is_sync:
+            self._complete()
+
+    def _complete(self) -> None:
+        """Compute the updates that only some servers have, since a worker died between them. Collective."""
+        if self._context.rank == 0:
+            for shard, step in self._servers.incomplete():
+                self._pull(step)
+                self._compute(shard, step)
+        gathered(None)
 
     def _train_epoch(self) -> bool:
         """Run the remaining microbatches of the epoch. Returns False if the run was asked to stop and has been saved."""

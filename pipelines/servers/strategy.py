@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
-from pipelines.errors import ConfigError, NonFiniteError
+from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.parallel.exact import Exact
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.update import mean_factor, rescale
 from pipelines.servers.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
 from pipelines.servers.parts import Piece, parts
-from pipelines.servers.watermarks import Watermarks
+from pipelines.servers.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.finite import REMEDY
 
@@ -113,7 +113,8 @@ class Served(Exact):
                 for name, values in state.items():
                     own = states[parameter].setdefault(name, values.clone() if not values.dim() else torch.zeros_like(parameter))
                     _flat(own)[piece.start : piece.stop].copy_(values) if values.dim() else own.copy_(values)
-        assert not any(any(part.watermarks.early) for part in contents), "the servers are halted, and gaps are filled"
+        if incomplete([part.watermarks for part in contents]):
+            raise TrainingError("a parameter server lacks an update that another one has; the workers start again, and complete it")
         self.next_steps, self._sums = contents[0].watermarks.next_steps, contents[0].sums
 
     def contents(self, run: str, plan: Plan) -> list[Contents]:

@@ -1,6 +1,6 @@
 """Which updates have been applied: of each shard, all before its watermark, and some later ones that came early."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 
@@ -45,3 +45,15 @@ class Watermarks:
     def without_gaps(self) -> list[int]:
         """What each shard's watermark must become, at least, so that no update is early."""
         return [max(early, default=step - 1) + 1 for step, early in zip(self.next_steps, self.early, strict=True)]
+
+
+def incomplete(every: Sequence[Watermarks]) -> list[tuple[int, int]]:
+    """Shard and step of the updates that must still be applied so that all servers have the same ones, and none early; `every` holds
+    the servers' watermarks."""
+    ends = [max(steps) for steps in zip(*(marks.without_gaps() for marks in every), strict=True)]
+    return [
+        (shard, step)
+        for shard, end in enumerate(ends)
+        for step in range(min(marks.next_steps[shard] for marks in every), end)
+        if not all(marks.has(shard, step) for marks in every)
+    ]

@@ -10,26 +10,30 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 import torch
 from mlflow import MlflowClient
 from test_train import history, latest_run, once_at, workers
 from torch.distributed.checkpoint.state_dict_loader import load
 from trainings import training, version_of
 
+from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.checkpoint.store import reader
 from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.errors import NonFiniteError
+from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of
 from pipelines.servers.client import Servers
 from pipelines.servers.group import servers_of
+from pipelines.servers.loop import ServedLoop
 from pipelines.servers.messages import Plan
 from pipelines.servers.strategy import Served
 from pipelines.servers.streams import Streams
+from pipelines.train.hooks import Silent
 from pipelines.train.state import order_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -154,3 +158,35 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
         push(stopped, *kept)
         assert other.positions() == ([end] * SHARDS, [end * SHARDS] * 2)
         assert stopped.take(0, end) is None
+
+
+class Stops(Silent):
+    def asked_to_stop(self) -> bool:
+        return True
+
+
+def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_anything_is_saved(tmp_path: Path) -> None:
+    config = settings(tmp_path, "async")
+    version, context = version_of(config), WorkerContext()
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    assert isinstance(strategy, Served)
+    with servers_of(config.train) as actors:
+        directory = RunDirectory(str(tmp_path / "run"))
+        loop = ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops(), actors)
+        servers, plan = Servers(actors, 60.0), Plan(config.train, STEPS, STEPS // EPOCHS, STEPS, strategy.layouts)
+        servers.run = "run"
+        servers.load(strategy.contents("run", plan))
+        streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
+        with closing(streams):
+            for shard, step in ((3, 0), (3, 1), (5, 1)):
+                _, second = strategy.updates(streams.take(shard, step), shard, step, [0, 0], plan)
+                ray.get(actors[1].command.remote("run", "push", second))
+        with pytest.raises(TrainingError, match="a parameter server lacks an update that another one has"):
+            strategy.collect(servers.contents())
+        assert not loop.run().finished
+        assert {tuple(part.watermarks.next_steps) for part in servers.contents()} == {(0, 0, 0, 2, 0, 2, 0, 0)}
+        state = {"servers": {"next_steps": torch.zeros(SHARDS, dtype=torch.int64)}}
+        (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
+        load(state, storage_reader=reader(directory, f"checkpoints/{saved.name}"), no_dist=True)
+        assert state["servers"]["next_steps"].tolist() == [0, 0, 0, 2, 0, 2, 0, 0]
