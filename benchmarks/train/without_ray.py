@@ -38,7 +38,7 @@ def main() -> None:
     dist.barrier()
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context, None)
+    strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(config.train.storage), context, config.train.checkpoint.keep)
     Loop(config, version, task, strategy, checkpoints, Printed()).run()
 

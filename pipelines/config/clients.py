@@ -33,7 +33,7 @@ class Clients(OuterStep):
     """Delta of the guarantee (epsilon, delta) whose epsilon is logged; less than 1 / clients."""
 
 
-def check_clients(settings: Clients, strategy: str, global_batch: int, max_workers: int, precision: str) -> None:
+def check_clients(settings: Clients, strategy: str, global_batch: int, max_workers: int, precision: str, seed: int) -> None:
     """Raise ValueError for settings that do not fit each other or the rest of `train`, or that its strategy does not use."""
     if strategy in STRATEGIES and strategy != "federated" and settings != Clients():
         raise ValueError(f"clients is set, but strategy is {strategy}; set strategy to federated, or remove clients")
@@ -48,13 +48,27 @@ def check_clients(settings: Clients, strategy: str, global_batch: int, max_worke
         )
     if max_workers > per_round:
         raise ValueError(f"workers is {max_workers}; it must be at most {per_round}, clients.per_round; reduce it, or raise that")
-    if settings.noise and settings.clip is None:
+    check_noise(settings, seed)
+    if precision == "fp16":
+        raise ValueError("precision is fp16, whose loss scaling would begin anew with every client; set it to bf16 or fp32")
+
+
+def check_noise(settings: Clients, seed: int) -> None:
+    """Raise ValueError for noise that would not hide a client."""
+    if not settings.noise:
+        if settings.delta != Clients().delta:
+            raise ValueError(f"clients.delta is {settings.delta:g}, but clients.noise is 0; set it, as to 1.0, or remove clients.delta")
+        return
+    if settings.clip is None:
         raise ValueError(
             f"clients.noise is {settings.noise:g}, but clients.clip is not set, which limits what the noise hides; set it, as to 1.0"
         )
-    if settings.noise and settings.weighting == "rows":
+    if settings.weighting == "rows":
         raise ValueError(
             f"clients.noise is {settings.noise:g} and clients.weighting is rows, with which no noise hides a large client; set it to equal"
         )
-    if precision == "fp16":
-        raise ValueError("precision is fp16, whose loss scaling would begin anew with every client; set it to bf16 or fp32")
+    if not seed:
+        raise ValueError(
+            f"clients.noise is {settings.noise:g}, but seed is 0, the default, from which anybody can compute the noise; set seed to a "
+            "random number, and keep it secret"
+        )

@@ -1,8 +1,8 @@
 """`train.local_sgd`: replicas of the model that take steps of their own, and how they are brought together."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pipelines.config.section import Section
 from pipelines.config.strategies import STRATEGIES
@@ -16,6 +16,13 @@ class OuterStep(Section):
     """Learning rate of `nesterov`."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `nesterov`."""
+
+    @model_validator(mode="after")
+    def _settings_belong_to_nesterov(self) -> Self:
+        for name in ("outer_lr", "outer_momentum"):
+            if self.outer == "average" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is a setting of nesterov, but outer is average; remove it, or set outer to nesterov")
+        return self
 
 
 class LocalSgd(OuterStep):

@@ -42,7 +42,8 @@ class Train(Section):
     max_failures: NonNegativeInt = 3
     """Maximum number of restarts from the last checkpoint after a worker has failed."""
     balance: NamedBalance = Balance(kind="equal")
-    """How shards are dealt to workers: `equal`, `auto`, or a section with its settings. The rows of a step do not depend on it."""
+    """How shards are dealt to workers: `equal`, which is the default, `auto`, or a section with its settings. The rows of a step do not
+    depend on it."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
@@ -162,7 +163,7 @@ class Train(Section):
     @model_validator(mode="after")
     def _replicas_fit(self) -> "Train":
         check_replicas(self.local_sgd, self.strategy, self.shards, self.max_workers)
-        check_clients(self.clients, self.strategy, self.global_batch, self.max_workers, self.precision)
+        check_clients(self.clients, self.strategy, self.global_batch, self.max_workers, self.precision, self.seed)
         if self.strategy in ("local_sgd", "federated") and self.compile:
             raise ValueError(f"compile is true, which strategy {self.strategy} does not support; set it to false")
         return self

@@ -1,18 +1,17 @@
 """Checks, on the driver, that a dataset has the clients that the config asks for."""
 
-from importlib.util import find_spec
-
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.train import Train
 from pipelines.dataset.schema import FREE
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.federated.clients import read_column, rows_of_clients
+from pipelines.federated.privacy import check_accountant
 from pipelines.parallel.strategies import meta_model
 from pipelines.tasks.base import Task
 
 
-def check_clients(settings: Train, version: Version, task: Task) -> None:
+def check_federated(settings: Train, version: Version, task: Task) -> None:
     """Raise ConfigError if `clients.by` names no column of clients, for a row without a client, for more clients in a round than there
     are, and for noise that would not cover all that a client changes. Reads the column."""
     if settings.strategy != "federated":
@@ -40,10 +39,11 @@ def check_clients(settings: Train, version: Version, task: Task) -> None:
         raise ConfigError(
             f"train.clients.per_round is {clients.per_round}, but {clients.by} has only {len(found.values)} clients; lower it"
         )
-    if clients.noise and find_spec("opacus") is None:
+    if clients.noise and clients.delta * len(found.values) >= 1:
         raise ConfigError(
-            f"train.clients.noise is {clients.noise:g}, whose accountant is missing; pip install 'lockstep-pipelines[privacy]'"
+            f"train.clients.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
         )
+    check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
         raise ConfigError(
             f"train.clients.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; leave "

@@ -5,10 +5,23 @@ Renyi differential privacy of the Gaussian mechanism on a Poisson sample (Mirono
 """
 
 from functools import cache
+from importlib.util import find_spec
+from socket import gethostname
 
 import numpy as np
 
+from pipelines.config.clients import Clients
+from pipelines.errors import ConfigError
 from pipelines.loader.permutations import NOISE, words
+
+
+def check_accountant(clients: Clients) -> None:
+    """Raise ConfigError if the config asks for noise, and this machine has no accountant."""
+    if clients.noise and find_spec("opacus") is None:
+        raise ConfigError(
+            f"train.clients.noise is {clients.noise:g}, whose accountant is missing on {gethostname()}; pip install "
+            "'lockstep-pipelines[privacy]' there"
+        )
 
 
 def epsilon(share: float, multiplier: float, rounds: int, delta: float) -> float:

@@ -63,6 +63,7 @@ class Rounds(Loader):
         self.steps_per_epoch, self.remainder_rows = clients.rounds_per_epoch, 0
         self._clients, self._context, self._draws = clients, context, draws
         (self._column,) = (column for column in version.columns if column.name == clients.by)
+        self._unseen = {ROW_NUMBERS, *(column.name for column in version.columns if column.role == "carried")}
         self._owned = rows_of_clients(read_column(version, "train", self._column))
         self._first_row = np.cumsum(self._reader.group_rows) - self._reader.group_rows
         self._places = places(clients, len(self._owned.values))
@@ -124,8 +125,8 @@ class Rounds(Loader):
                 visited = permutation(count, self.order.seed, CLIENT_ROWS, number, client, epoch)
             stride, start = row_keys(self.order.seed, number * self._clients.local_epochs + epoch)
             for batch in np.array_split(visited, -(-count // most)):
-                taken = {name: values[batch] for name, values in rows.items()}
-                numbers = taken.pop(ROW_NUMBERS)
+                taken = {name: values[batch] for name, values in rows.items() if name not in self._unseen}
+                numbers = rows[ROW_NUMBERS][batch]
                 if self._draws:
                     taken[ROW_KEYS] = numbers * stride + start
                 yield {name: torch.from_numpy(values).to(self._context.device, non_blocking=True) for name, values in taken.items()}

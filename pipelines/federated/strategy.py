@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.federated.client import Client
-from pipelines.federated.privacy import epsilon, noise
+from pipelines.federated.privacy import check_accountant, epsilon, noise
 from pipelines.federated.rounds import Round, Turn
 from pipelines.loader import Loader, shards_of
 from pipelines.parallel.deterministic import CUBLAS, check_model, only_deterministic
@@ -44,6 +44,7 @@ class Federated(Strategy):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._clients, self._task, self._context = settings, settings.clients, task, context
         self.mesh = Mesh(context)
+        check_accountant(self._clients)
         self.model = build().to(context.device)
         check_model(self.model)
         only_deterministic(context.device)
@@ -112,8 +113,7 @@ class Federated(Strategy):
         for at, place in enumerate(self._played[self._context.rank]):
             turn = played.turns.get(place)
             if turn is None:
-                yield self._nothing
-                changes += [start.changes(start)] if has_buffers else []
+                yield self._nothing  # there are empty places only with noise, with which a model has no buffers
                 continue
             sums = self._client.play(turn, number, rate)
             deltas = self._client.point.deltas(start)

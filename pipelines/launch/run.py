@@ -10,7 +10,7 @@ from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP,
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
-from pipelines.federated.check import check_clients
+from pipelines.federated.check import check_federated
 from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
@@ -99,7 +99,7 @@ def check(config: Config, version: Version) -> None:
     strategy = chosen(settings)
     strategy.check(settings, task)
     check_servers(settings, task)
-    check_clients(settings, version, task)
+    check_federated(settings, version, task)
     if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
         name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
         raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")

@@ -10,6 +10,7 @@ from uuid import uuid4
 from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.config import Config, parse
+from pipelines.config.balance import Balance
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
@@ -135,13 +136,14 @@ def _check(run: Recorded, strategy: str) -> None:
 
 
 def _placed(theirs: Config, config: Config, progress: TrainingProgress) -> Config:
-    """The run's config with the placement of `config`, and without retries: a verification cannot resume inside the run."""
+    """The run's config with the placement of `config`, and without retries: a verification cannot resume inside the run. Shards are dealt
+    equally, since a replay check measures no speed."""
     ours, wanted = _decisive(config), _decisive(theirs)
     for key in sorted(ours.keys() | wanted.keys()):
         if ours.get(key) != wanted.get(key):
             progress.say(f"{key} was {wanted.get(key)} in the run, which is used, and not {ours.get(key)}")
     placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
-    train = theirs.train.model_copy(update={**placement, "max_failures": 0})
+    train = theirs.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
     dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
     return theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
 

@@ -14,6 +14,7 @@ import ray.train
 import ray.train.torch
 import torch
 from ray.actor import ActorHandle
+from torch import Tensor
 
 from pipelines import config as configs
 from pipelines.checkpoint.checkpoints import Checkpoints
@@ -113,10 +114,17 @@ def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
 def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:
     """Create what a loop needs."""
     task = task_of(config.task, assignment.version.manifest)
-    initial = directory.get_summed(INITIAL) if config.train.init_from else None
-    strategy = strategy_of(config.train, task, context, None if initial is None else from_bytes(initial))
+    strategy = strategy_of(config.train, task, context, partial(_initial_weights, directory) if config.train.init_from else None)
     checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints
+
+
+def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
+    """Those that the driver has copied from `init_from`. Raises CorruptError if they are gone."""
+    content = directory.get_summed(INITIAL)
+    if content is None:
+        raise CorruptError(f"{directory.path}/{INITIAL} is gone, from which the run started; restore the file")
+    return from_bytes(content)
 
 
 def loop_class(settings: Train) -> type[Loop]:

@@ -30,7 +30,7 @@ class Memory:
     """Memory for windows and chunks, kept from epoch to epoch; and the whole split if it fits into the cache."""
 
     def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
-        found = blocks_of(reader.columns)
+        found = blocks_of(column for column in reader.columns if column.role != "carried")
         self.narrow, self.wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
         self.row_numbers = row_numbers
         self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow

@@ -1,4 +1,4 @@
-"""The outer step of local SGD: where all replicas start again, after each has taken steps of its own.
+"""The outer step of strategies `local_sgd` and `federated`: where all replicas start again, after each has taken steps of its own.
 
 `average`   the mean of the replicas: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
 `nesterov`  SGD with Nesterov momentum, whose gradient is the replicas' mean change, reversed: Douillard et al., "DiLoCo:

@@ -1,4 +1,4 @@
-"""A replica of local SGD: a model that takes optimizer steps on its own rows, on whichever worker plays it."""
+"""A replica, or a client: a model that takes optimizer steps on its own rows, on whichever worker plays it."""
 
 from collections.abc import Mapping
 from typing import Any

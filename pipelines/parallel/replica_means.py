@@ -1,4 +1,4 @@
-"""Means over the replicas of local SGD, whichever workers play them: bitwise equal for any number of workers."""
+"""Means over replicas, or clients, whichever workers play them: bitwise equal for any number of workers."""
 
 from collections.abc import Iterable, Sequence
 

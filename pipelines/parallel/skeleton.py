@@ -47,7 +47,7 @@ def fill(model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext
     """
     own = named_tensors(model)
     for name, like in (every or own).items():
-        value = (initial[name] if context.rank == 0 else torch.empty(like.shape, dtype=like.dtype)).to(context.device)
+        value = (initial[name] if context.rank == 0 else torch.empty(like.shape, dtype=like.dtype)).to(context.device).contiguous()
         dist.broadcast(value, src=0)
         if (tensor := own.get(name)) is None:
             continue

@@ -1,6 +1,6 @@
 """Creates the strategy that a config names, and its initial model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -31,20 +31,24 @@ def chosen(settings: Train) -> type[Strategy]:
     return strategy_class(_PIPELINED if has_stages else settings.strategy)
 
 
-def strategy_of(settings: Train, task: Task, context: WorkerContext, weights: Mapping[str, Tensor] | None = None) -> Strategy:
-    """The strategy that the config names, with a new model, or with one that starts from `weights`, by name.
+def strategy_of(
+    settings: Train, task: Task, context: WorkerContext, read_weights: Callable[[], Mapping[str, Tensor]] | None = None
+) -> Strategy:
+    """The strategy that the config names, with a new model, or with one that starts from other weights, by name. They are read on the
+    workers that hold a whole model.
 
     Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
     support the model.
     """
-    return chosen(settings)(settings, task, partial(first_model, settings, task, weights), context)
+    return chosen(settings)(settings, task, partial(first_model, settings, task, read_weights), context)
 
 
-def first_model(settings: Train, task: Task, weights: Mapping[str, Tensor] | None) -> nn.Module:
-    """The model before the first step: a function of the seed, or `weights` if there are any."""
+def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
+    """The model before the first step: a function of the seed, or the weights that are read."""
     torch.manual_seed(settings.seed)
     model = task.model()
-    if weights is not None:
+    if read_weights is not None:
+        weights = read_weights()
         check_weights_fit(model, weights, settings.init_from)
         model.load_state_dict(weights)
     return model

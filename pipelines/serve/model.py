@@ -63,7 +63,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
 
     `weights` is the state dict of the model. MLflow shows the metrics of the run at `step` with the model.
     """
-    manifest = without_other_duckdb(manifest)
+    manifest = without_carried(without_other_duckdb(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
     client = mlflow.MlflowClient()
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
@@ -71,7 +71,8 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}
-        files["config"].write_text(config.model_dump_json(indent=1))
+        # Not the whole config: whoever knows a private run's seed can compute its noise.
+        files["config"].write_text(config.model_dump_json(indent=1, include={"task"}))
         files["manifest"].write_bytes(manifest.to_json())
         files["weights"].write_bytes(to_bytes({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}))
         logged = Model.log(
@@ -106,6 +107,15 @@ def without_other_duckdb(manifest: Manifest) -> Manifest:
         here,
     )
     return manifest.model_copy(update={"served_query": None})
+
+
+def without_carried(manifest: Manifest) -> Manifest:
+    """The manifest without what carried columns have left in it, such as the names of all clients: a model does not need it."""
+    kept = {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role != "carried"}
+    hidden = {column for fitted in manifest.encoders.values() for column in fitted.inputs}
+    hidden -= {column for fitted in kept.values() for column in fitted.inputs}
+    profile = {column: statistics for column, statistics in manifest.profile.items() if column not in hidden}
+    return manifest.model_copy(update={"encoders": kept, "profile": profile})
 
 
 def described(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Task(ABC):
 
     def sample(self, model: nn.Module, epoch: int) -> str:
         """A sample text after an epoch, which is logged with the run; empty for none. Called without gradients and only on rank 0,
-        or, if the model is spread over workers, on all of them at once.
+        or, if the model is spread over workers, on all of them at once: then every worker must call it equally often.
 
         Training does not use the random state that this method leaves.
         """

@@ -8,7 +8,7 @@ import heapq
 import logging
 import time
 from collections.abc import Sequence
-from statistics import median
+from statistics import median_high
 
 from pipelines.collectives.agree import gathered
 from pipelines.config.train import Train
@@ -50,6 +50,8 @@ class Balance:
         self._strategy, self._shards, self._hooks = strategy, settings.shards, hooks
         self._next, self._compared, self._compared_at = 0, 0, time.monotonic()
         self._slow: set[int] = set()
+        self._kept: set[str] = set()
+        """Machines of slow workers that the group cannot do without."""
         self._machines = gathered(strategy.mesh.context.machine) if settings.balance.leave_out else []
         self._min_workers = settings.min_workers
 
@@ -84,7 +86,7 @@ class Balance:
 
     def _name_slow(self, speeds: list[float]) -> None:
         """Warn, on rank 0 and once for each, of workers that are slower than a third of the median. Leave out those that stay so."""
-        usual = median(speeds)
+        usual = median_high(speeds)  # of two workers, the speed of the faster one
         slow = {rank for rank, speed in enumerate(speeds) if speed < SLOW_SHARE * usual}
         for rank in sorted(slow - self._slow) if self._strategy.mesh.context.rank == 0 else ():
             log.warning(
@@ -96,15 +98,16 @@ class Balance:
         self._slow = slow
 
     def _leave_out(self, machines: set[str]) -> None:
-        """Leave out all workers of the machines, unless too few would remain."""
+        """Leave out all workers of the machines, unless too few would remain, which is said once."""
         remaining = sum(machine not in machines for machine in self._machines)
         if remaining >= self._min_workers:
             self.left_out = tuple(sorted(machines))
-        elif self._strategy.mesh.context.rank == 0:
+        elif self._strategy.mesh.context.rank == 0 and machines - self._kept:
             log.warning(
                 "no machine is left out: %d workers would remain, and train.workers allows no fewer than %d; lower it, or add machines",
                 *(remaining, self._min_workers),
             )
+        self._kept |= machines
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -21,13 +21,14 @@ from pipelines.train.hooks import Hooks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
-from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.step_statistics import GPU_STEPS_PER_READING, CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
 
 class Loop:
     """The loop of one worker. Every worker runs one, with the same config, version and task."""
 
     loader_class: type[Loader] = Loader
+    gpu_steps_per_reading = GPU_STEPS_PER_READING
 
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
@@ -36,7 +37,7 @@ class Loop:
         self._loader = self._new_loader()
         self._validation = Evaluation(self._settings, version, "validation", task, strategy)
         self._total = total_steps(config, self._loader.rows)
-        self._pending = PendingSteps(self._context.device)
+        self._pending = PendingSteps(self._context.device, self.gpu_steps_per_reading)
         self._stride = steps_per_point(self._total, self._pending.steps_per_reading)
         self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, self._context.rank == 0)
         self._state = State()

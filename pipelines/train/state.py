@@ -63,8 +63,7 @@ def total_steps(config: Config, rows: int) -> int:
     """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
     none."""
     train = config.train
-    steps = order_of(config).steps(rows)
-    per_epoch = train.clients.rounds_per_epoch if train.strategy == "federated" else steps
+    per_epoch = train.clients.rounds_per_epoch if train.strategy == "federated" else order_of(config).steps(rows)
     return min(train.epochs * per_epoch, train.max_steps or 2**63)
 
 

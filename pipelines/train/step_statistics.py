@@ -37,8 +37,8 @@ class StepStatistics:
 class PendingSteps:
     """Holds steps' results on the device until a reading is due, at the same steps for every worker."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.steps_per_reading = GPU_STEPS_PER_READING if device.type == "cuda" else 1
+    def __init__(self, device: torch.device, gpu_steps_per_reading: int) -> None:
+        self.steps_per_reading = gpu_steps_per_reading if device.type == "cuda" else 1
         self.overflows = 0
         """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
         self._held: list[Tensor] = []

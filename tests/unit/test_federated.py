@@ -30,9 +30,10 @@ from pipelines.federated.rounds import Round, Rounds, Turn
 from pipelines.federated.strategy import Federated
 from pipelines.launch.run import check
 from pipelines.learning import task_of
-from pipelines.loader import shards_of
+from pipelines.loader import Loader, shards_of
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of
+from pipelines.serve.model import without_carried
 from pipelines.serve.predictor import features_of, inputs_of
 from pipelines.tasks.base import Task
 from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
@@ -50,6 +51,7 @@ SETTINGS: dict[str, Any] = {
     "lr": 0.1,
     "weight_decay": 0.0,
     "epochs": 3,
+    "seed": 5,
     "checkpoint": {"every_steps": 3},
 }
 CHOSEN: dict[str, Any] = {"by": "writer", "per_round": 5, "local_epochs": 2, "rounds_per_epoch": 2}
@@ -282,7 +284,7 @@ def test_epsilon_is_that_of_published_accountants() -> None:
 
 def test_a_run_counts_rounds_and_leaves_no_rows_out(home: Path, alone: dict[str, Any]) -> None:
     config = training(home)
-    assert total_steps(config, 600) == alone["fedavg"][0].steps == 6
+    assert total_steps(config, 30) == total_steps(config, 600) == alone["fedavg"][0].steps == 6
     assert left_out_rows(config, 600) == 0
 
 
@@ -292,6 +294,9 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
     assert "writer" not in {column.name for column in task_of(training(home).task, manifest).data.columns}
     assert "writer" not in features_of(manifest)
     assert "writer" not in inputs_of(manifest).names
+    assert b"writer 3" in manifest.to_json() and b"writer 3" not in without_carried(manifest).to_json()
+    (first, *_) = Loader(version_of(training(home)), "train", order_of(training(home)), range(4))
+    assert set(first) == {*features_of(manifest), "label"}
 
 
 @pytest.mark.parametrize(
@@ -303,6 +308,9 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
         ({"clients": {**CHOSEN, "per_round": 2}, "workers": 4}, "workers is 4; it must be at most 2, clients.per_round"),
         ({"clients": {**CHOSEN, "noise": 1.0, "weighting": "equal"}}, "clients.noise is 1, but clients.clip is not set"),
         ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0}}, "clients.noise is 1 and clients.weighting is rows"),
+        ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0, "weighting": "equal"}, "seed": 0}, "but seed is 0, the default, from which"),
+        ({"clients": {**CHOSEN, "delta": 1e-7}}, "clients.delta is 1e-07, but clients.noise is 0"),
+        ({"clients": {**CHOSEN, "outer_lr": 0.5}}, "outer_lr is a setting of nesterov, but outer is average"),
         ({"clients": {**CHOSEN, "noise": -1.0}}, "clients.noise: must be at least 0"),
         ({"clients": {**CHOSEN, "proximal": -0.1}}, "clients.proximal: must be at least 0"),
         ({"clients": {**CHOSEN, "clip": 0}}, "clients.clip: must be greater than 0"),
@@ -323,6 +331,11 @@ def test_settings_that_do_not_fit_are_refused(home: Path, changes: dict[str, Any
         ({"by": "writers"}, {}, r"train.clients.by is writers, which is no tensor column of .*; did you mean writer\?"),
         ({"by": "x0"}, {}, r"train.clients.by is x0, which has float32 of shape \(\) per row; it must be one whole number"),
         ({"per_round": 20}, {}, "train.clients.per_round is 20, but writer has only 12 clients; lower it"),
+        (
+            {"clip": 1.0, "noise": 1.0, "weighting": "equal", "delta": 0.1},
+            {},
+            "train.clients.delta is 0.1; it must be less than 1 / 12, the number of clients; lower it",
+        ),
         (
             {"clip": 1.0, "noise": 1.0, "weighting": "equal"},
             {"batch_norm": True},

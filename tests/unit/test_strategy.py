@@ -310,13 +310,13 @@ def test_a_state_moves_to_another_strategy() -> None:
 
 def test_a_run_may_start_from_weights() -> None:
     weights = {name: values + 1 for name, values in task().model().state_dict().items()}
-    assert_same(dict(strategy_of(train(), task(), WorkerContext(), weights).model.state_dict()), weights, tolerance=0)
+    assert_same(dict(strategy_of(train(), task(), WorkerContext(), lambda: weights).model.state_dict()), weights, tolerance=0)
 
 
 def test_weights_of_another_model_are_refused() -> None:
     weights = {"layers.0.weight": torch.zeros(3, 3)}
     with pytest.raises(TrainingError, match=r"init_from is a1b2.*embeddings.0.weight, layers.0.bias, layers.0.weight.*same `task`"):
-        strategy_of(train(init_from="a1b2"), task(), WorkerContext(), weights)
+        strategy_of(train(init_from="a1b2"), task(), WorkerContext(), lambda: weights)
 
 
 def test_dropout_depends_on_the_step_and_not_on_what_was_before() -> None:
