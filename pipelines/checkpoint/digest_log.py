@@ -28,8 +28,14 @@ class DigestLog:
 
 
 def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], losses: Sequence[float], machine: str) -> None:
-    """Add a saved step; `losses` are those of the steps since the last save, up to this one."""
-    directory.put_json(f"{DIGEST_LOG}/step-{step:09d}.json", {"step": step, "machine": machine, "losses": losses, "digests": digests})
+    """Add a saved step; `losses` are those of the steps since the last save, up to this one.
+
+    A run that stopped after an epoch's last step resumes there, and saves that step again when it has validated the epoch.
+    """
+    name = f"{DIGEST_LOG}/step-{step:09d}.json"
+    if not losses and (before := directory.get_json(name)) is not None:
+        losses = before["losses"]
+    directory.put_json(name, {"step": step, "machine": machine, "losses": losses, "digests": digests})
 
 
 def forget_steps_after(directory: RunDirectory, step: int) -> None:

@@ -88,8 +88,9 @@ class Pipelined(Strategy):
             inside = blocks_of(part, blocks)
             for block in inside:
                 recompute(block, settings.parallel.activation_checkpointing)
-                if settings.compile:
-                    block.forward = torch.compile(block.forward)
+            if settings.compile:
+                for compiled in inside or [stages[number]]:
+                    compiled.forward = torch.compile(compiled.forward)
             self._units += spread(part, inside, stays, self._precision, data_parallel(self._devices))
         allocate(self.model, self._context.device)
 
