@@ -1,10 +1,13 @@
 """Tensors that are spread over workers, as torch's DTensor: every worker holds a part of each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
-from torch import Tensor
-from torch.distributed.tensor import DTensor
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
 
 from pipelines.weights import tensors
 
@@ -16,7 +19,36 @@ def local(tensor: Tensor) -> Tensor:
 
 def whole(tensor: Tensor) -> Tensor:
     """The tensor with the parts of all workers. Collective if it is spread."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    places = list(tensor.placements)
+    for dim in range(len(places)):  # one at a time: torch warns of several, which may have to be gathered in this order
+        places[dim] = Replicate()
+        tensor = tensor.redistribute(placements=places)
+    return tensor.to_local()
+
+
+def total_norm(values: Iterable[Tensor]) -> Tensor:
+    """The norm of all entries of all tensors. Collective if they are spread: one reduction for all tensors that are spread alike, where
+    torch's own would reduce each of those that two dimensions of a mesh divide."""
+    alike: dict[Any, list[Tensor]] = {}
+    for tensor in values:
+        alike.setdefault((tensor.device_mesh, tensor.placements) if isinstance(tensor, DTensor) else None, []).append(tensor)
+    norms = [_norm_over_workers(group) for group in alike.values()]
+    return reduce(torch.hypot, norms) if norms else torch.zeros(())
+
+
+def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
+    """The norm of tensors that are spread alike: float64 if they are, since its square is summed."""
+    norm = nn.utils.get_total_norm([local(tensor) for tensor in alike])
+    first = alike[0]
+    if not isinstance(first, DTensor):
+        return norm
+    square = norm.double().square()
+    for dim, placement in enumerate(first.placements):
+        if not placement.is_replicate():
+            dist.all_reduce(square, group=first.device_mesh.get_group(dim))
+    return square.sqrt()
 
 
 def parts(values: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ class Parallel(Section):
     shard: Degree = "auto"
     """Number of workers over which the parameters, gradients and optimizer state of a replica are spread."""
     tensor: Degree = 1
-    """Number of workers that compute each layer together."""
+    """Number of workers that compute each layer together, each with a part of its weights: for tasks `language` and `tabular`."""
     pipeline: Degree = 1
     """Number of workers that each compute consecutive blocks of the model, a stage, and pass its output on."""
     context: Degree = 1
@@ -73,7 +73,7 @@ class Parallel(Section):
         if workers % product:
             raise ValueError(
                 f"{_listed(fixed)}, which makes {product} workers, and {free[0]} is auto; {product} must divide {workers}, the number of "
-                f"workers: make it one of {_divisors(workers)}, or set workers to {-(-workers // product) * product}"
+                f"workers: make it one of {divisors(workers)}, or set workers to {-(-workers // product) * product}"
             )
         return Degrees(**{name: workers // product if degree == "auto" else degree for name, degree in given.items()})
 
@@ -106,5 +106,6 @@ def _listed(degrees: Mapping[str, Degree]) -> str:
     return " and ".join([text for text in named if not text.endswith(" is 1")] or named[:1])
 
 
-def _divisors(number: int) -> str:
+def divisors(number: int) -> str:
+    """The numbers that divide it, as an error lists them."""
     return ", ".join(str(count) for count in range(1, number + 1) if number % count == 0)

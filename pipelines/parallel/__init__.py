@@ -11,7 +11,7 @@
    `local_sgd`   has replicas that take steps of their own: `replica` is one of them, `point` its weights. `outer` brings them
                  together by their mean changes, from `replica_means` or, in fewer bytes, `int8_means`.
    `sharded`     spreads the model over the workers, with `parameter_shards`, by the `degrees` of the config: a `skeleton` of it gets its
-                 initial values part by part, and blocks `recompute` their activations.
+                 initial values part by part, and blocks `recompute` their activations. `tensor` divides layers.
    `pipelined`   is `sharded` with a pipeline: it divides rows into `microbatches` and the model into `stages`, which a `relay` connects
                  for predictions, and torch's schedules for training.
    `compute_clock` measures how long a worker computes, for `train.balance`.

@@ -7,6 +7,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
+from pipelines.parallel.tensor import check_divisible
 from pipelines.tasks.base import Task
 
 DATA_PARALLEL = ("replicate", "shard")
@@ -15,16 +16,23 @@ DATA_PARALLEL = ("replicate", "shard")
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a degree that the task does not support; `model` is the task's, with or without values."""
-    supported = _supported(task, model)
-    for name, degree in settings.parallel.degrees(settings.max_workers)._asdict().items():
+    supported, degrees = _supported(task, model), settings.parallel.degrees(settings.max_workers)
+    for name, degree in degrees._asdict().items():
         if degree > 1 and name not in supported:
             raise ConfigError(
                 f"train.parallel.{name} is {degree}, but task {type(task).__name__} supports only {', '.join(supported)}; set {name} to 1"
             )
+    if settings.sync_batch_norm and degrees.workers_per_replica > 1:
+        raise ConfigError(
+            f"train.sync_batch_norm sums over all workers, {degrees.workers_per_replica} of which compute the same rows with these degrees "
+            "of train.parallel; set it to false"
+        )
+    check_divisible(model, task.parallel_plan(model), degrees.tensor)
 
 
 def _supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    return DATA_PARALLEL + (("pipeline",) if type(task).stages is not Task.stages else ())
+    found = {"pipeline": type(task).stages is not Task.stages, "tensor": bool(task.parallel_plan(model))}
+    return (*DATA_PARALLEL, *(name for name, is_supported in found.items() if is_supported))
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext) -> DeviceMesh:

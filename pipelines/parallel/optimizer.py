@@ -1,17 +1,19 @@
 """The optimizers that a config can name."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.train import Train
 
 
-def optimizer(settings: Train, parameters: Iterable[nn.Parameter]) -> Optimizer:
+def optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
     """The optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=True)
+        fused = not any(isinstance(parameter, DTensor) for parameter in parameters)  # torch has no fused form for those
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
     kind = Adam if settings.optimizer == "adam" else AdamW
     return kind(parameters, lr=rate, weight_decay=decay, fused=True)

@@ -35,6 +35,7 @@ from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.parallel.stages import blocks_of, check_stages, keep, microbatches_of, owners, stages_by_place
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
+from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
@@ -58,6 +59,9 @@ class Pipelined(Strategy):
         self._place = dist.get_rank(self._group)
         self._precision = precision_of(settings.precision, context.device)
         self.model = skeleton(task)
+        self._is_divided = degrees.tensor > 1
+        if self._is_divided:
+            divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
         self._prepare_stages(degrees.pipeline)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
         self._update = Update(settings, self.model, context, self._precision, self._group)
@@ -124,9 +128,12 @@ class Pipelined(Strategy):
             part.rows = [rows for rows, _ in microbatches]
         numbers = torch.arange(self._microbatches.count)
         self._sums.zero_()
-        self._schedule.step(number=numbers, target=numbers, return_outputs=False)
+        with divided_loss(self._is_divided):
+            self._schedule.step(number=numbers, target=numbers, return_outputs=False)
         rows = rows_of(batch) if self._place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
+        if self._is_divided and self._devices.get_local_rank("tensor"):
+            own.zero_()  # the first of the workers that compute a stage together counts its rows
         sums, flags_of_all, own_loss_sum = self._over_workers(own, flags)
         loss_sum, weight, rows_of_all = sums
         norm = self._update.apply(rate, weight, measured)
@@ -148,7 +155,8 @@ class Pipelined(Strategy):
         self.model.eval()
         for part in self._parts.values():
             part.rows = self._microbatches.of_any_size(batch)
-        outputs = [self._relayed(number) for number in range(self._microbatches.count)]
+        with divided_loss(self._is_divided):
+            outputs = [self._relayed(number) for number in range(self._microbatches.count)]
         for unit in self._units:
             unit.reshard()
         if not rows_of(batch):

@@ -29,6 +29,7 @@ from pipelines.parallel.recompute import check_recompute, recompute
 from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
+from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
@@ -48,8 +49,11 @@ class Sharded(Strategy):
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._precision = precision_of(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
-        model = skeleton(task)
+        model, mesh = skeleton(task), device_mesh(degrees, context)
         self.model = synchronised(model, context.device) if self._synced else model
+        self._is_divided = degrees.tensor > 1
+        if self._is_divided:
+            divide(self.model, task.parallel_plan(self.model), mesh["tensor"])
         blocks = task.blocks(self.model)
         for block in blocks:
             recompute(block, settings.parallel.activation_checkpointing)
@@ -57,7 +61,7 @@ class Sharded(Strategy):
             for part in blocks or [self.model]:
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
-        self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(device_mesh(degrees, context)))
+        self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
         allocate(self._root, context.device)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision)
@@ -100,7 +104,7 @@ class Sharded(Strategy):
     def predict(self, batch: Batch) -> Tensor:
         rows = batch if rows_of(batch) else self._borrowed(batch)
         self.model.eval()
-        with self._precision.autocast(self._context.device.type):
+        with self._precision.autocast(self._context.device.type), divided_loss(self._is_divided):
             output: Tensor = self._root(operator.call, rows)
         self._free()
         return output if rows is batch else torch.empty(0)
@@ -108,7 +112,8 @@ class Sharded(Strategy):
     @torch.no_grad()
     def sample(self, epoch: int) -> str:
         self.model.eval()
-        text: str = self._root(self._task.sample, epoch)
+        with self._precision.autocast(self._context.device.type):  # with bf16, parameters are gathered as such
+            text: str = self._root(self._task.sample, epoch)
         self._free()
         return "" if self._context.rank else text
 
@@ -154,9 +159,10 @@ class Sharded(Strategy):
 
     def _computed(self, rows: Batch, share: float) -> Tensor:
         """The sums of a pass, and its gradients, each multiplied by `share`."""
-        with self._precision.autocast(self._context.device.type):
-            loss, weight = self._root(partial(loss_of, self._task), rows)
-        self._update.backward(loss * share)
+        with divided_loss(self._is_divided):
+            with self._precision.autocast(self._context.device.type):
+                loss, weight = self._root(partial(loss_of, self._task), rows)
+            self._update.backward(loss * share)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])
 
     def _borrowed(self, empty: Batch) -> Batch:

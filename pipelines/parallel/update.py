@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from pipelines.collectives.context import WorkerContext
-from pipelines.collectives.spread import local, whole
+from pipelines.collectives.spread import local, total_norm
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.parallel.optimizer import optimizer
@@ -90,7 +90,7 @@ class Update:
 
     def _norm(self, like: Tensor) -> Tensor:
         """The norm of the gradient of the whole model."""
-        norm = whole(nn.utils.get_total_norm(self._gradients()))
+        norm = total_norm(self._gradients())
         if self._pipeline is None:
             return norm
         square = norm.to(like).square()

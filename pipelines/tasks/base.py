@@ -19,6 +19,7 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.splits import Split
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
@@ -134,6 +135,14 @@ class Task(ABC):
         only by calling it with the batch. `cut` of `tasks.stages` divides a chain of blocks, and raises ConfigError if there are too few.
         """
         return ()
+
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+        """How workers divide the model's modules, by name, under strategy `sharded` with `tensor`; empty if they cannot.
+
+        `model` may be without values. A module that is not named is computed whole by each of them. Dropout of a divided tensor would
+        draw alike for different parts of it: divide only tensors that it does not change.
+        """
+        return {}
 
     def sample(self, model: nn.Module, epoch: int) -> str:
         """A sample text after an epoch, which is logged with the run; empty for none. Called without gradients and only on rank 0,

@@ -74,15 +74,15 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.inputs = nn.Linear(width, 3 * width, bias=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.outputs = nn.Linear(width, width, bias=False)
 
     def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        rows, length, width = hidden.shape
-        queries, keys, values = self.inputs(hidden).view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        # Query, key and value of a head lie together, so that workers can divide heads: `qkv` then returns only some of them.
+        queries, keys, values = self.qkv(hidden).unflatten(2, (-1, 3, hidden.shape[2] // self.heads)).permute(3, 0, 2, 1, 4)
         queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
         attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return self.outputs(attended.transpose(1, 2).reshape(rows, length, width))
+        return self.outputs(attended.transpose(1, 2).flatten(2))
 
 
 def _normed(values: Tensor) -> Tensor:

@@ -3,12 +3,11 @@
 A window has one token more than it predicts. Token 0 ends a document; a 0 after a 0 is padding and is not predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
@@ -17,6 +16,7 @@ from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.gpt import GPT
+from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut
 
 NATS, TOKENS, BYTES = range(3)
@@ -55,6 +55,20 @@ class Language(Task):
         last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
         return cut(count, first, [_link(network, block) for block in network.blocks], last)
 
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+        """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
+        heads, block = self.settings.heads, "network.blocks.*"
+        return {
+            "network.embedding": Split("rows"),
+            f"{block}.attention.qkv": Split("columns", heads, "heads"),
+            f"{block}.attention.outputs": Split("rows", heads, "heads"),
+            f"{block}.wide": Split("columns"),
+            f"{block}.narrow": Split("rows"),
+            "network.head": Split("logits"),
+            "cross_entropy": Split("whole"),
+            "logits": Split("whole"),
+        }
+
     def metrics(self) -> MetricCollection:
         return MetricCollection(
             {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio()},
@@ -89,7 +103,7 @@ class Language(Task):
         generator = torch.Generator().manual_seed(epoch)
         written = torch.tensor([[END]], device=network.head.weight.device)
         for _ in range(self.settings.sample_tokens):
-            logits = network(written[:, -network.context :])[0, -1].float().cpu()
+            logits = model.logits(network(written[:, -network.context :]))[0, -1].float().cpu()
             drawn = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
             written = torch.cat([written, drawn[None].to(written.device)], dim=1)
         text = b"".join(self.data.tokens[number] or b"\n\n" for number in written[0, 1:].tolist())
@@ -103,6 +117,9 @@ class OverWindows(nn.Module):
         super().__init__()
         self.column = column
         self.network = network
+        self.cross_entropy = nn.CrossEntropyLoss(reduction="none")
+        self.logits = nn.Identity()
+        """The logits of the network; workers that divide the vocabulary gather them here."""
         self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -115,7 +132,7 @@ class OverWindows(nn.Module):
     def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
         """The output, from the network's logits."""
         given, wanted = self.given(batch), batch[self.column].long()[:, 1:]
-        nats = functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        nats = self.cross_entropy(logits.float().flatten(0, 1), wanted.flatten()).view(wanted.shape)
         predicted = ((given != END) | (wanted != END)).float()
         return torch.stack([(nats * predicted).sum(1), predicted.sum(1), self._bytes_per_token.to(wanted.device)[wanted].sum(1)], dim=1)
 

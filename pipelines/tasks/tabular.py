@@ -1,6 +1,6 @@
 """The task `tabular`: a multi-layer perceptron over numbers and indices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pipelines.config.task import Tabular as Settings
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Batch
+from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut, links_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
@@ -23,6 +24,15 @@ class Tabular(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         assert isinstance(model, Perceptron)
         return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
+
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+        """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm or dropout,
+        the outputs of each are gathered. The last layer is whole unless it is the second of two."""
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        if self.settings.batch_norm or self.settings.dropout:
+            return {name: Split("gathered columns") for name in linear[:-1]}
+        paired = linear[: len(linear) // 2 * 2]
+        return {name: Split("rows" if number % 2 else "columns") for number, name in enumerate(paired)}
 
 
 class Perceptron(nn.Module):

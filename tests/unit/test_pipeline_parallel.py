@@ -253,7 +253,7 @@ class WithoutStages(Language):
         (
             WithoutStages(gpt().settings, gpt().data),
             {},
-            "pipeline is 2, but task WithoutStages supports only replicate, shard; set",
+            "pipeline is 2, but task WithoutStages supports only replicate, shard, tensor; set",
         ),
         (
             vision("resnet18"),

@@ -6,43 +6,23 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
-from torch import Tensor, nn
-from trainings import StopsAfter, training, version_of
+from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
+from torch import nn
+from trainings import training
 
-from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.digest_log import differing_tensors, read_digest_log
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees, Parallel
-from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.learning import task_of
 from pipelines.parallel.sharded import Sharded
 from pipelines.parallel.skeleton import skeleton
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import first_model, strategy_of
-from pipelines.tasks.base import Batch, Data, Task
+from pipelines.parallel.strategies import first_model
 from pipelines.tasks.language import Language
-from pipelines.train.loop import Loop
-from pipelines.train.state import Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
-# Epochs end with a step of 2 rows, in which most workers and passes have none.
-SETTINGS: dict[str, Any] = {
-    "strategy": "sharded",
-    "shards": 8,
-    "global_batch": 64,
-    "epochs": 2,
-    "remainder": "keep",
-    "clip_norm": 0.5,
-    "rows": 962,
-    "accumulate": 2,
-    "schedule": "cosine",
-    "checkpoint": {"every_steps": 10},
-}
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "shard 2": (2, {}),
     "shard 4": (4, {}),
@@ -51,19 +31,6 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"replicate": 2}, 6), (2, {}, 20), (3, {}, None)]
 """Workers, layout, and steps after which each part of one run stops: within the first epoch, within the second, and at the end."""
-Fitted = tuple[Trained, dict[str, Tensor], dict[str, Tensor]]
-
-
-def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> Fitted:
-    """The result of a training, and the whole model's weights before and after it."""
-    config = training(home, **{**SETTINGS, "workers": context.world_size, **changes})
-    version = version_of(config)
-    task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
-    before = strategy.weights()
-    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
-    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
-    return trained, before, strategy.weights()
 
 
 def fitted_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
@@ -97,10 +64,6 @@ def groups(home: Path) -> dict[str, list[Any]]:
         assert not any(isinstance(answer, Exception) for answer in answers), answers
         found |= {name: [answer[name] for answer in answers] for name in answers[0]}
     return found
-
-
-def losses(folder: Path) -> dict[int, float]:
-    return read_digest_log(RunDirectory(str(folder))).losses
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -143,39 +106,11 @@ def test_p4_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[
     torch.testing.assert_close(weights, alone[2], rtol=1e-4, atol=1e-6)
 
 
-WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
-GPT_ROWS, STEPS = 16, 30
 GPTS: dict[str, dict[str, Any]] = {
     "plain": {"parallel": {"shard": 2}},
     "selective": {"parallel": {"shard": 2, "activation_checkpointing": "selective"}, "accumulate": 2},
     "full": {"parallel": {"shard": 2, "activation_checkpointing": "full", "reshard_after_forward": False}},
 }
-
-
-def gpt(dropout: float = 0.0) -> Task:
-    settings = LanguageSettings.model_validate(
-        {"kind": "language", "layers": 2, "heads": 2, "width": 32, "dropout": dropout, "sample_tokens": 8}
-    )
-    return Language(settings, Data((WINDOWS,), tokens=tuple(bytes([65 + number]) for number in range(30))))
-
-
-def gpt_settings(context: WorkerContext, **changes: Any) -> Train:
-    values = {"strategy": "sharded", "global_batch": GPT_ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size}
-    return Train.model_validate({**values, **changes})
-
-
-def windows(context: WorkerContext) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    rows = torch.randint(30, (GPT_ROWS, 17), generator=generator, dtype=torch.uint8)
-    return {"windows": rows.tensor_split(context.world_size)[context.rank]}
-
-
-def steps(context: WorkerContext, settings: Train, dropout: float = 0.0) -> tuple[list[float], Tensor, str]:
-    """Losses of some steps on the same rows, the output for the worker's rows, and a sample."""
-    strategy = strategy_of(settings, gpt(dropout), context)
-    text = strategy.sample(1)
-    results = [strategy.step(windows(context), number, 0.003, Flags()) for number in range(STEPS)]
-    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(windows(context)), text
 
 
 def gpts(context: WorkerContext) -> dict[str, Any]:

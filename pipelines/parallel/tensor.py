@@ -1,0 +1,67 @@
+"""Tensor parallelism: layers that several workers compute together, by torch's `parallelize_module`, as the task's plan divides them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from fnmatch import fnmatchcase
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from pipelines.config.parallel import divisors
+from pipelines.errors import ConfigError
+from pipelines.tasks.splits import Split
+
+
+def divide(model: nn.Module, plan: Mapping[str, Split], mesh: DeviceMesh) -> None:
+    """Divide the model's layers over the workers of a mesh with one dimension. Names of parameters do not change."""
+    parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _planned(model, plan)})
+
+
+def check_divisible(model: nn.Module, plan: Mapping[str, Split], degree: int) -> None:
+    """Raise ConfigError, naming the layer, if the degree does not divide what the plan divides."""
+    for name, module, split in _planned(model, plan):
+        if not isinstance(module, nn.Linear) or split.by == "logits":
+            continue  # torch divides classes and vectors of an embedding unevenly too
+        parts, unit = (split.parts, split.unit) if split.parts else _size(module, split)
+        if parts % degree:
+            raise ConfigError(
+                f"train.parallel.tensor is {degree}, but {name} has {parts} {unit}, which it does not divide; set it to one of "
+                f"{divisors(parts)}, or change the number of {unit} in task"
+            )
+
+
+def divided_loss(is_divided: bool) -> AbstractContextManager:
+    """Where the cross entropy of divided logits, and its backward pass, are computed without gathering them."""
+    return loss_parallel() if is_divided else nullcontext()
+
+
+def _planned(model: nn.Module, plan: Mapping[str, Split]) -> Iterator[tuple[str, nn.Module, Split]]:
+    for pattern, split in plan.items():
+        yield from ((name, module, split) for name, module in model.named_modules() if fnmatchcase(name, pattern))
+
+
+def _size(module: nn.Linear, split: Split) -> tuple[int, str]:
+    return (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
+
+
+def _style(module: nn.Module, split: Split) -> ParallelStyle:
+    match split.by:
+        case "columns":
+            return ColwiseParallel()
+        case "gathered columns":
+            return ColwiseParallel(output_layouts=Replicate())
+        case "logits":
+            return ColwiseParallel(use_local_output=False)
+        case "rows":
+            return RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
+        case "whole":
+            return PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())

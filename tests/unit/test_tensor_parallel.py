@@ -1,0 +1,159 @@
+"""Degree `tensor`: workers that compute each layer together train as `ddp` does on one, in any combination with the other degrees."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import in_group
+from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
+from trainings import training
+
+from pipelines.checkpoint.digest_log import read_digest_log
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config.train import Train
+from pipelines.errors import ConfigError
+from pipelines.parallel.sharded import Sharded
+from pipelines.tasks.language import Language
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+# Adam would magnify rounding: a bias before a batch norm has no other gradient.
+NORMED: dict[str, Any] = {"task": {"batch_norm": True, "dropout": 0.2}, "remainder": "drop", "epochs": 1, "optimizer": "sgd"}
+LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "tensor": (2, {"tensor": 2}, {}),
+    "tensor, with batch norm and dropout": (2, {"tensor": 2}, NORMED),
+    "tensor and shard": (4, {"tensor": 2, "shard": 2, "reduce_every_pass": True}, {}),
+    "tensor and replicate": (4, {"tensor": "auto", "shard": 1, "replicate": 2}, {}),
+    "tensor and pipeline": (4, {"tensor": 2, "pipeline": 2}, {}),
+}
+"""Workers, degrees, and other settings."""
+MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"tensor": 2}, 6), (2, {"shard": 2}, 20), (2, {"tensor": 2}, None)]
+"""Workers, degrees, and steps after which each part of one run stops: within the first epoch, within the second, and at the end."""
+GPTS: dict[str, tuple[int, dict[str, Any], float]] = {
+    "plain": (2, {}, 0.0),
+    "dropout": (2, {}, 0.2),
+    "accumulated": (2, {"accumulate": 2, "parallel": {"tensor": 2, "activation_checkpointing": "selective"}}, 0.0),
+    "recomputed, with dropout": (2, {"parallel": {"tensor": 2, "activation_checkpointing": "full"}}, 0.2),
+    "bf16": (2, {"precision": "bf16"}, 0.0),
+    "fp16": (2, {"precision": "fp16"}, 0.0),
+    "tensor and shard": (4, {}, 0.0),
+    "tensor and replicate": (4, {"parallel": {"tensor": 2, "replicate": 2}}, 0.0),
+    "tensor and pipeline": (4, {"accumulate": 2, "parallel": {"tensor": 2, "pipeline": 2}}, 0.0),
+}
+"""Workers, settings, and dropout."""
+
+
+def trained_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (workers, parallel, changes) in LAYOUTS.items():
+        if workers == context.world_size:
+            found[name] = fitted(context, home, home / name, {**changes, "parallel": parallel})
+    for workers, parallel, stop_after in MOVED:
+        if workers == context.world_size:
+            found["moved"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after)
+    for name, (workers, changes, dropout) in GPTS.items():
+        if workers == context.world_size:
+            found[f"gpt, {name}"] = steps(context, gpt_settings(context, **{"parallel": {"tensor": 2}, **changes}), dropout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("divided")
+    training(folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> dict[bool, Fitted]:
+    """What `ddp` trains on one worker, without and with batch norm and dropout."""
+    each = {False: {}, True: NORMED}
+    return {normed: fitted(WorkerContext(), home, home / f"alone-{normed}", {"strategy": "ddp", **each[normed]}) for normed in each}
+
+
+@pytest.fixture(scope="module")
+def groups(home: Path) -> dict[str, list[Any]]:
+    """What each worker has trained, by name; the group of 4 is the first."""
+    found: dict[str, list[Any]] = {}
+    for workers in (4, 2):
+        answers = in_group(workers, home / f"group-{workers}", trained_in_turn, home)
+        assert not (failed := [repr(answer) for answer in answers if isinstance(answer, Exception)]), failed
+        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
+    home: Path, alone: dict[bool, Fitted], groups: dict[str, list[Any]], layout: str
+) -> None:
+    (trained, before, weights), *others = groups[layout]
+    normed = bool(LAYOUTS[layout][2])
+    wanted, wanted_before, wanted_weights = alone[normed]
+    assert before.keys() == wanted_before.keys()
+    assert all(torch.equal(before[name], values) for name, values in wanted_before.items())
+    assert losses(home / layout) == pytest.approx(losses(home / f"alone-{normed}"), rel=1e-5)
+    assert (trained.rows, trained.steps) == (wanted.rows, wanted.steps)
+    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
+    assert all(found[0].metrics == trained.metrics and found[2] == {} for found in others)
+
+
+def test_a_run_goes_on_in_any_layout(home: Path, alone: dict[bool, Fitted], groups: dict[str, list[Any]]) -> None:
+    trained, _, weights = groups["moved"][0]
+    assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone-False"), rel=1e-5)
+    torch.testing.assert_close(weights, alone[False][2], rtol=1e-4, atol=1e-6)
+
+
+def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str, list[Any]]) -> None:
+    digests = read_digest_log(RunDirectory(str(home / "tensor and shard"))).digests[32]
+    parts = {name.partition("[")[2] for name in digests if name.startswith("model.layers.0.weight")}
+    assert parts == {"0:8,0:8]", "8:16,0:8]", "16:24,0:8]", "24:32,0:8]"}
+    parts = {name.partition("[")[2] for name in digests if name.startswith("optimizer.state.layers.2.weight.exp_avg[")}
+    assert parts == {"0:16,0:16]", "16:32,0:16]", "0:16,16:32]", "16:32,16:32]"}
+
+
+@pytest.mark.parametrize("name", GPTS)
+def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
+    _, changes, dropout = GPTS[name]
+    settings = gpt_settings(WorkerContext(), **{**changes, "strategy": "ddp", "parallel": {}})
+    wanted, output, text = steps(WorkerContext(), settings, dropout)
+    found = groups[f"gpt, {name}"]
+    narrow = settings.precision != "auto"
+    assert all(each[0] == found[0][0] for each in found)
+    assert found[0][0] == pytest.approx(wanted, rel=0.02 if narrow else 1e-4) and wanted[-1] < wanted[0] - (0 if dropout else 1)
+    assert torch.equal(found[0][1], found[1][1]), "workers that compute the same rows together"
+    outputs = found[0][1] if "pipeline" in name else torch.cat([each[1] for each in found[::2]])
+    torch.testing.assert_close(outputs, output, rtol=0.05 if narrow else 1e-3, atol=0.05 if narrow else 1e-3)
+    assert narrow or found[0][2] == text
+    assert all(each[2] == "" for each in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("degree", "message"),
+    [
+        (3, "tensor is 3, but network.blocks.0.attention.qkv has 2 heads, which it does not divide; set it to one of 1, 2, or change"),
+        (4, "tensor is 4, but network.blocks.0.attention.qkv has 2 heads"),
+    ],
+)
+def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Sharded.check(gpt_settings(WorkerContext(world_size=degree), parallel={"tensor": degree}), gpt())
+
+
+class Undivided(Language):
+    def parallel_plan(self, model: Any) -> dict[str, Any]:
+        return {}
+
+
+def test_a_task_without_a_plan_does_not_support_it() -> None:
+    given = gpt()
+    with pytest.raises(ConfigError, match="tensor is 2, but task Undivided supports only replicate, shard, pipeline; set tensor"):
+        Sharded.check(gpt_settings(WorkerContext(world_size=2), parallel={"tensor": 2}), Undivided(given.settings, given.data))
+
+
+def test_batch_norm_of_all_rows_would_count_some_twice() -> None:
+    settings = {"strategy": "sharded", "workers": 4, "parallel": {"tensor": 2}, "sync_batch_norm": True}
+    with pytest.raises(ConfigError, match=r"sync_batch_norm sums over all workers, 2 of which compute the same rows .*; set it to false"):
+        Sharded.check(Train.model_validate(settings), gpt())
