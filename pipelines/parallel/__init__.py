@@ -12,8 +12,8 @@
                  together by their mean changes, from `replica_means` or, in fewer bytes, `int8_means`.
    `sharded`     spreads the model over the workers, with `parameter_shards`, by the `degrees` of the config: a `skeleton` of it gets its
                  initial values part by part, and blocks `recompute` their activations. `tensor` divides layers.
-   `pipelined`   is `sharded` with a pipeline: it divides rows into `microbatches` and the model into `stages`, which a `relay` connects
-                 for predictions, and torch's schedules for training.
+   `pipelined`   is `sharded` with a `pipeline`: it divides rows into `microbatches` and the model into `stages`, which torch's schedules
+                 connect in training, and a `relay` in predictions.
    `compute_clock` measures how long a worker computes, for `train.balance`.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers.
    `randomness`  seeds torch by step and shard; `precision` sets the dtype of the forward pass.

@@ -10,13 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import (
-    PipelineStage,
-    Schedule1F1B,
-    ScheduleInterleaved1F1B,
-    ScheduleInterleavedZeroBubble,
-    ScheduleZBVZeroBubble,
-)
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.collectives.spread import whole
@@ -26,24 +19,19 @@ from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.microbatches import Microbatches
-from pipelines.parallel.parameter_shards import check_parameters, spread
-from pipelines.parallel.precision import Precision, precision_of
+from pipelines.parallel.parameter_shards import check_parameters
+from pipelines.parallel.pipeline import Pipeline
+from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
-from pipelines.parallel.recompute import check_recompute, recompute
-from pipelines.parallel.relay import from_place, receive, send
+from pipelines.parallel.recompute import check_recompute
+from pipelines.parallel.relay import from_place
 from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
-from pipelines.parallel.stages import blocks_of, check_stages, keep, microbatches_of, owners, stages_by_place
+from pipelines.parallel.stages import check_stages, microbatches_of
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
-
-_SCHEDULES = {
-    "Interleaved1F1B": ScheduleInterleaved1F1B,
-    "InterleavedZeroBubble": ScheduleInterleavedZeroBubble,
-    "ZBVZeroBubble": ScheduleZBVZeroBubble,
-}
 
 
 class Pipelined(Strategy):
@@ -55,16 +43,17 @@ class Pipelined(Strategy):
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._devices = device_mesh(degrees, context)
-        self._group = self._devices.get_group("pipeline")
-        self._place = dist.get_rank(self._group)
         self._precision = precision_of(settings.precision, context.device)
         self.model = skeleton(task)
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
-        self._prepare_stages(degrees.pipeline)
+        self._whole = named_tensors(self.model)
+        self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
+        self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
+        allocate(self.model, context.device)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
-        self._update = Update(settings, self.model, context, self._precision, self._group)
+        self._update = Update(settings, self.model, context, self._precision, self._pipeline.group)
         self._buffers = ModelBuffers(self.model)
         rows = settings.global_batch // settings.shards * len(self.mesh.owned_shards(settings.shards))
         self._microbatches = Microbatches(microbatches_of(settings, context.world_size), rows)
@@ -72,40 +61,7 @@ class Pipelined(Strategy):
         """The rows of each microbatch that count."""
         self._sums = torch.zeros(self._microbatches.count, 2, dtype=torch.float64, device=context.device)
         """Sum of losses and weight of each microbatch, where the last stage is."""
-        self._schedule = self._new_schedule()
-
-    def _prepare_stages(self, places: int) -> None:
-        """Cut the model, remove what other workers compute, and spread the rest over data-parallel workers."""
-        settings, by_place = self._settings, stages_by_place(self._settings.parallel.schedule, places)
-        self._place_of = {stage: place for place, stages in enumerate(by_place) for stage in stages}
-        stages = self._task.stages(self.model, len(self._place_of))
-        blocks = self._task.blocks(self.model)
-        self._whole = named_tensors(self.model)
-        self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
-        self._owner = {name: self._place_of[stage] for name, stage in owners(self.model, stages).items()}
-        own = by_place[self._place]
-        stays = settings.parallel.model_copy(update={"reshard_after_forward": False})  # else each microbatch would gather parameters
-        keep(stages, own)
-        self._units, self._parts = [], {}
-        for number in own:
-            part = self._parts[number] = _Part(stages[number], self._precision, self._context.device)
-            inside = blocks_of(part, blocks)
-            for block in inside:
-                recompute(block, settings.parallel.activation_checkpointing)
-            if settings.compile:
-                for compiled in inside or [stages[number]]:
-                    compiled.forward = torch.compile(compiled.forward)
-            self._units += spread(part, inside, stays, self._precision, data_parallel(self._devices))
-        allocate(self.model, self._context.device)
-
-    def _new_schedule(self) -> Any:
-        count = len(self._place_of)
-        stages: list[Any] = [
-            PipelineStage(part, number, count, self._context.device, group=self._group) for number, part in self._parts.items()
-        ]
-        settings: dict[str, Any] = {"n_microbatches": self._microbatches.count, "loss_fn": self._loss, "scale_grads": False}
-        name = self._settings.parallel.schedule
-        return Schedule1F1B(*stages, **settings) if name == "1F1B" else _SCHEDULES[name](stages, **settings)
+        self._run = self._pipeline.schedule(self._microbatches.count, self._loss)
 
     @classmethod
     def check(cls, settings: Train, task: Task) -> None:
@@ -119,18 +75,15 @@ class Pipelined(Strategy):
         return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
-        seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._place)
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place)
         if not self.model.training:
             self.model.train()
         microbatches = list(self._microbatches.of_step(batch))
         self._counted = [counted for _, counted in microbatches]
-        for part in self._parts.values():
-            part.rows = [rows for rows, _ in microbatches]
-        numbers = torch.arange(self._microbatches.count)
         self._sums.zero_()
         with divided_loss(self._is_divided):
-            self._schedule.step(number=numbers, target=numbers, return_outputs=False)
-        rows = rows_of(batch) if self._place == 0 else 0
+            self._run([rows for rows, _ in microbatches])
+        rows = rows_of(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
         if self._is_divided and self._devices.get_local_rank("tensor"):
             own.zero_()  # the first of the workers that compute a stage together counts its rows
@@ -153,28 +106,11 @@ class Pipelined(Strategy):
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         self.model.eval()
-        for part in self._parts.values():
-            part.rows = self._microbatches.of_any_size(batch)
         with divided_loss(self._is_divided):
-            outputs = [self._relayed(number) for number in range(self._microbatches.count)]
-        for unit in self._units:
-            unit.reshard()
+            outputs = torch.cat(self._pipeline.outputs(self._microbatches.of_any_size(batch)))
         if not rows_of(batch):
             return torch.empty(0)
-        last = self._place_of[len(self._place_of) - 1]
-        return from_place(torch.cat(outputs)[: rows_of(batch)], last, self._group, self._context.device)
-
-    def _relayed(self, number: int) -> Tensor:
-        """The output for a microbatch, where the last stage is; else a part of what this worker computed."""
-        hidden = torch.empty(0, device=self._context.device)
-        for stage, place in self._place_of.items():
-            if place == self._place:
-                before, after = self._place_of.get(stage - 1, place), self._place_of.get(stage + 1, place)
-                hidden = hidden if before == place else receive(before, self._group, self._context.device)
-                hidden = self._parts[stage](hidden, number=torch.tensor(number))
-                if after != place:
-                    send(hidden, after, self._group)
-        return hidden
+        return from_place(outputs[: rows_of(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
 
     def sample(self, epoch: int) -> str:
         """Rank 0 writes it on its CPU, with the gathered model: a text is written token by token, for which stages would wait."""
@@ -205,19 +141,19 @@ class Pipelined(Strategy):
         self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": own}})
 
     def weights(self) -> dict[str, Tensor]:
-        own, found = self.model.state_dict(), {}
-        meets_rank_0 = 0 in dist.get_process_group_ranks(self._group)
+        own, found, group = self.model.state_dict(), {}, self._pipeline.group
+        meets_rank_0 = 0 in dist.get_process_group_ranks(group)
         for name in self._saved:
-            place = self._owner.get(name, 0)
-            tensor = whole(own[name]).detach().contiguous() if place == self._place else None
+            place = self._pipeline.holder.get(name, 0)
+            tensor = whole(own[name]).detach().contiguous() if place == self._pipeline.place else None
             if not meets_rank_0:
                 continue
-            if tensor is not None and self._place:
-                dist.send(tensor, dst=0, group=self._group)
+            if tensor is not None and self._pipeline.place:
+                dist.send(tensor, dst=0, group=group)
             if self._context.rank == 0:
                 if tensor is None:
                     tensor = torch.empty(self._whole[name].shape, dtype=self._whole[name].dtype, device=self._context.device)
-                    dist.recv(tensor, group=self._group, group_src=place)
+                    dist.recv(tensor, group=group, group_src=place)
                 found[name] = tensor.cpu().clone()
         return found
 
@@ -230,22 +166,6 @@ class Pipelined(Strategy):
         of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
         of_replicas = of_replicas.view_as(table)
         return of_replicas.sum(0), flags_of_all, of_replicas[self.mesh.replica, 0]
-
-
-class _Part(nn.Module):
-    """A stage, applied to a microbatch of the step by number; torch's pipeline passes the output of the stage before."""
-
-    def __init__(self, stage: nn.Module, precision: Precision, device: torch.device) -> None:
-        super().__init__()
-        self.stage = stage
-        self.rows: list[Batch] = []
-        self._precision, self._device = precision, device
-
-    def forward(self, hidden: Tensor | None = None, *, number: Tensor) -> Tensor:
-        given = torch.empty(0, device=self._device) if hidden is None else hidden
-        with self._precision.autocast(self._device.type):
-            output: Tensor = self.stage(given, self.rows[int(number)])
-        return output.contiguous()
 
 
 class _Known(nn.Module):
