@@ -27,6 +27,11 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
             f"train.sync_batch_norm sums over all workers, {degrees.workers_per_replica} of which compute the same rows with these degrees "
             "of train.parallel; set it to false"
         )
+    if degrees.tensor > 1 and settings.precision == "fp16":
+        raise ConfigError(
+            f"train.parallel.tensor is {degrees.tensor}, but train.precision is fp16, whose loss scale workers would have to agree on; set "
+            "it to bf16 or fp32"
+        )
     check_divisible(model, task.parallel_plan(model), degrees.tensor)
 
 

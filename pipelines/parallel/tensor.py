@@ -27,8 +27,15 @@ def divide(model: nn.Module, plan: Mapping[str, Split], mesh: DeviceMesh) -> Non
 
 
 def check_divisible(model: nn.Module, plan: Mapping[str, Split], degree: int) -> None:
-    """Raise ConfigError, naming the layer, if the degree does not divide what the plan divides."""
+    """Raise ConfigError, naming the layer, if the degree does not divide what the plan divides, or if the model does not fit the plan."""
+    for pattern in plan:
+        if not any(fnmatchcase(name, pattern) for name, _ in model.named_modules()):
+            raise ConfigError(f"parallel_plan of the task divides {pattern}, but its model has no such module; correct the plan")
     for name, module, split in _planned(model, plan):
+        if split.by != "whole" and not isinstance(module, nn.Linear | nn.Embedding):
+            raise ConfigError(
+                f"parallel_plan of the task divides {name}, a {type(module).__name__}; it can divide only Linear and Embedding"
+            )
         if not isinstance(module, nn.Linear) or split.by == "logits":
             continue  # torch divides classes and vectors of an embedding unevenly too
         parts, unit = (split.parts, split.unit) if split.parts else _size(module, split)

@@ -57,6 +57,8 @@ class Language(Task):
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
         """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
+        if not isinstance(model, OverWindows):
+            return {}
         heads, block = self.settings.heads, "network.blocks.*"
         return {
             "network.embedding": Split("rows"),

@@ -28,6 +28,8 @@ class Tabular(Supervised):
     def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm or dropout,
         the outputs of each are gathered. The last layer is whole unless it is the second of two."""
+        if not isinstance(model, Perceptron):
+            return {}
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
         if self.settings.batch_norm or self.settings.dropout:
             return {name: Split("gathered columns") for name in linear[:-1]}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from groups import in_group
 from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
+from torch import nn
 from trainings import training
 
 from pipelines.checkpoint.digest_log import read_digest_log
@@ -14,8 +15,10 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
+from pipelines.parallel.degrees import check_degrees
 from pipelines.parallel.sharded import Sharded
 from pipelines.tasks.language import Language
+from pipelines.tasks.splits import Split
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -37,7 +40,6 @@ GPTS: dict[str, tuple[int, dict[str, Any], float]] = {
     "accumulated": (2, {"accumulate": 2, "parallel": {"tensor": 2, "activation_checkpointing": "selective"}}, 0.0),
     "recomputed, with dropout": (2, {"parallel": {"tensor": 2, "activation_checkpointing": "full"}}, 0.2),
     "bf16": (2, {"precision": "bf16"}, 0.0),
-    "fp16": (2, {"precision": "fp16"}, 0.0),
     "tensor and shard": (4, {}, 0.0),
     "tensor and replicate": (4, {"parallel": {"tensor": 2, "replicate": 2}}, 0.0),
     "tensor and pipeline": (4, {"accumulate": 2, "parallel": {"tensor": 2, "pipeline": 2}}, 0.0),
@@ -143,14 +145,33 @@ def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, mes
 
 
 class Undivided(Language):
-    def parallel_plan(self, model: Any) -> dict[str, Any]:
-        return {}
+    def model(self) -> nn.Module:
+        return nn.Linear(2, 2)
 
 
-def test_a_task_without_a_plan_does_not_support_it() -> None:
-    given = gpt()
-    with pytest.raises(ConfigError, match="tensor is 2, but task Undivided supports only replicate, shard, pipeline; set tensor"):
-        Sharded.check(gpt_settings(WorkerContext(world_size=2), parallel={"tensor": 2}), Undivided(given.settings, given.data))
+class Misnamed(Language):
+    def parallel_plan(self, model: nn.Module) -> dict[str, Split]:
+        return {"network.blocks.*.perceptron": Split("columns")}
+
+
+class Misplaced(Language):
+    def parallel_plan(self, model: nn.Module) -> dict[str, Split]:
+        return {"network.dropout": Split("columns")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard, pipeline; set tensor to 1"),
+        (Misnamed, {}, r"divides network.blocks.\*.perceptron, but its model has no such module; correct the plan"),
+        (Misplaced, {}, "divides network.dropout, a Dropout; it can divide only Linear and Embedding"),
+        (Language, {"precision": "fp16"}, "tensor is 2, but train.precision is fp16, whose loss scale .*; set it to bf16 or fp32"),
+    ],
+)
+def test_what_a_plan_or_a_setting_does_not_allow(kind: type[Language], changes: dict[str, Any], message: str) -> None:
+    task = kind(gpt().settings, gpt().data)
+    with pytest.raises(ConfigError, match=message):
+        check_degrees(gpt_settings(WorkerContext(world_size=2), parallel={"tensor": 2}, **changes), task, task.model())
 
 
 def test_batch_norm_of_all_rows_would_count_some_twice() -> None:
