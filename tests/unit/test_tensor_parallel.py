@@ -165,6 +165,7 @@ class Misplaced(Language):
         (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard, pipeline; set tensor to 1"),
         (Misnamed, {}, r"divides network.blocks.\*.perceptron, but its model has no such module; correct the plan"),
         (Misplaced, {}, "divides network.dropout, a Dropout; it can divide only Linear and Embedding"),
+        (Language, {"compile": True}, "tensor is 2, but train.compile is true, .*; set it to false"),
         (Language, {"precision": "fp16"}, "tensor is 2, but train.precision is fp16, whose loss scale .*; set it to bf16 or fp32"),
     ],
 )
