@@ -29,7 +29,7 @@ def model_server(uri: str, folder: Path, variables: Mapping[str, str]) -> Iterat
             server.terminate()
 
 
-def _posted(server: subprocess.Popen[bytes], port: int, content: dict[str, Any], log: Path, seconds: float = 120) -> dict[str, Any]:
+def _posted(server: subprocess.Popen[bytes], port: int, content: dict[str, Any], log: Path, seconds: float = 240) -> dict[str, Any]:
     """The server's answer, once it is up."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/invocations", json.dumps(content).encode(), {"Content-Type": "application/json"}

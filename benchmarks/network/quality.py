@@ -1,4 +1,5 @@
 """Compares validation losses after equal rows, with and without compression: two workers of this machine on Shakespeare and MNIST.
+Plain ddp with another seed shows what chance alone changes.
 
     LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--results FOLDER]
 
@@ -32,9 +33,12 @@ from pipelines.train.loop import Loop
 LOCAL = {"replicas": 2, "inner_steps": 16}
 WAYS: dict[str, dict[str, Any]] = {
     "ddp": {},
+    "ddp, another seed": {"train.seed": 1},
     "ddp, bf16": {"train.compression": "bf16"},
-    "ddp, powersgd": {"train.compression": "powersgd"},
-    "ddp, topk": {"train.compression": "topk"},
+    "ddp, powersgd, rank 4": {"train.compression": {"kind": "powersgd", "rank": 4}},
+    "ddp, powersgd, rank 16": {"train.compression": {"kind": "powersgd", "rank": 16}},
+    "ddp, topk, 1 %": {"train.compression": {"kind": "topk", "share": 0.01}},
+    "ddp, topk, 10 %": {"train.compression": {"kind": "topk", "share": 0.1}},
     "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
     "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
 }
@@ -52,7 +56,7 @@ class Losses(Silent):
 
 def work(rank: int, conf: str, overrides: dict[str, Any], home: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{home}/meeting", world_size=2, rank=rank)
+    dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
     found: dict[str, float] = {}
     for name, settings in WAYS.items():
         if settings.get("train.strategy", "ddp") not in STRATEGIES:

@@ -37,8 +37,10 @@ class Way:
 WAYS = {
     "ddp": Way({}),
     "ddp, bf16": Way({"compression": "bf16"}),
-    "ddp, powersgd": Way({"compression": "powersgd"}, steps=16),
-    "ddp, topk": Way({"compression": "topk"}, steps=16),
+    "ddp, powersgd, rank 4": Way({"compression": {"kind": "powersgd", "rank": 4}}, steps=16),
+    "ddp, powersgd, rank 16": Way({"compression": {"kind": "powersgd", "rank": 16}}, steps=16),
+    "ddp, topk, 1 %": Way({"compression": {"kind": "topk", "share": 0.01}}, steps=16),
+    "ddp, topk, 10 %": Way({"compression": {"kind": "topk", "share": 0.1}}, steps=16),
     "local_sgd": Way({"strategy": "local_sgd", "local_sgd": LOCAL}, INNER_STEPS, 2 * INNER_STEPS),
     "local_sgd, int8": Way({"strategy": "local_sgd", "local_sgd": {**LOCAL, "deltas": "int8"}}, INNER_STEPS, 2 * INNER_STEPS),
     "torch's DDP": Way({"torch": "none"}),
@@ -95,7 +97,7 @@ def main() -> None:
             way = WAYS[name]
             if way.settings.get("strategy", "ddp") not in STRATEGIES:
                 print(f"{name}: skipped, there is no such strategy", flush=True)
-            elif not arguments.small or name in ("ddp", "ddp, topk"):
+            elif not arguments.small or name in ("ddp", "ddp, topk, 1 %"):
                 rows.append(row(Path(text), name, replace(way, warm_up=1, steps=2) if arguments.small else way, arguments.megabits))
                 rows[-1]["x ddp"] = rows[-1]["rows/s"] / rows[0]["rows/s"]  # type: ignore[operator]
                 print(rows[-1], flush=True)

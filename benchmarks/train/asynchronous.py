@@ -75,7 +75,7 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     torch.set_num_threads(1)
     context = WorkerContext(rank, len(SHARES))
-    dist.init_process_group("gloo", f"file://{folder}/meeting", world_size=context.world_size, rank=rank)
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=context.world_size, rank=rank)
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)

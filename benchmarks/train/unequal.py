@@ -97,7 +97,7 @@ def work(rank: int, worlds: list[int], case: Case, folder: str, settings: dict[s
     world = worlds[rank]
     context = WorkerContext(rank if world > 1 else 0, world)
     if world > 1:
-        dist.init_process_group("gloo", f"file://{folder}/meeting", world_size=world, rank=rank)
+        dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=world, rank=rank)
     config = config_of(case, Path(folder).parent)
     train = {
         "shards": SHARDS,

@@ -16,7 +16,7 @@ class Compression(Section):
     kind: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
     """`bf16` and `fp16` send gradients in that precision, half of the bytes. `powersgd` sends low-rank factors of each matrix, `topk`
     the largest entries."""
-    rank: PositiveInt = 4
+    rank: PositiveInt = 16
     """For `powersgd`: rank of the factors. An n x m matrix takes rank * (n + m) numbers."""
     start_step: NonNegativeInt = 0
     """For `powersgd`: steps at the start of a run that send whole gradients."""

@@ -29,8 +29,14 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
             f"train.clients.by is {clients.by}, which has {column.dtype} of shape {column.shape} per row; it must be one whole number: "
             "encode it with label or vocabulary"
         )
+    encoder = version.manifest.encoders[clients.by].feature.get("encoder")
+    if encoder in ("hash", "quantile"):
+        raise ConfigError(
+            f"train.clients.by is {clients.by}, which the encoder {encoder} makes: different clients get the same number from it; use "
+            "label or vocabulary"
+        )
     found = rows_of_clients(read_column(version, "train", column))
-    if version.manifest.encoders[clients.by].feature.get("encoder") == "vocabulary" and FREE in found.values:
+    if encoder == "vocabulary" and FREE in found.values:
         raise ConfigError(
             f"{found.counts[0]} training rows have no client: {clients.by} is NULL or rare there; leave them out by source.expect, or "
             "encode it with label"

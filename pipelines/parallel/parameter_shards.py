@@ -46,6 +46,8 @@ def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         dtypes.add(parameter.dtype)
         if len(dtypes) > 1:
             raise ConfigError(f"{name} is {parameter.dtype}, and parameters before it are not; {_REMEDY}")
+        if not parameter.dim():
+            raise ConfigError(f"{name} is a scalar, which has no rows to spread; give it the shape (1,)")
         if not parameter.is_contiguous():
             raise ConfigError(f"{name} is not contiguous; {_REMEDY}")
     inside = {module for block in blocks for module in block.modules()}

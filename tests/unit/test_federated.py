@@ -352,13 +352,20 @@ def test_a_dataset_without_such_clients_is_refused_before_a_worker_starts(
     assert "\n" not in str(refused.value)
 
 
-def test_a_row_without_a_client_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ("vocabulary", "1 training rows have no client: writer is NULL or rare there"),
+        ({"encoder": "hash", "buckets": 50}, "the encoder hash makes: different clients get the same number"),
+    ],
+)
+def test_rows_whose_client_is_unknown_are_refused(tmp_path: Path, encoder: Any, message: str) -> None:
     rows = raw(200, 0)
     rows = rows.set_column(rows.schema.get_field_index("writer"), "writer", pa.array([None, *rows["writer"].to_pylist()[1:]]))
     features = {f"x{number}": "standardize" for number in range(FEATURES)}
     settings = {**SETTINGS, "clients": CHOSEN}
     config = training_on(
-        {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": "vocabulary"}, **settings
+        {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": encoder}, **settings
     )
-    with pytest.raises(ConfigError, match="1 training rows have no client: writer is NULL or rare there"):
+    with pytest.raises(ConfigError, match=message):
         check(config, version_of(config))

@@ -156,6 +156,13 @@ class Shares(Language):
         return model
 
 
+class Scaled(Language):
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.scale = nn.Parameter(torch.ones(()))
+        return model
+
+
 class WithoutBlocks(Language):
     def blocks(self, model: nn.Module) -> tuple[()]:
         return ()
@@ -165,6 +172,7 @@ class WithoutBlocks(Language):
     ("kind", "parallel", "message"),
     [
         (Shares, {}, "network.blocks.0.wide.weight is used by two blocks, or by one and outside of it; strategy sharded cannot"),
+        (Scaled, {}, r"scale is a scalar, which has no rows to spread; give it the shape \(1,\)"),
         (
             WithoutBlocks,
             {"activation_checkpointing": "full"},
