@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OWN = {"self", "cls", "super()"}
-DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict"}
-"""Names that begin with `_` and that Python documents, the last one for named tuples."""
+DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict", "_fields"}
+"""Names that begin with `_` and that Python documents, the last two for named tuples."""
 
 
 def package_of(file: Path, root: Path = ROOT) -> str:
