@@ -6,19 +6,16 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
+from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fitted, losses
 from torch import Tensor, nn
-from trainings import StopsAfter, training, version_of
+from trainings import training
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.learning import task_of
 from pipelines.parallel.microbatches import Microbatches
 from pipelines.parallel.pipelined import Pipelined
 from pipelines.parallel.stages import microbatches_of, stages_by_place
@@ -27,45 +24,13 @@ from pipelines.parallel.strategies import chosen, strategy_of
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.language import Language
 from pipelines.tasks.vision import Vision
-from pipelines.train.loop import Loop
-from pipelines.train.state import Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
-# Epochs end with a step of 2 rows, in which most microbatches have none, and of two pipelines one has none.
-SETTINGS: dict[str, Any] = {
-    "shards": 8,
-    "global_batch": 64,
-    "epochs": 2,
-    "remainder": "keep",
-    "clip_norm": 0.5,
-    "rows": 962,
-    "accumulate": 2,
-    "checkpoint": {"every_steps": 10},
-}
 PIPELINE = {"strategy": "sharded", "parallel": {"pipeline": 2, "microbatches": 2}}
 MOVED: list[tuple[int, dict[str, Any], int]] = [(4, PIPELINE, 5), (2, PIPELINE, 4), (2, {"strategy": "sharded"}, 4)]
 """Workers, layout, and steps after which each part of one run stops, the last one at the end of an epoch; `ddp` goes on from there."""
-Fitted = tuple[Trained, dict[str, Tensor], dict[str, Tensor]]
 
-
-def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> Fitted:
-    """The result of a training, and the whole model's weights before and after it."""
-    config = training(home, **{**SETTINGS, "workers": context.world_size, **changes})
-    version = version_of(config)
-    task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
-    before = strategy.weights()
-    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
-    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
-    return trained, before, strategy.weights()
-
-
-def losses(folder: Path) -> dict[int, float]:
-    return read_digest_log(RunDirectory(str(folder))).losses
-
-
-WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
 IMAGES = (
     TensorColumn(name="image", dtype="uint8", shape=(3, 8, 8)),
     TensorColumn(name="kind", dtype="int64", shape=(), cardinality=3, role="target"),
@@ -83,7 +48,7 @@ GPTS: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 def gpt(layers: int = 4) -> Task:
     settings = LanguageSettings.model_validate({"kind": "language", "layers": layers, "heads": 2, "width": 16, "sample_tokens": 8})
-    return Language(settings, Data((WINDOWS,), tokens=tuple(bytes([65 + number]) for number in range(30))))
+    return Language(settings, Data((WINDOWS,), tokens=tuple(bytes([65 + number]) for number in range(VOCABULARY))))
 
 
 def vision(network: str) -> Task:
@@ -94,7 +59,7 @@ def vision(network: str) -> Task:
 def drawn(task: Task) -> Batch:
     """Some rows, the same in every process."""
     generator = torch.Generator().manual_seed(1)
-    most = {"windows": 30, "image": 256, "kind": 3}
+    most = {"windows": VOCABULARY, "image": 256, "kind": 3}
     shapes = {column.name: (ROWS, *column.shape) for column in task.data.columns}
     return {name: torch.randint(most[name], shape, generator=generator, dtype=torch.uint8) for name, shape in shapes.items()}
 
