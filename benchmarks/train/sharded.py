@@ -2,12 +2,13 @@
 
     python -m benchmarks.train.sharded [--small] [--results FOLDER]
 
-Memory is resident bytes above those before the model was built: the peak, and what stays after a step. `ddp` is measured on one
-worker, which has no buffers for messages; every worker has the same rows in all lines of a table. The speed is that of two workers
-with one thread each, by turns.
+Memory is resident bytes above those of a process that has trained a tiny model, and so has loaded the same code: the peak, and what
+stays after a step. `ddp` is measured on one worker, which has no buffers for messages; every worker has the same rows in all lines of
+a table. The speed is that of two workers with one thread each, by turns.
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -82,11 +83,11 @@ def worker(rank: int, world_size: int, rendezvous: str, case: Case, train: dict[
     """One worker: it prints its memory and the seconds of each step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{rendezvous}", timedelta(seconds=300), world_size, rank)
-    task, context = task_of(case), WorkerContext(rank, world_size)
-    settings = Train.model_validate({"global_batch": case.rows * world_size, "shards": world_size, "workers": world_size, **train})
+    stepped(built_for(SMALL, rank, world_size, train), rows_of(SMALL, rank), 0)
+    gc.collect()
     forget_peak()
     empty = resident(peak=False)
-    strategy = strategy_of(settings, task, context)
+    strategy = built_for(case, rank, world_size, train)
     built, batch, seconds = resident(peak=True) - empty, rows_of(case, rank), []
     stepped(strategy, batch, 0)  # which makes the optimizer's state
     forget_peak()
@@ -100,6 +101,11 @@ def worker(rank: int, world_size: int, rendezvous: str, case: Case, train: dict[
     print(json.dumps(found), flush=True)
     dist.barrier()
     os._exit(0)
+
+
+def built_for(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Strategy:
+    settings = Train.model_validate({"global_batch": case.rows * workers, "shards": workers, "workers": workers, **train})
+    return strategy_of(settings, task_of(case), WorkerContext(rank, workers))
 
 
 def stepped(strategy: Strategy, batch: Batch, number: int) -> None:

@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+COLLECTIVE_SHARE = 0.8
+"""Share of train.timeout_seconds that a collective operation may wait; the rest is for finding the missing worker."""
+
 
 @dataclass(frozen=True)
 class WorkerContext:

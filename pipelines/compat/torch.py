@@ -1,15 +1,20 @@
 """Private names of torch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo as outside_of_graphs
+from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook as power_sgd_hook
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from pipelines.compat import present
 
-__all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale"]
+__all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale", "timeout_of_new_groups"]
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
@@ -17,6 +22,20 @@ __all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "sca
 present(BatchNorm, "_check_input_dim")
 # Set in `power_sgd`: torch's documentation calls them internal.
 present(PowerSGDState, "iter", "p_memory_dict", "q_memory_dict")
+# Replaced in `timeout_of_new_groups`.
+present(distributed_c10d, "_get_default_timeout")
+
+
+@contextmanager
+def timeout_of_new_groups(seconds: float) -> Iterator[None]:
+    """Within the block, new process groups have this timeout. init_device_mesh passes none on, so that its groups would have torch's
+    default, 30 minutes."""
+    before = distributed_c10d._get_default_timeout
+    distributed_c10d._get_default_timeout = lambda backend: timedelta(seconds=seconds)
+    try:
+        yield
+    finally:
+        distributed_c10d._get_default_timeout = before
 
 
 def scale(tensors: list[Tensor], factor: Tensor) -> None:

@@ -40,7 +40,7 @@ class Parallel(Section):
     pipeline: Degree = 1
     """Number of workers that each compute consecutive blocks of the model, a stage, and pass its output on."""
     context: Degree = 1
-    """Number of workers that each compute a part of a row's tokens."""
+    """Number of workers that each compute a part of a row's tokens. No built-in task supports more than 1 yet."""
     schedule: Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"] = "1F1B"
     """With `pipeline`: torch's schedule. `1F1B` has one stage per worker, the others two, so that workers wait less and send more; with
     the last two, they also compute gradients of parameters while they would wait."""
@@ -88,7 +88,8 @@ def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
         for name in ("schedule", "microbatches"):
             if getattr(settings, name) != getattr(Parallel(), name):
                 raise ValueError(
-                    f"parallel.{name} is set, but parallel.pipeline is 1; set it to the number of stages, or remove parallel.{name}"
+                    f"parallel.{name} is set, but parallel.pipeline is 1; set it to the number of workers that compute stages, or "
+                    f"remove parallel.{name}"
                 )
     others = {name: degree for name in Degrees._fields if (degree := getattr(settings, name)) != 1}
     if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):

@@ -15,17 +15,18 @@ from types import TracebackType
 from typing import Any
 
 from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
+from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.errors import TrainingError
 
 log = logging.getLogger(__name__)
 
 HEARTBEATS = "heartbeats"
-COLLECTIVE_SHARE = 0.8
-"""Share of train.timeout_seconds that a collective operation may wait; the rest is for finding the missing worker."""
 _BEATS, _LONGEST_SECONDS = 20, 15.0
 """Heartbeats per timeout, and the longest interval between two. A worker counts as silent after two and a half intervals."""
-_COLLECTIVES = ("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize")
+_COLLECTIVES = (
+    *("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize"),
+    *("recv", "send", "wait_tensor", "_wait_batch_p2p"),
+)
 """Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
 _OWN_COLLECTIVES = {"wait": "collectives/all_reduce.py", "_send_and_receive": "collectives/transports.py"}
 _STANDARD = sysconfig.get_path("stdlib")

@@ -9,13 +9,13 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import COLLECTIVE_SHARE
 from pipelines.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
 from pipelines.launch.cluster import may_grow
-from pipelines.launch.heartbeat import COLLECTIVE_SHARE
 from pipelines.launch.worker import PACKAGES, Assignment
 from pipelines.parallel.strategies import strategy_class
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from pipelines import config as configs
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
-from pipelines.collectives.context import WorkerContext
+from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.config.train import Train
@@ -27,7 +27,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
 from pipelines.federated.loop import FederatedLoop
 from pipelines.installed import disagreement, installed
-from pipelines.launch.heartbeat import COLLECTIVE_SHARE, Heartbeat
+from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of

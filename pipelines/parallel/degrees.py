@@ -3,7 +3,8 @@
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from pipelines.collectives.context import WorkerContext
+from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
+from pipelines.compat.torch import timeout_of_new_groups
 from pipelines.config.parallel import Degrees
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
@@ -37,18 +38,21 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
             f"train.parallel.tensor is {degrees.tensor}, but train.compile is true, and torch 2.13 cannot compile divided layers for "
             "texts of several lengths; set it to false"
         )
-    check_divisible(model, task.parallel_plan(model), degrees.tensor)
+    if degrees.tensor > 1:
+        check_divisible(model, task.parallel_plan(model), degrees.tensor)
 
 
 def _supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    found = {"pipeline": type(task).stages is not Task.stages, "tensor": bool(task.parallel_plan(model))}
+    found = {"pipeline": bool(task.stages(model, 1)), "tensor": bool(task.parallel_plan(model))}
     return (*DATA_PARALLEL, *(name for name, is_supported in found.items() if is_supported))
 
 
-def device_mesh(degrees: Degrees, context: WorkerContext) -> DeviceMesh:
-    """The workers as a mesh with a dimension for each degree above 1, by name, and always one for `shard`. Collective."""
+def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float) -> DeviceMesh:
+    """The workers as a mesh with a dimension for each degree above 1, by name, and always one for `shard`; a collective operation along
+    a dimension waits as long as one of all workers does. Collective."""
     named = {name: degree for name, degree in degrees._asdict().items() if degree > 1 or name == "shard"}
-    return init_device_mesh(context.device.type, tuple(named.values()), mesh_dim_names=tuple(named))
+    with timeout_of_new_groups(COLLECTIVE_SHARE * timeout_seconds):
+        return init_device_mesh(context.device.type, tuple(named.values()), mesh_dim_names=tuple(named))
 
 
 def data_parallel(mesh: DeviceMesh) -> DeviceMesh:

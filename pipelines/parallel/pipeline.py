@@ -79,7 +79,7 @@ class Pipeline:
         return run
 
     def outputs(self, microbatches: Sequence[Batch]) -> list[Tensor]:
-        """The model's output for each microbatch, of any size, at the last place; others return parts of what they computed."""
+        """The model's output for each microbatch, of any size, at the last place; empty tensors at others."""
         self._give(microbatches)
         found = [self._output(number) for number in range(len(microbatches))]
         for unit in self._units:
@@ -99,7 +99,7 @@ class Pipeline:
                 hidden = self._parts[stage](hidden, number=torch.tensor(number))
                 if after != place:
                     send(hidden, after, self.group)
-        return hidden
+        return hidden if self.place == self.last_place else hidden.new_empty(0)
 
 
 class _Part(nn.Module):

@@ -42,7 +42,7 @@ class Pipelined(Strategy):
         degrees = settings.parallel.degrees(context.world_size)
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
-        self._devices = device_mesh(degrees, context)
+        self._devices = device_mesh(degrees, context, settings.timeout_seconds)
         self._precision = precision_of(settings.precision, context.device)
         self.model = skeleton(task)
         self._is_divided = degrees.tensor > 1
@@ -114,13 +114,13 @@ class Pipelined(Strategy):
 
     def sample(self, epoch: int) -> str:
         """Rank 0 writes it on its CPU, with the gathered model: a text is written token by token, for which stages would wait."""
-        if type(self._task).sample is Task.sample:
+        if not self._task.samples:
             return ""
         weights = self.weights()
         if self._context.rank:
             return ""
-        model = self._task.model()
-        model.load_state_dict(weights)
+        model = skeleton(self._task)
+        model.load_state_dict(weights, assign=True)
         with torch.no_grad():
             return self._task.sample(model.eval(), epoch)
 

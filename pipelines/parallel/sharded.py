@@ -49,7 +49,7 @@ class Sharded(Strategy):
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._precision = precision_of(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
-        model, mesh = skeleton(task), device_mesh(degrees, context)
+        model, mesh = skeleton(task), device_mesh(degrees, context, settings.timeout_seconds)
         self.model = synchronised(model, context.device) if self._synced else model
         self._is_divided = degrees.tensor > 1
         if self._is_divided:

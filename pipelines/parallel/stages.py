@@ -10,7 +10,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Task
 
 _MICROBATCHES_PER_PLACE = 4
-"""By default: workers then idle for a fifth of a step with schedule 1F1B."""
+"""By default: workers then idle for less than a fifth of a step with schedule 1F1B."""
 
 
 def stages_by_place(schedule: str, places: int) -> list[list[int]]:
@@ -96,13 +96,16 @@ def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
 def _check_model(task: Task, model: nn.Module, stages: Sequence[nn.Module], beside: str) -> None:
     name = type(task).__name__
     for path, module in model.named_modules():
-        if isinstance(module, BatchNorm):
+        if isinstance(module, BatchNorm) or getattr(module, "track_running_stats", False):
+            kind = "a batch norm" if isinstance(module, BatchNorm) else f"a {type(module).__name__}"
             raise ConfigError(
-                f"{beside} {path} of task {name} is a batch norm, whose statistics would be those of a microbatch; set pipeline to 1, or "
-                "choose a network without batch norm"
+                f"{beside} {path} of task {name} is {kind}, whose statistics would be those of a microbatch; set pipeline to 1, or choose "
+                "a network whose layers keep no statistics"
             )
     uses: dict[nn.Parameter, list[str]] = {}
     for number, stage in enumerate(stages):
+        if next(stage.parameters(), None) is None:
+            raise ConfigError(f"{beside} stage {number} of task {name} has no parameters; set pipeline to 1, or change its stages")
         for parameter in stage.parameters():
             uses.setdefault(parameter, []).append(str(number))
     for path, parameter in model.named_parameters():

@@ -144,6 +144,11 @@ class Task(ABC):
         """
         return {}
 
+    @property
+    def samples(self) -> bool:
+        """Whether `sample` writes a text."""
+        return type(self).sample is not Task.sample
+
     def sample(self, model: nn.Module, epoch: int) -> str:
         """A sample text after an epoch, which is logged with the run; empty for none. Called without gradients and only on rank 0,
         or, if the model is spread over workers, on all of them at once: then every worker must call it equally often.

@@ -45,11 +45,11 @@ class Language(Task):
         return output[:, NATS].sum(), output[:, TOKENS].sum()
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        assert isinstance(model, OverWindows)
-        return list(model.network.blocks)
+        return list(model.network.blocks) if isinstance(model, OverWindows) else ()
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
-        assert isinstance(model, OverWindows)
+        if not isinstance(model, OverWindows):
+            return ()
         network = model.network
         first = Link(lambda hidden, batch: network.embedded(model.given(batch)), (network.embedding, network.dropout))
         last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
@@ -96,10 +96,14 @@ class Language(Task):
             "tokens": tokens.tolist(),
         }
 
+    @property
+    def samples(self) -> bool:
+        return self.settings.sample_tokens > 0
+
     def sample(self, model: nn.Module, epoch: int) -> str:
         """Text that the model generates from the start of a document, with the epoch as the seed."""
         assert isinstance(model, OverWindows)
-        if not self.settings.sample_tokens:
+        if not self.samples:
             return ""
         network = model.network
         generator = torch.Generator().manual_seed(epoch)

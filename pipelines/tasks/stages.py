@@ -52,18 +52,22 @@ def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = Non
 
 
 def links_of(network: nn.Sequential) -> list[Link]:
-    """A network's layers as links, each of which begins with a layer that has parameters."""
+    """A network's layers as links, each of which has one layer with parameters."""
     return [Link(_in_turn(tuple(layers)), tuple(layers)) for layers in _groups(network)]
 
 
 def _groups(network: nn.Sequential) -> Iterator[list[nn.Module]]:
     group: list[nn.Module] = []
     for layer in network:
-        if group and next(layer.parameters(), None) is not None:
+        if _has_parameters(layer) and any(map(_has_parameters, group)):
             yield group
             group = []
         group.append(layer)
     yield group
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
 
 
 def _in_turn(layers: Sequence[nn.Module]) -> Callable[[Tensor, Batch], Tensor]:

@@ -22,7 +22,8 @@ class Tabular(Supervised):
         return Perceptron(self.data.features, self.outputs, self.settings)
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
-        assert isinstance(model, Perceptron)
+        if not isinstance(model, Perceptron):
+            return ()
         return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:

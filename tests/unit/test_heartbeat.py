@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import pytest
@@ -18,8 +19,11 @@ from torch import Tensor
 
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.config.parallel import Degrees
 from pipelines.errors import TrainingError
-from pipelines.launch.heartbeat import Heartbeat
+from pipelines.launch.heartbeat import Heartbeat, _whereabouts
+from pipelines.parallel.degrees import device_mesh
+from pipelines.parallel.relay import receive
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +95,28 @@ def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: s
         assert isinstance(error, TrainingError), error
         assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{told}", str(error)), error
     assert time.monotonic() - began < 60
+
+
+def held_up_in_a_pipeline(context: WorkerContext, folder: str) -> None:
+    """The second worker of each pipeline does not send what the first waits for."""
+    group = device_mesh(Degrees(1, 2, 2, 1, 1), context, TIMEOUT).get_group("pipeline")
+    with Heartbeat(RunDirectory(folder), context, TIMEOUT):
+        dawdle() if context.rank % 2 else receive(1, group, context.device)
+
+
+def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
+    error, *_ = in_group(4, tmp_path / "group", held_up_in_a_pipeline, str(tmp_path / "run"))
+    assert re.search(r"a collective operation waited 3.2 s for worker 1 in dawdle \(.*, which is busy with something else", str(error)), (
+        error
+    )
+
+
+@pytest.mark.parametrize("name", ["recv", "send", "recv_object_list", "_wait_batch_p2p", "wait_tensor", "all_gather", "backward"])
+def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
+    own = FrameSummary("pipelines/parallel/pipeline.py", 90, "run")
+    torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
+    assert _whereabouts([own, torch_s]) == (own, True)
+    assert _whereabouts([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)
 
 
 def fails(context: WorkerContext, folder: str) -> None:

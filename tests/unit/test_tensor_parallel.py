@@ -16,6 +16,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.parallel.degrees import check_degrees
+from pipelines.parallel.pipelined import Pipelined
 from pipelines.parallel.sharded import Sharded
 from pipelines.tasks.language import Language
 from pipelines.tasks.splits import Split
@@ -162,7 +163,7 @@ class Misplaced(Language):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard, pipeline; set tensor to 1"),
+        (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard; set tensor to 1"),
         (Misnamed, {}, r"divides network.blocks.\*.perceptron, but its model has no such module; correct the plan"),
         (Misplaced, {}, "divides network.dropout, a Dropout; it can divide only Linear and Embedding"),
         (Language, {"compile": True}, "tensor is 2, but train.compile is true, .*; set it to false"),
@@ -173,6 +174,13 @@ def test_what_a_plan_or_a_setting_does_not_allow(kind: type[Language], changes: 
     task = kind(gpt().settings, gpt().data)
     with pytest.raises(ConfigError, match=message):
         check_degrees(gpt_settings(WorkerContext(world_size=2), parallel={"tensor": 2}, **changes), task, task.model())
+
+
+def test_a_model_of_a_task_of_one_s_own_can_be_spread_but_not_divided_or_cut() -> None:
+    task = Undivided(gpt().settings, gpt().data)
+    Sharded.check(gpt_settings(WorkerContext(world_size=2)), task)
+    with pytest.raises(ConfigError, match="pipeline is 2, but task Undivided supports only replicate, shard; set pipeline to 1"):
+        Pipelined.check(gpt_settings(WorkerContext(world_size=2), parallel={"pipeline": 2}), task)
 
 
 def test_batch_norm_of_all_rows_would_count_some_twice() -> None:
