@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.train import sharded, spread_worker
+from benchmarks.train.spread_worker import Case
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -123,3 +126,23 @@ def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(here: Here) -> N
     }
     assert all(row["rows/s"] > 0 for row in training)
     assert [row["model"] for row in tracking] == ["MLP"]
+
+
+def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def measured(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
+        share = 0.5 if train else 1.0
+        return {"built": 2e8 * share, "kept": 1e8 * share, "peak": 4e8 * share, "seconds": case.rows / share, "parameters": 1e6}
+
+    monkeypatch.setattr(sharded, "measured", measured)
+    monkeypatch.setattr(sys, "argv", ["sharded", "--small", "--results", str(tmp_path)])
+    sharded.main()
+    memory, activations, speed = result_of(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
+    assert [row["of ddp's"] for row in memory] == [1, *[0.5] * (len(sharded.WAYS) - 1)]
+    assert [(row["of ddp's"], row["x ddp"]) for row in activations] == [(1, 1), *[(0.5, 0.5)] * 3]
+    # Workers that compute the same rows compute all of the step's.
+    assert {row["way"]: row["x ddp"] for row in speed} == {"ddp": 1, "shard 2": 0.5, "tensor 2": 0.25, "pipeline 2": 0.25}
+
+
+def test_a_worker_of_a_spread_model_says_what_it_needs() -> None:
+    found = spread_worker.measured(2, spread_worker.TINY, sharded.sharded(tensor=2))
+    assert 0 < found["kept"] <= found["peak"] and found["seconds"] > 0 and found["parameters"] == 458_752
