@@ -35,6 +35,17 @@ class Tabular(TaskSettings):
     """Width of each embedding; by default, it grows with the fourth root of the number of values."""
     batch_norm: bool = False
     """Adds batch norm after each hidden layer."""
+    members: PositiveInt = 1
+    """Number of networks that share the weights of hidden layers, each with scaling vectors and a last layer of its own, as in TabM
+    (Gorishniy et al. 2024), which has 32. The loss is the mean of theirs, and the prediction their average."""
+
+    @model_validator(mode="after")
+    def _members_have_no_batch_norm(self) -> "Tabular":
+        if self.members > 1 and self.batch_norm:
+            raise ValueError(
+                f"members is {self.members}, but batch_norm is true, which is for one network; set members to 1, or batch_norm to false"
+            )
+        return self
 
 
 class Vision(TaskSettings):

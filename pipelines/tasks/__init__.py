@@ -4,8 +4,9 @@
                  workers divide a layer.
 2. `targets`     gives outputs, loss, metrics and predictions for each kind of target: binary, classes or quantity.
 3. `supervised`  is the base class of tasks with such a target, for any network, with class weights.
-4. `tabular`     is a perceptron over numbers and indices, `vision` a small network or a `resnet` over images, `text` and `speech`
-                 convolutions over words and spectrograms, and `recommendation` matrix factorization or DLRM.
+4. `tabular`     is a perceptron over numbers and indices, or several `members` that share its weights; `vision` a small network or a
+                 `resnet` over images, `text` and `speech` convolutions over words and spectrograms, and `recommendation` matrix
+                 factorization or DLRM.
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. These three have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.

@@ -13,7 +13,9 @@ from pipelines.tasks.targets import target_kind
 
 
 class Supervised(Task):
-    """Predicts the target from the features of a batch. A subclass defines the model, with output of shape (rows, `outputs`)."""
+    """Predicts the target from the features of a batch. A subclass defines the model, with output of shape (rows, `outputs`).
+
+    In training, a model of several members may return (rows, members, `outputs`): a row's loss is the mean of theirs."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target."""
@@ -31,7 +33,7 @@ class Supervised(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         target = batch[self.data.target.name]
-        losses = self.target.losses(model(batch).float(), target)
+        losses = self._losses(model(batch).float(), target)
         if self.class_weights is None:
             return losses.sum(), losses.new_full((), len(losses))
         weights = self._weights(losses, target)
@@ -48,6 +50,13 @@ class Supervised(Task):
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self.target.predict(output.detach().cpu().double())
+
+    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss of each row, shape (rows,)."""
+        if output.dim() == 2:
+            return self.target.losses(output, target)
+        each = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1]))
+        return each.view(output.shape[:2]).mean(1)
 
     def _weights(self, losses: Tensor, target: Tensor) -> Tensor:
         """Weight of each row, with the shape, dtype and device of the losses."""

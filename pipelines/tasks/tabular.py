@@ -1,6 +1,6 @@
 """The task `tabular`: a multi-layer perceptron over numbers and indices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, prod
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pipelines.config.task import Tabular as Settings
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Batch
+from pipelines.tasks.members import Heads, SharedLinear
 from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut, links_of
 from pipelines.tasks.supervised import Supervised
@@ -19,7 +20,7 @@ class Tabular(Supervised):
     settings: Settings
 
     def model(self) -> nn.Module:
-        return Perceptron(self.data.features, self.outputs, self.settings)
+        return Perceptron(self.data.features, self.outputs, self.settings, self.target.averaged)
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
@@ -27,11 +28,13 @@ class Tabular(Supervised):
         return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
-        """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm or dropout,
-        the outputs of each are gathered. The last layer is whole unless it is the second of two."""
+        """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or
+        members, the outputs of each are gathered. The last layer is whole unless it is the second of two."""
         if not isinstance(model, Perceptron):
             return {}
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        if self.settings.members > 1:
+            return {name: Split("gathered columns") for name in linear}
         if self.settings.batch_norm or self.settings.dropout:
             return {name: Split("gathered columns") for name in linear[:-1]}
         paired = linear[: len(linear) // 2 * 2]
@@ -41,7 +44,8 @@ class Tabular(Supervised):
 class Perceptron(nn.Module):
     """Embeds columns of indices, concatenates all columns, and applies fully connected layers."""
 
-    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings) -> None:
+    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings, average: Callable[[Tensor], Tensor]) -> None:
+        """`average` makes one output of the members' outputs, if there are several members."""
         super().__init__()
         indexed = [column for column in features if _is_index(column)]
         self.indices = tuple(column.name for column in indexed)
@@ -49,15 +53,17 @@ class Perceptron(nn.Module):
         # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
         self.embeddings = nn.ModuleList([_embedding(column, settings) for column in indexed])
         width = sum(_width(column, settings) * prod(column.shape) for column in features)
-        layers: list[nn.Module] = []
+        members, layers = settings.members, list[nn.Module]()
         for hidden in settings.hidden:
-            layers += [nn.Linear(width, hidden), *([nn.BatchNorm1d(hidden)] if settings.batch_norm else []), nn.ReLU()]
+            linear = nn.Linear(width, hidden) if members == 1 else SharedLinear(members, width, hidden, is_first=not layers)
+            layers += [linear, *([nn.BatchNorm1d(hidden)] if settings.batch_norm else []), nn.ReLU()]
             layers += [nn.Dropout(settings.dropout)] if settings.dropout else []
             width = hidden
-        self.layers = nn.Sequential(*layers, nn.Linear(width, outputs))
+        last = nn.Linear(width, outputs) if members == 1 else Heads(members, width, outputs, average)
+        self.layers = nn.Sequential(*layers, last)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Output of shape (rows, outputs)."""
+        """Output of shape (rows, outputs); in training with several members, (rows, members, outputs)."""
         return self.layers(self.inputs(batch))
 
     def inputs(self, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ a column without one is a `Quantity`. Every model returns an output of shape (ro
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import log
 
 import numpy as np
 import torch
@@ -37,6 +38,10 @@ class Target(ABC):
         """Loss of each row, shape (rows,), in encoded units."""
 
     @abstractmethod
+    def averaged(self, outputs: Tensor) -> Tensor:
+        """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs)."""
+
+    @abstractmethod
     def metrics(self) -> MetricCollection:
         """Metrics that accumulate in float64 on the CPU, among them `loss`, which training minimises."""
 
@@ -63,6 +68,9 @@ class Binary(Target):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
+    def averaged(self, outputs: Tensor) -> Tensor:
+        return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+
     def metrics(self) -> MetricCollection:
         return _collection(auc=BinaryAUROC(validate_args=False), accuracy=Score(), loss=Loss())
 
@@ -88,6 +96,9 @@ class Classes(Target):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none")
 
+    def averaged(self, outputs: Tensor) -> Tensor:
+        return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
+
     def metrics(self) -> MetricCollection:
         return _collection(accuracy=Score(), loss=Loss())
 
@@ -105,6 +116,9 @@ class Quantity(Target):
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output[:, 0] - target.to(output.dtype)).square()
+
+    def averaged(self, outputs: Tensor) -> Tensor:
+        return outputs.mean(1)
 
     def metrics(self) -> MetricCollection:
         return _collection(

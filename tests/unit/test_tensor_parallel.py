@@ -25,14 +25,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 # Adam would magnify rounding: a bias before a batch norm has no other gradient.
 NORMED: dict[str, Any] = {"task": {"batch_norm": True, "dropout": 0.2}, "remainder": "drop", "epochs": 1, "optimizer": "sgd"}
-LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
-    "tensor": (2, {"tensor": 2}, {}),
-    "tensor, with batch norm and dropout": (2, {"tensor": 2}, NORMED),
-    "tensor and shard": (4, {"tensor": 2, "shard": 2, "reduce_every_pass": True}, {}),
-    "tensor and replicate": (4, {"tensor": "auto", "shard": 1, "replicate": 2}, {}),
-    "tensor and pipeline": (4, {"tensor": 2, "pipeline": 2}, {}),
+CHANGES: dict[str, dict[str, Any]] = {"plain": {}, "normed": NORMED, "members": {"task": {"members": 4}, "epochs": 1}}
+LAYOUTS: dict[str, tuple[int, dict[str, Any], str]] = {
+    "tensor": (2, {"tensor": 2}, "plain"),
+    "tensor, with batch norm and dropout": (2, {"tensor": 2}, "normed"),
+    "tensor, with members": (2, {"tensor": 2}, "members"),
+    "shard, with members": (2, {"shard": 2}, "members"),
+    "pipeline, with members": (2, {"pipeline": 2}, "members"),
+    "tensor and shard": (4, {"tensor": 2, "shard": 2, "reduce_every_pass": True}, "plain"),
+    "tensor and replicate": (4, {"tensor": "auto", "shard": 1, "replicate": 2}, "plain"),
+    "tensor and pipeline": (4, {"tensor": 2, "pipeline": 2}, "plain"),
 }
-"""Workers, degrees, and other settings."""
+"""Workers, degrees, and which of CHANGES."""
 MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"tensor": 2}, 6), (2, {"shard": 2}, 20), (2, {"tensor": 2}, None)]
 """Workers, degrees, and steps after which each part of one run stops: within the first epoch, within the second, and at the end."""
 GPTS: dict[str, tuple[int, dict[str, Any], float]] = {
@@ -52,7 +56,7 @@ def trained_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (workers, parallel, changes) in LAYOUTS.items():
         if workers == context.world_size:
-            found[name] = fitted(context, home, home / name, {**changes, "parallel": parallel})
+            found[name] = fitted(context, home, home / name, {**CHANGES[changes], "parallel": parallel})
     for workers, parallel, stop_after in MOVED:
         if workers == context.world_size:
             found["moved"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after)
@@ -70,10 +74,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(home: Path) -> dict[bool, Fitted]:
-    """What `ddp` trains on one worker, without and with batch norm and dropout."""
-    each = {False: {}, True: NORMED}
-    return {normed: fitted(WorkerContext(), home, home / f"alone-{normed}", {"strategy": "ddp", **each[normed]}) for normed in each}
+def alone(home: Path) -> dict[str, Fitted]:
+    """What `ddp` trains on one worker."""
+    return {
+        name: fitted(WorkerContext(), home, home / f"alone-{name}", {"strategy": "ddp", **changes}) for name, changes in CHANGES.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -89,24 +94,24 @@ def groups(home: Path) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
-    home: Path, alone: dict[bool, Fitted], groups: dict[str, list[Any]], layout: str
+    home: Path, alone: dict[str, Fitted], groups: dict[str, list[Any]], layout: str
 ) -> None:
     (trained, before, weights), *others = groups[layout]
-    normed = bool(LAYOUTS[layout][2])
-    wanted, wanted_before, wanted_weights = alone[normed]
+    changes = LAYOUTS[layout][2]
+    wanted, wanted_before, wanted_weights = alone[changes]
     assert before.keys() == wanted_before.keys()
     assert all(torch.equal(before[name], values) for name, values in wanted_before.items())
-    assert losses(home / layout) == pytest.approx(losses(home / f"alone-{normed}"), rel=1e-5)
+    assert losses(home / layout) == pytest.approx(losses(home / f"alone-{changes}"), rel=1e-5)
     assert (trained.rows, trained.steps) == (wanted.rows, wanted.steps)
     assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
     torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
     assert all(found[0].metrics == trained.metrics and found[2] == {} for found in others)
 
 
-def test_a_run_goes_on_in_any_layout(home: Path, alone: dict[bool, Fitted], groups: dict[str, list[Any]]) -> None:
+def test_a_run_goes_on_in_any_layout(home: Path, alone: dict[str, Fitted], groups: dict[str, list[Any]]) -> None:
     trained, _, weights = groups["moved"][0]
-    assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone-False"), rel=1e-5)
-    torch.testing.assert_close(weights, alone[False][2], rtol=1e-4, atol=1e-6)
+    assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone-plain"), rel=1e-5)
+    torch.testing.assert_close(weights, alone["plain"][2], rtol=1e-4, atol=1e-6)
 
 
 def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str, list[Any]]) -> None:
