@@ -10,9 +10,12 @@ from stores import new_store
 from versions import write_version
 
 from pipelines.config import Config, parse
-from pipelines.dataset.manifest import content_digest, parse_manifest
-from pipelines.dataset.schema import schema_to_text
+from pipelines.dataset.from_arrays import write_arrays
+from pipelines.dataset.manifest import FittedEncoder, content_digest, parse_manifest
+from pipelines.dataset.schema import TensorColumn, schema_to_text
 from pipelines.dataset.versions import Version, open_version
+from pipelines.features import restored
+from pipelines.features.base import Packer
 from pipelines.train.hooks import Silent
 
 FEATURES = 8
@@ -71,6 +74,38 @@ def training(
         )
         _as_etl_would(written, config)
     return config
+
+
+def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -> Config:
+    """The config of a language model of characters, in windows of 16 of them: words in no order. A tenth as many rows are to validate."""
+    config = parse(
+        {
+            "name": "words",
+            "source": {"tables": {"texts": {"format": "text", "path": "texts"}}},
+            "dataset": {"path": str(folder / "data"), "features": {"text": {"encoder": "characters", "length": 16}}},
+            "task": {"kind": "language", **task},
+            "train": {"storage": str(folder / "runs"), "global_batch": 32, **train},
+            "tracking": {"uri": new_store(folder), "log_every_seconds": 0.2},
+        },
+        "words",
+    )
+    if not (folder / "data").exists():
+        encoder = _alphabet(config)
+        packer = restored(encoder)
+        assert isinstance(packer, Packer)
+        chosen = np.random.default_rng(0).choice(["lock", "step", "shard", "tensor", "and", "pipeline", "of", "a", "worker"], 10 * rows)
+        windows = packer.windows([packer.numbers(" ".join(chosen))])
+        splits = {"train": [{"text": windows[:rows]}], "validation": [{"text": windows[rows : rows + rows // 10]}]}
+        raw = schema_to_text(pa.schema([("text", pa.string())]))
+        write_arrays(str(folder / "data"), splits, {"text": encoder}, 2**16, identity=config.data_identity, raw_schema=raw)
+    return config
+
+
+def _alphabet(config: Config) -> FittedEncoder:
+    letters = " abcdefghijklmnopqrstuvwxyz"
+    column = TensorColumn(name="text", dtype="uint8", shape=(17,), cardinality=2 + len(letters))
+    feature = config.dataset.encoders["text"].model_dump(mode="json")
+    return FittedEncoder(feature=feature, inputs=("text",), state={"characters": letters}, column=column)
 
 
 def version_of(config: Config) -> Version:

@@ -8,7 +8,9 @@
 6. `stages`             the same to training and ETL, in each of their stages.
 7. `etl`                faults to ETL: one to a job, then the same command again.
 8. `fuzz`               a committed version, altered in thousands of ways.
-9. `report`             the table, and the dated result.
+9. `servers`            parameter servers, their backups and workers.
+10. `layouts`           a model that is spread over workers, which goes on in another layout after every kill: `life` is one.
+11. `report`            the table, and the dated result.
 
 `make chaos` runs all of it; the tests here are its short form.
 """

@@ -1,11 +1,12 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic servers signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER]
                 [--append]
 """
 
 import argparse
 import json
+import random
 import signal
 import sys
 import tempfile
@@ -16,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, nan, servers, signals, stages, training
+from chaos import cost, etl, fuzz, layouts, nan, servers, signals, stages, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
+from chaos.training import Outcome
+from pipelines.config.train import Train
+from pipelines.launch.cluster import cluster
 
 Tables = dict[str, list[dict[str, Any]]]
 # In the order of FAULTS.
@@ -32,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 ETL_COUNTS = dict(zip(etl.FAULTS, (3, 1, 1, 3, 2, 1, 2, 1), strict=True))
 FUZZ_FAULTS = 2_000
 SERVER_FAULTS = 60
+LAYOUT_KILLS = 20
 
 
 def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -54,6 +59,21 @@ def run_servers(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
         print(f"{number}: {outcomes[-1].note if outcomes else 'no fault'}, {len(outcomes)} faults", flush=True)
         number += 1
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
+def run_layouts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    outcomes: list[Outcome] = []
+    rows: list[dict[str, Any]] = []
+    with cluster(Train(workers=layouts.MOST_WORKERS)):
+        wanted = {kind: layouts.undisturbed(kind, folder / f"{kind}-alone") for kind in layouts.KINDS}
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and len(outcomes) < LAYOUT_KILLS:
+            number = len(rows)
+            kind = list(wanted)[number % len(wanted)]
+            kills = min(layouts.KILLS, LAYOUT_KILLS - len(outcomes))
+            found, row = layouts.disturbed(kind, random.Random(f"{seed}/{number}"), folder / str(number), wanted[kind], kills)
+            outcomes, rows = [*outcomes, *found], [*rows, row]
+    return {"faults": fault_rows(name, outcomes, {}), name: rows}, all(outcome.recovered for outcome in outcomes)
 
 
 def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -103,6 +123,7 @@ def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables
 CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     **dict.fromkeys(COUNTS, run_training),
     "servers": run_servers,
+    "layouts": run_layouts,
     "signals": run_signals,
     "stages": run_stages,
     "nan": run_nan,

@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import psutil
 from trainings import training
 
+from chaos.processes import actors
 from chaos.training import Outcome
 from pipelines.config import Config
 from pipelines.launch.run import train
@@ -70,7 +70,7 @@ def _disturb(config: Config, chance: random.Random, outcomes: list[Outcome], ove
         time.sleep(chance.random() / 4)
         moment = time.time()
         for kind in FAULTS[fault]:
-            if found := _processes(kind):
+            if found := actors(kind):
                 chance.choice(found).kill()
         step = _step(config)
         if not _reached(config, step + 1, over):
@@ -90,14 +90,3 @@ def _step(config: Config) -> int:
     for file in Path(config.train.storage).glob("*/progress.json"):
         return int(json.loads(file.read_text())["step"])
     return 0
-
-
-def _processes(kind: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{kind}"):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-    return found

@@ -1,0 +1,148 @@
+"""Strategy `sharded` under kill -9: after every kill, the run goes on with other degrees, on another number of workers.
+
+Its losses, as MLflow has them of every step, must be those of one worker with `ddp` that nobody disturbed, and its rows are counted.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, get_args
+
+from mlflow import MlflowClient
+from trainings import characters, training, version_of
+
+from chaos.life import Life
+from chaos.training import Outcome
+from pipelines.config import Config
+from pipelines.config.parallel import Parallel
+from pipelines.errors import ConfigError
+from pipelines.launch.run import Result, check, train
+
+MOST_WORKERS = 4
+KILLS = 5
+"""Of one training."""
+SCHEDULES = get_args(Parallel.model_fields["schedule"].annotation)
+Row = dict[str, Any]
+Layout = dict[str, Any]
+"""`workers` and `parallel` of `train`."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model, and how far its losses may be from those of one worker, relatively: rounding grows with steps and layers."""
+
+    config: Callable[..., Config]
+    tolerance: float
+
+
+def perceptron(folder: Path, **train: Any) -> Config:
+    """Epochs end with a step of 18 rows."""
+    return training(folder, rows=5_010, task={"hidden": [32, 32, 32]}, lr=3e-3, **train)
+
+
+def gpt(folder: Path, **train: Any) -> Config:
+    task = {"layers": 4, "heads": 4, "width": 32, "sample_tokens": 8}
+    return characters(folder, rows=2_500, task=task, lr=3e-3, **train)
+
+
+KINDS = {"perceptron": Kind(perceptron, 1e-5), "GPT": Kind(gpt, 1e-4)}
+COMMON: dict[str, Any] = {"shards": 8, "epochs": 3, "remainder": "keep", "clip_norm": 1.0, "timeout_seconds": 60}
+
+
+def layouts(config: Config) -> list[Layout]:
+    """Every layout of up to MOST_WORKERS workers that the model allows."""
+    found = []
+    names = ("replicate", "shard", "tensor", "pipeline")
+    for degrees in product(range(1, MOST_WORKERS + 1), repeat=len(names)):
+        given: Row = {name: degree for name, degree in zip(names, degrees, strict=True) if degree > 1 or name == "shard"}
+        schedules = [{"schedule": schedule} for schedule in SCHEDULES] if "pipeline" in given else [{}]
+        if prod(degrees) <= MOST_WORKERS:
+            found += [{"workers": prod(degrees), "parallel": {**given, **schedule}} for schedule in schedules]
+    return [layout for layout in found if _is_allowed(config, layout)]
+
+
+def _is_allowed(config: Config, layout: Layout) -> bool:
+    try:
+        check(_in_layout(config, layout), version_of(config))
+    except ConfigError:
+        return False
+    return True
+
+
+def _in_layout(config: Config, layout: Layout) -> Config:
+    given = {**config.train.model_dump(), "strategy": "sharded", "max_failures": 0, "checkpoint": {"every_steps": 5}, **layout}
+    return config.model_copy(update={"train": type(config.train).model_validate(given)})
+
+
+def undisturbed(kind: str, folder: Path) -> dict[int, float]:
+    """The losses of one worker, by step."""
+    config = KINDS[kind].config(_made(folder), **COMMON)
+    train(config)
+    return dict(_curve(config))
+
+
+def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, float], kills: int) -> tuple[list[Outcome], Row]:
+    """One training in `kills` + 1 layouts: what came of each kill, and of the training."""
+    config = KINDS[kind].config(_made(folder), **COMMON)
+    deck = layouts(config)
+    deck = chance.sample(deck, len(deck))
+    outcomes: list[Outcome] = []
+    lives: list[Life] = []
+    wrong = ""
+    while not wrong and (not lives or lives[-1].error):
+        last = len(outcomes) == kills
+        lives.append(Life(_in_layout(config, deck[len(lives)]), None if last else chance))
+        lives[-1].run()
+        wrong = lives[-1].wrong
+        if outcomes and lives[-1].first_step:
+            outcomes[-1].seconds = lives[-1].first_step - lives[-2].moment
+        if lives[-1].victims:
+            outcomes.append(Outcome(f"{kind}: {lives[-1].victims} killed, another layout", False))
+        print(f"{kind}: {deck[len(lives) - 1]}: {lives[-1]}", flush=True)
+    row = {
+        "case": "layouts",
+        "training": kind,
+        "kills": len(outcomes),
+        "layouts": len(lives),
+        **_compared(config, lives[-1].result, wanted),
+    }
+    wrong = wrong or _faults(row, KINDS[kind].tolerance)
+    for outcome in outcomes:
+        outcome.recovered, outcome.note = not wrong, wrong
+    return outcomes, row
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _curve(config: Config) -> list[tuple[int, float]]:
+    """The points of the loss of the only run."""
+    client = MlflowClient(config.tracking.uri)
+    experiment = client.get_experiment_by_name(config.experiment)
+    (run,) = client.search_runs([experiment.experiment_id])
+    return [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
+
+
+def _compared(config: Config, result: Result | None, wanted: dict[int, float]) -> Row:
+    points = _curve(config)
+    found = dict(points)
+    rows = config.train.epochs * version_of(config).rows("train")
+    differences = [abs(found[step] / wanted[step] - 1) for step in found.keys() & wanted.keys()]
+    return {
+        "steps": len(found),
+        "steps expected": len(wanted),
+        "points twice": len(points) - len(found),
+        "rows missing": rows - (result.rows if result else 0),
+        "largest difference of a loss": max(differences, default=0.0),
+    }
+
+
+def _faults(row: Row, tolerance: float) -> str:
+    whole = row["steps"] == row["steps expected"] and not row["points twice"] and not row["rows missing"]
+    is_near = row["largest difference of a loss"] <= tolerance
+    return "" if whole and is_near else ", ".join(f"{name}: {value}" for name, value in row.items() if name not in ("case", "training"))

@@ -1,0 +1,86 @@
+"""One life of a training: until kill -9 of some workers at a random moment, or to its end."""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import psutil
+
+from chaos.processes import actors
+from pipelines.checkpoint.run_directory import PROGRESS
+from pipelines.config import Config
+from pipelines.launch.run import Result, train
+
+STARTS = 0.25
+"""Share of the lives that end while workers start."""
+START_SECONDS, STEP_SECONDS = 8.0, 2.0
+"""A kill comes so long after the first worker process at most, or so long after the first step."""
+
+
+class Life:
+    """A training in one layout until its workers are killed, or to its end."""
+
+    def __init__(self, config: Config, chance: random.Random | None) -> None:
+        self._config, self._chance, self._over = config, chance, Event()
+        self.victims = 0
+        self.moment = self.first_step = 0.0
+        """Of the kill, and when the first step was seen."""
+        self.result: Result | None = None
+        self.error = ""
+
+    def __str__(self) -> str:
+        return f"{self.victims} killed {'in steps' if self.first_step else 'before a step was seen'}: {self.error[:150] or 'ended'}"
+
+    @property
+    def wrong(self) -> str:
+        """What is not as it must be: whoever ends without a kill is done, and whoever is killed says so in one line."""
+        return self.error if self.error and (not self.victims or not self.error.startswith("TrainingError")) else ""
+
+    def run(self) -> None:
+        for file in self._told():
+            file.unlink()
+        thread = Thread(target=self._disturb, daemon=True)
+        thread.start()
+        try:
+            self.result = train(self._config)
+        except Exception as error:  # an outcome, which the table shows
+            self.error = f"{type(error).__name__}: {error}"
+        self._over.set()
+        thread.join()
+
+    def _disturb(self) -> None:
+        chance = self._chance
+        if chance and chance.random() < STARTS and self._reached(_workers):
+            time.sleep(chance.uniform(0.0, START_SECONDS))
+        elif self._reached(self._steps):
+            self.first_step = time.time()
+            time.sleep(chance.uniform(0.0, STEP_SECONDS) if chance else 0.0)
+        if not chance or self._over.is_set():
+            return
+        alive = _workers()
+        for worker in chance.sample(alive, min(len(alive), chance.randint(1, 2))):
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
+                self.victims += 1
+        self.moment = time.time()
+
+    def _reached(self, holds: Callable[[], object]) -> bool:
+        while not holds():
+            if self._over.wait(0.05):
+                return False
+        return True
+
+    def _steps(self) -> int:
+        """The step that this group of workers has told of."""
+        return max((int(json.loads(file.read_text())["step"]) for file in self._told()), default=0)
+
+    def _told(self) -> list[Path]:
+        return list(Path(self._config.train.storage).glob(f"*/{PROGRESS}"))
+
+
+def _workers() -> list[psutil.Process]:
+    return actors("RayTrainWorker")
