@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from pipelines.errors import ConfigError
@@ -28,9 +29,20 @@ class Stage(nn.Module):
         self._links = tuple(links)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
+        hidden = _with_contiguous_gradient(hidden)
         for link in self._links:
             hidden = link.run(hidden, batch)
+        return hidden.contiguous()
+
+
+def _with_contiguous_gradient(hidden: Tensor) -> Tensor:
+    """The same values. Their gradient is sent to the stage before, and torch cannot send or receive one with other strides, as
+    `einsum` or a permutation makes it."""
+    if not hidden.requires_grad:
         return hidden
+    hidden = hidden.view_as(hidden)
+    hidden.register_hook(torch.Tensor.contiguous)
+    return hidden
 
 
 def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = None) -> list[Stage]:

@@ -93,15 +93,14 @@ def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, 
     lives: list[Life] = []
     wrong = ""
     while not wrong and (not lives or lives[-1].error):
-        last = len(outcomes) == kills
-        lives.append(Life(_in_layout(config, deck[len(lives)]), None if last else chance))
-        lives[-1].run()
-        wrong = lives[-1].wrong
-        if outcomes and lives[-1].first_step:
-            outcomes[-1].seconds = lives[-1].first_step - lives[-2].moment
-        if lives[-1].victims:
-            outcomes.append(Outcome(f"{kind}: {lives[-1].victims} killed, another layout", False))
-        print(f"{kind}: {deck[len(lives) - 1]}: {lives[-1]}", flush=True)
+        life = Life(_in_layout(config, deck[len(lives)]), chance if len(outcomes) < kills else None)
+        life.run()
+        wrong = life.wrong
+        if lives and life.first_step:
+            outcomes[-1].seconds = life.first_step - lives[-1].kills[-1].moment
+        outcomes += [Outcome(f"{kind}: {kill.victims} killed, another layout", False) for kill in life.kills]
+        print(f"{kind}: {deck[len(lives)]}: {life}", flush=True)
+        lives.append(life)
     row = {
         "case": "layouts",
         "training": kind,

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -21,24 +22,34 @@ START_SECONDS, STEP_SECONDS = 8.0, 2.0
 """A kill comes so long after the first worker process at most, or so long after the first step."""
 
 
+@dataclass(frozen=True)
+class Kill:
+    victims: int
+    moment: float
+
+
 class Life:
-    """A training in one layout until its workers are killed, or to its end."""
+    """A training in one layout until its workers are killed, or to its end.
+
+    Ray starts a group again whose start fails, in the same layout: such a life has a second kill.
+    """
 
     def __init__(self, config: Config, chance: random.Random | None) -> None:
         self._config, self._chance, self._over = config, chance, Event()
-        self.victims = 0
-        self.moment = self.first_step = 0.0
-        """Of the kill, and when the first step was seen."""
+        self.kills: list[Kill] = []
+        self.first_step = 0.0
+        """When it was seen; 0 if none was."""
         self.result: Result | None = None
         self.error = ""
 
     def __str__(self) -> str:
-        return f"{self.victims} killed {'in steps' if self.first_step else 'before a step was seen'}: {self.error[:150] or 'ended'}"
+        killed = ", ".join(f"{kill.victims} killed" for kill in self.kills) or "none killed"
+        return f"{killed}, first step {'seen' if self.first_step else 'not seen'}: {self.error[:150] or 'ended'}"
 
     @property
     def wrong(self) -> str:
         """What is not as it must be: whoever ends without a kill is done, and whoever is killed says so in one line."""
-        return self.error if self.error and (not self.victims or not self.error.startswith("TrainingError")) else ""
+        return self.error if self.error and (not self.kills or not self.error.startswith("TrainingError")) else ""
 
     def run(self) -> None:
         for file in self._told():
@@ -56,17 +67,21 @@ class Life:
         chance = self._chance
         if chance and chance.random() < STARTS and self._reached(_workers):
             time.sleep(chance.uniform(0.0, START_SECONDS))
-        elif self._reached(self._steps):
+            self._kill(chance)
+        if self._reached(self._steps):
             self.first_step = time.time()
-            time.sleep(chance.uniform(0.0, STEP_SECONDS) if chance else 0.0)
-        if not chance or self._over.is_set():
-            return
-        alive = _workers()
+            if chance:
+                time.sleep(chance.uniform(0.0, STEP_SECONDS))
+                self._kill(chance)
+
+    def _kill(self, chance: random.Random) -> None:
+        alive, victims = _workers(), 0
         for worker in chance.sample(alive, min(len(alive), chance.randint(1, 2))):
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
-                self.victims += 1
-        self.moment = time.time()
+                victims += 1
+        if victims:
+            self.kills.append(Kill(victims, time.time()))
 
     def _reached(self, holds: Callable[[], object]) -> bool:
         while not holds():

@@ -7,6 +7,7 @@ from torch import Tensor
 from pipelines.config.task import Tabular as Settings
 from pipelines.dataset.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.stages import Link, Stage
 from pipelines.tasks.tabular import Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))
@@ -71,6 +72,16 @@ def test_each_member_is_a_network_of_its_own() -> None:
             hidden = (hidden @ weight.T + layer.biases[member]).relu()
         torch.testing.assert_close(model(rows)[:, member], hidden @ last.weights[member] + last.biases[member])
     assert set(first.inputs.flatten().tolist()) == {-1, 1} and set(second.inputs.flatten().tolist()) == {1}
+
+
+def test_what_stages_send_each_other_is_contiguous() -> None:
+    learned, rows = task("classes"), batch("classes")
+    *_, last = learned.stages(learned.model(), 3)
+    hidden = torch.randn(6, 3, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(last(hidden, rows).square().sum(), hidden)
+    assert gradient.is_contiguous()
+    flipped = Stage([Link(lambda hidden, batch: hidden.transpose(0, 1))])
+    assert flipped(hidden, rows).is_contiguous()
 
 
 def test_batch_norm_is_for_one_network() -> None:
