@@ -85,7 +85,7 @@ def undisturbed(kind: str, folder: Path) -> dict[int, float]:
 
 
 def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, float], kills: int) -> tuple[list[Outcome], Row]:
-    """One training in `kills` + 1 layouts: what came of each kill, and of the training."""
+    """One training, which goes on in another layout after each kill, except one before its first step: what came of them, and of it."""
     config = KINDS[kind].config(_made(folder), **COMMON)
     deck = layouts(config)
     deck = chance.sample(deck, len(deck))
@@ -98,7 +98,7 @@ def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, 
         wrong = life.wrong
         if lives and life.first_step:
             outcomes[-1].seconds = life.first_step - lives[-1].kills[-1].moment
-        outcomes += [Outcome(f"{kind}: {kill.victims} killed, another layout", False) for kill in life.kills]
+        outcomes += [Outcome(f"{kind}: {kill.victims} of the workers killed", False) for kill in life.kills]
         print(f"{kind}: {deck[len(lives)]}: {life}", flush=True)
         lives.append(life)
     row = {
