@@ -1,6 +1,6 @@
 """Private names of torch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from pipelines.compat import present
 
-__all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale", "timeout_of_new_groups"]
+__all__ = ["BatchNorm", "after_backward", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale", "timeout_of_new_groups"]
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
@@ -22,6 +22,8 @@ __all__ = ["BatchNorm", "outside_of_graphs", "power_sgd", "power_sgd_hook", "sca
 present(BatchNorm, "_check_input_dim")
 # Set in `power_sgd`: torch's documentation calls them internal.
 present(PowerSGDState, "iter", "p_memory_dict", "q_memory_dict")
+# Called in `after_backward`.
+present(type(torch.autograd.Variable._execution_engine), "queue_callback")
 # Replaced in `timeout_of_new_groups`.
 present(distributed_c10d, "_get_default_timeout")
 
@@ -36,6 +38,18 @@ def timeout_of_new_groups(seconds: float) -> Iterator[None]:
         yield
     finally:
         distributed_c10d._get_default_timeout = before
+
+
+def after_backward(loss: Tensor, call: Callable[[], None]) -> None:
+    """Call it when the backward pass from `loss` has computed all gradients, before DistributedDataParallel waits for those of others.
+
+    Callbacks run in the order in which they were queued, and DistributedDataParallel queues its own with the last gradient.
+    """
+
+    def queue(_: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(call)
+
+    loss.register_hook(queue)
 
 
 def scale(tensors: list[Tensor], factor: Tensor) -> None:

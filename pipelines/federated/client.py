@@ -11,6 +11,7 @@ from pipelines.federated.rounds import Turn
 from pipelines.parallel.point import Point
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.replica import SUMS, Replica
+from pipelines.parallel.step_clock import StepClock
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task
 
@@ -22,11 +23,11 @@ class Client(Replica):
     "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
-    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, start: Point) -> None:
+    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: Point) -> None:
         """`settings` are those of `train`, but with a client's own share of `global_batch`."""
-        super().__init__(0, settings, task, model, context)
+        super().__init__(0, settings, task, model, context, clock)
         self._start, self._proximal = start, settings.clients.proximal
-        self._new_update = partial(Update, settings, model, context, precision_of(settings.precision, context.device))
+        self._new_update = partial(Update, settings, model, context, precision_of(settings.precision, context.device), clock)
 
     def begin(self, client: int) -> None:
         """Become `client`, at the round's start."""

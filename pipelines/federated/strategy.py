@@ -26,6 +26,7 @@ from pipelines.parallel.passes import aligned
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.replica_means import ReplicaMeans
 from pipelines.parallel.step import Flags, StepResult, of_all
+from pipelines.parallel.step_clock import EXCHANGE
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task
 from pipelines.weights import weights_of
@@ -52,7 +53,7 @@ class Federated(Strategy):
         self._precision = precision_of(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
-        self._client = Client(share, task, build().to(context.device), context, self._outer.point)
+        self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.point)
         self._is_checked = False
         self._last: list[float] = [0.0] * _NUMBERS
         self._places = self._of_clients = self._rounds = 0
@@ -121,6 +122,7 @@ class Federated(Strategy):
             own[at] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
             changes += [self._client.point.changes(start) * turn.factor] if has_buffers else []
             yield deltas
+        self.clock.enter(EXCHANGE)
 
     def _scaled(self, deltas: list[Tensor], turn: Turn) -> tuple[Tensor, Tensor]:
         """Clip a client's change, and multiply it by its factor. Returns its norm before, and 1 if it was clipped."""

@@ -42,7 +42,7 @@ class ReplayCheck(Strategy):
     def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
         """The comparison is done after `steps` steps, or at the first saved step that shows a difference."""
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
-        self.model, self.mesh = strategy.model, strategy.mesh
+        self.model, self.mesh, self.clock = strategy.model, strategy.mesh, strategy.clock
         self.found, self.is_done = Found(), False
 
     def batches(self, loader: Loader) -> Iterator[Any]:

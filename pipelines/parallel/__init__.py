@@ -14,7 +14,7 @@
                  initial values part by part, and blocks `recompute` their activations. `tensor` divides layers.
    `pipelined`   is `sharded` with a `pipeline`: it divides rows into `microbatches` and the model into `stages`, which torch's schedules
                  connect in training, and a `relay` in predictions.
-   `compute_clock` measures how long a worker computes, for `train.balance`.
+   `step_clock` measures where the time of a step goes.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers.
    `randomness`  seeds torch by step and shard; `precision` sets the dtype of the forward pass.
 4. `update`      divides and clips gradients and steps the `optimizer`, for all.

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.collectives.all_reduce import TreeAllReduce
@@ -19,7 +18,6 @@ from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import synchronised
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.compression import HOOKS, ErrorFeedback, mean_over_workers
-from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.counted_loss import CountedLoss
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
@@ -27,6 +25,7 @@ from pipelines.parallel.passes import split
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.step_clock import EXCHANGE, FORWARD
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -52,13 +51,12 @@ class DataParallel(Strategy):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
-        self._clock = ComputeClock(context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = build()
         self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
-        self._update = Update(settings, self.model, context, self._precision)
+        self._update = Update(settings, self.model, context, self._precision, self.clock)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._feedback = (
             ErrorFeedback(settings.compression, [parameter for _, parameter in self._trained], context)
@@ -78,7 +76,6 @@ class DataParallel(Strategy):
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:
             self._replicated = self._replicas()
-        self._clock.start(number)
         seed(self._context.device, self._settings.seed, number, self.mesh.replica)
         if not self.model.training:
             self.model.train()
@@ -95,9 +92,6 @@ class DataParallel(Strategy):
         (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
-
-    def take_compute_seconds(self) -> float:
-        return self._clock.take()
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -133,12 +127,10 @@ class DataParallel(Strategy):
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
         all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu and not self._is_compressed else None
         if self._is_compressed:
-            replicated.register_comm_hook(None, self._clock.around(HOOKS[self._settings.compression.kind]))
+            replicated.register_comm_hook(None, self.clock.around(HOOKS[self._settings.compression.kind]))
         elif all_reduce:
             self._divided_by = 1
-            replicated.register_comm_hook(all_reduce, self._clock.around(_sum_of_workers))
-        elif self._settings.balance.kind == "auto":  # the reduction that is built in has no hook, which takes less time
-            replicated.register_comm_hook(None, self._clock.around(allreduce_hook))
+            replicated.register_comm_hook(all_reduce, self.clock.around(_sum_of_workers))
         return replicated
 
     def _check_gradients(self) -> None:
@@ -153,13 +145,18 @@ class DataParallel(Strategy):
 
     def _over_workers(self, sums: Tensor, number: int) -> Tensor:
         """The sums over all workers. If gradients are compressed, the sums, which must be exact, have a message of their own."""
+        if self._is_compressed:
+            self.clock.enter(EXCHANGE)
         if self._feedback:
             return self._feedback.reduce(sums, self._update.unit, number)
         return mean_over_workers(sums, self._context) if self._is_compressed else sums
 
     def _pass(self, part: Batch, counts: Tensor) -> Tensor:
         """Run forward and backward over some rows. Returns the sum of their losses."""
+        self.clock.enter(FORWARD)
         loss, beside = (self._replicated or self._loss)(part, counts)
+        if self._replicated:
+            self.clock.exchange_after_backward(loss)
         self._update.backward(loss, beside, averaged_over=self._divided_by)
         return loss.detach()
 

@@ -17,7 +17,6 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.compute_clock import ComputeClock
 from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
 from pipelines.parallel.gradient_reducer import GradientReducer
 from pipelines.parallel.inference import predict, sample
@@ -26,6 +25,7 @@ from pipelines.parallel.passes import Passes, aligned
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.step_clock import EXCHANGE, FORWARD
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -49,12 +49,11 @@ class Exact(Strategy):
         torch.set_num_threads(settings.threads_per_shard)
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
-        self._clock = ComputeClock(context.device)
         self.model = model.to(context.device)
         if settings.compile:
             # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
             self.model.compile(dynamic=False)
-        self._update = Update(settings, self.model, context, self._precision)
+        self._update = Update(settings, self.model, context, self._precision, self.clock)
         self._owned = self.mesh.owned_shards(settings.shards)
         self._passes = Passes(task, self.model, self._precision, context, settings.accumulate)
         self._buffers = ModelBuffers(self.model)
@@ -70,7 +69,6 @@ class Exact(Strategy):
             self.model.train()
         before = self._buffers.clones()
         gradients = self._gradients or self._begun(batch, before)
-        self._clock.start(number)
         own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
         # Integers have the same sum in any order, so the worker's first shard can carry its flags.
         own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
@@ -82,15 +80,12 @@ class Exact(Strategy):
             own_loss += sums[0]
             gradients.end(torch.cat([sums, own_flags, *self._buffers.changes(before)]))
             own_flags = torch.zeros_like(own_flags)
-        self._clock.stop()
+        self.clock.enter(EXCHANGE)
         sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
         loss_sum, weight, rows, shards_with_rows = sums
         self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
-
-    def take_compute_seconds(self) -> float:
-        return self._clock.take()
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -147,10 +142,12 @@ class Exact(Strategy):
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
         """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
+        self.clock.enter(FORWARD)
         for loss, weight, is_last in self._passes(microbatch):
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
             if gradients is not None and is_last:
                 gradients.last_pass()
             self._update.backward(loss)
+            self.clock.enter(FORWARD)
         rows = rows_of(microbatch)
         return torch.cat([sums, sums.new_tensor([rows, rows > 0])])

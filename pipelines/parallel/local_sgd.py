@@ -28,6 +28,7 @@ from pipelines.parallel.precision import precision_of
 from pipelines.parallel.replica import Replica
 from pipelines.parallel.replica_means import ReplicaMeans
 from pipelines.parallel.step import Flags, StepResult, of_all
+from pipelines.parallel.step_clock import EXCHANGE
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.weights import weights_of
@@ -56,7 +57,7 @@ class LocalSgd(Strategy):
         self._precision = precision_of(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
         played = self._played[context.rank]
-        self._replicas = {number: Replica(number, share, task, build().to(context.device), context) for number in played}
+        self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}
         self._outer, self._mean = Outer(self._local, build().to(context.device)), Point(self.model)
         self._int8 = Int8Means(self._mean.parameters, self._played, context.rank) if self._local.deltas == "int8" else None
         self._is_current = True
@@ -73,6 +74,7 @@ class LocalSgd(Strategy):
         self._is_current = False
         steps = zip(self._replicas.values(), batch, strict=True)
         own = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
+        self.clock.enter(EXCHANGE)
         sums, flags_of_all = of_all(own, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             self._meet()

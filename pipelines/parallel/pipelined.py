@@ -28,6 +28,7 @@ from pipelines.parallel.relay import from_place
 from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.parallel.stages import check_stages, microbatches_of
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.step_clock import EXCHANGE, OTHER
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
@@ -53,7 +54,7 @@ class Pipelined(Strategy):
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
         allocate(self.model, context.device)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
-        self._update = Update(settings, self.model, context, self._precision, self._pipeline.group)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group)
         self._buffers = ModelBuffers(self.model)
         rows = settings.global_batch // settings.shards * len(self.mesh.owned_shards(settings.shards))
         self._microbatches = Microbatches(microbatches_of(settings, context.world_size), rows)
@@ -81,12 +82,14 @@ class Pipelined(Strategy):
         microbatches = list(self._microbatches.of_step(batch))
         self._counted = [counted for _, counted in microbatches]
         self._sums.zero_()
+        self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
         with divided_loss(self._is_divided):
             self._run([rows for rows, _ in microbatches])
         rows = rows_of(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
         if self._is_divided and self._devices.get_local_rank("tensor"):
             own.zero_()  # the first of the workers that compute a stage together counts its rows
+        self.clock.enter(EXCHANGE)
         sums, flags_of_all, own_loss_sum = self._over_workers(own, flags)
         loss_sum, weight, rows_of_all = sums
         norm = self._update.apply(rate, weight, measured)

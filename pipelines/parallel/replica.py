@@ -13,6 +13,7 @@ from pipelines.parallel.passes import Passes
 from pipelines.parallel.point import Point
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
+from pipelines.parallel.step_clock import FORWARD, StepClock
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
@@ -23,11 +24,11 @@ SUMS = 5
 class Replica:
     """Parameters, buffers, optimizer and scaler of one replica."""
 
-    def __init__(self, number: int, settings: Train, task: Task, model: nn.Module, context: WorkerContext) -> None:
+    def __init__(self, number: int, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock) -> None:
         """`settings` are those of `train`, but with the replica's own share of `global_batch`."""
-        self._number, self._settings, self._device = number, settings, context.device
+        self._number, self._settings, self._device, self._clock = number, settings, context.device, clock
         self.point, precision = Point(model.train()), precision_of(settings.precision, context.device)
-        self._update = Update(settings, model, context, precision)
+        self._update = Update(settings, model, context, precision, clock)
         self._passes = Passes(task, model, precision, context, settings.accumulate)
 
     def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
@@ -68,7 +69,9 @@ class Replica:
     def _pass(self, batch: Batch) -> Tensor:
         """Run forward and backward over the rows. Returns the sum of losses and the weight: float64 of shape (2,)."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._device)
+        self._clock.enter(FORWARD)
         for loss, weight, _ in self._passes(batch):
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
             self._update.backward(loss)
+            self._clock.enter(FORWARD)
         return sums

@@ -28,6 +28,7 @@ from pipelines.parallel.randomness import seed
 from pipelines.parallel.recompute import check_recompute, recompute
 from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.parallel.step import FLAGS, Flags, StepResult
+from pipelines.parallel.step_clock import FORWARD
 from pipelines.parallel.strategy import Strategy
 from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
@@ -64,7 +65,7 @@ class Sharded(Strategy):
         self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
         allocate(self._root, context.device)
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
-        self._update = Update(settings, self.model, context, self._precision)
+        self._update = Update(settings, self.model, context, self._precision, self.clock)
         self._buffers = ModelBuffers(self.model)
         self._lent: Batch | None = None
         """The first rows of the last pass that had some."""
@@ -159,6 +160,7 @@ class Sharded(Strategy):
 
     def _computed(self, rows: Batch, share: float) -> Tensor:
         """The sums of a pass, and its gradients, each multiplied by `share`."""
+        self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
         with divided_loss(self._is_divided):
             with self._precision.autocast(self._context.device.type):
                 loss, weight = self._root(partial(loss_of, self._task), rows)

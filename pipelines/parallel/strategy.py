@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags, StepResult
+from pipelines.parallel.step_clock import StepClock, clock_of
 from pipelines.tasks.base import Batch, Task
 
 
@@ -24,7 +26,7 @@ class Strategy(ABC):
     reproducible: ClassVar[bool] = False
     """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
     balances: ClassVar[bool] = False
-    """Whether `own` and `take_compute_seconds` are implemented, which `train.balance: auto` needs."""
+    """Whether `own` is implemented and `clock` is told of passes and exchange, which `train.balance: auto` needs."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
@@ -57,10 +59,11 @@ class Strategy(ABC):
         """Metrics of its own of the last step, for the training curves. Called on rank 0 only."""
         return {}
 
-    def take_compute_seconds(self) -> float:
-        """The mean time of this worker's computation in the steps since the last call, without waiting for other workers; 0 if
-        none was measured. Not collective."""
-        raise NotImplementedError
+    @cached_property
+    def clock(self) -> StepClock:
+        """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
+        separate them."""
+        return clock_of(self.mesh.context.device)
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""

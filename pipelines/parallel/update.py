@@ -15,6 +15,7 @@ from pipelines.compat.torch import scale
 from pipelines.config.train import Train
 from pipelines.parallel.optimizer import optimizer
 from pipelines.parallel.precision import Precision
+from pipelines.parallel.step_clock import BACKWARD, OPTIMIZER, StepClock
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:
@@ -42,10 +43,17 @@ class Update:
     """A model's optimizer and loss scaler, with their state in a checkpoint."""
 
     def __init__(
-        self, settings: Train, model: nn.Module, context: WorkerContext, precision: Precision, pipeline: dist.ProcessGroup | None = None
+        self,
+        settings: Train,
+        model: nn.Module,
+        context: WorkerContext,
+        precision: Precision,
+        clock: StepClock,
+        pipeline: dist.ProcessGroup | None = None,
     ) -> None:
-        """`pipeline`: the workers that hold the model together, each some of its parameters."""
-        self._settings, self._model, self._precision, self._pipeline = settings, model, precision, pipeline
+        """`clock` is told when the backward pass and the optimizer begin. `pipeline`: the workers that hold the model together, each
+        some of its parameters."""
+        self._settings, self._model, self._precision, self._pipeline, self._clock = settings, model, precision, pipeline, clock
         self._expected_weight = settings.global_batch
         self._parameters = list(model.parameters())
         self.optimizer = optimizer(settings, self._parameters)
@@ -57,6 +65,7 @@ class Update:
         Gradients become those of the mean loss if the global batch's weight is its number of rows; else `apply` corrects
         them. If the reduction averages gradients over workers instead of summing them, `averaged_over` is their number.
         """
+        self._clock.enter(BACKWARD)
         torch.autograd.backward((self.scaled(loss_sum, averaged_over), *(values * averaged_over for values in beside)))
 
     def scaled(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
@@ -74,6 +83,7 @@ class Update:
         Returns the norm of the mean gradient before clipping: not finite if fp16 overflowed and the step was skipped, and
         -1 if nothing needs it.
         """
+        self._clock.enter(OPTIMIZER)
         if self._precision.scaled:
             self._scaler.unscale_(self.optimizer)
         clip = self._settings.clip_norm

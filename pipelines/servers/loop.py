@@ -17,6 +17,7 @@ from pipelines.collectives.agree import gathered, of_rank_0
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError
+from pipelines.parallel.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.servers.client import Servers
 from pipelines.servers.messages import Plan, StepSums
 from pipelines.servers.strategy import Served
@@ -91,7 +92,10 @@ class ServedLoop(Loop):
             ends = gathered((self._worked_until(end), self._hooks.asked_to_stop()))  # all updates have arrived
             if failure := next((text for text, _ in ends if text), ""):
                 raise NonFiniteError(failure)
+            times = self._phase_times.metrics(state.step, is_last=True)
             self._settle()
+            if self._context.rank == 0:
+                self._hooks.log(state.step, times)
             if state.step == end:
                 return True
             self._save(best=False)
@@ -103,12 +107,18 @@ class ServedLoop(Loop):
 
     def _worked_until(self, end: int) -> str:
         """Work until all shards are at step `end`. Returns what is wrong if a number is not finite, with any worker."""
+        self._clock.enter(EXCHANGE)
         try:
             self._work_until(end)
         except NonFiniteError as error:
             self._servers.fail(str(error))
             return str(error)
+        finally:
+            self._clock.enter(OTHER)
         return ""
+
+    def _times(self, step: int) -> dict[str, float]:
+        return {}  # workers meet at the end of an epoch only
 
     def _work_until(self, end: int) -> None:
         """Compute microbatches until all shards are at step `end`, or until the servers let none begin."""
@@ -180,7 +190,12 @@ class ServedLoop(Loop):
     def _compute(self, shard: int, step: int) -> None:
         """Compute the shard's microbatch with the parameters that were pulled, and push its update."""
         versions = [version or 0 for version in self._have]
-        updates = self._strategy.updates(self._loader.take(shard, step), shard, step, versions, self._plan)
+        self._clock.enter(DATA)
+        microbatch = self._loader.take(shard, step)
+        self._clock.start_step()
+        updates = self._strategy.updates(microbatch, shard, step, versions, self._plan)
+        self._clock.enter(EXCHANGE)
+        self._clock.read()
         began = time.perf_counter()
         self._servers.push(updates)
         self._waits.push_seconds += time.perf_counter() - began

@@ -12,6 +12,7 @@ from statistics import median_high
 
 from pipelines.collectives.agree import gathered
 from pipelines.config.train import Train
+from pipelines.parallel.step_clock import BACKWARD, FORWARD, PHASES
 from pipelines.parallel.strategy import Strategy
 from pipelines.train.hooks import Hooks
 
@@ -48,6 +49,7 @@ class Balance:
 
     def __init__(self, strategy: Strategy, settings: Train, hooks: Hooks) -> None:
         self._strategy, self._shards, self._hooks = strategy, settings.shards, hooks
+        self._counted = strategy.clock.totals()
         self._next, self._compared, self._compared_at = 0, 0, time.monotonic()
         self._slow: set[int] = set()
         self._kept: set[str] = set()
@@ -63,7 +65,7 @@ class Balance:
             return False
         mesh = self._strategy.mesh
         elapsed = (time.monotonic() - self._compared_at) / max(step - self._compared, 1)
-        compared = gathered((self._strategy.take_compute_seconds(), elapsed))
+        compared = gathered((self._computed_seconds(), elapsed))
         counts = [len(owned) for owned in mesh.shards_by_replica(self._shards)]
         self._next = step + max(FEWEST_STEPS, int(EVERY_SECONDS / max(seconds for _, seconds in compared)))
         self._compared, self._compared_at = step, time.monotonic()
@@ -83,6 +85,13 @@ class Balance:
             log.info("step %d: workers own %s shards, in proportion to their speed (%s before)", step, _listed(wanted), _listed(counts))
             self._hooks.log(step, {f"balance/shards_of_worker_{rank}": float(count) for rank, count in enumerate(wanted)})
         return True
+
+    def _computed_seconds(self) -> float:
+        """Seconds per step that this worker has computed since the last comparison, without waiting for others; 0 if none are known."""
+        totals = self._strategy.clock.totals()
+        counted, self._counted = totals.since(self._counted), totals
+        by_phase = dict(zip(PHASES, counted.seconds, strict=True))
+        return (by_phase[FORWARD] + by_phase[BACKWARD]) / max(1, counted.steps)
 
     def _name_slow(self, speeds: list[float]) -> None:
         """Warn, on rank 0 and once for each, of workers that are slower than a third of the median. Leave out those that stay so."""

@@ -12,12 +12,14 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.loader import Loader
 from pipelines.parallel.step import Flags
+from pipelines.parallel.step_clock import CHECKPOINT, DATA, OTHER
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 from pipelines.train.balance import Balance
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
+from pipelines.train.phase_times import PhaseTimes
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
@@ -33,19 +35,19 @@ class Loop:
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         self._config, self._settings, self._version, self._task = config, config.train, version, task
         self._strategy, self._checkpoints, self._hooks = strategy, checkpoints, hooks
-        self._context = strategy.mesh.context
+        self._context, self._clock = strategy.mesh.context, strategy.clock
         self._loader = self._new_loader()
         self._validation = Evaluation(self._settings, version, "validation", task, strategy)
         self._total = total_steps(config, self._loader.rows)
         self._pending = PendingSteps(self._context.device, self.gpu_steps_per_reading)
         self._stride = steps_per_point(self._total, self._pending.steps_per_reading)
-        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, self._context.rank == 0)
+        self._saver = Saver(self._settings.checkpoint, checkpoints, hooks, self._context.rank == 0, self._clock)
         self._state = State()
         self._monitor = task.monitored(self._settings.monitor)
         self._infinite = infinite_buffers(strategy.model)
         self._losses: list[float] = []
         """Losses of the steps since the last save."""
-        self._stopwatch = Stopwatch()
+        self._stopwatch, self._phase_times = Stopwatch(), PhaseTimes(self._clock, self._context.device)
         balanced = self._settings.balance.kind == "auto" and strategy.mesh.replicas > 1
         self._balance = Balance(strategy, self._settings, hooks) if balanced else None
 
@@ -85,11 +87,14 @@ class Loop:
         if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
             return True  # the run was stopped after the epoch's last step
         self._stopwatch.start(self._loader.wait_seconds)
+        self._clock.enter(DATA)
         for batch in self._batches():
             if not self._step(batch):
                 return False
             if state.step == self._total:
                 break
+            self._clock.enter(DATA)
+        self._clock.enter(OTHER)
         return self._follow_up(self._pending.read())
 
     def _batches(self) -> Iterator[Any]:
@@ -98,18 +103,26 @@ class Loop:
             for batch in self._strategy.batches(self._loader):
                 yield batch
                 is_last = self._state.step % self._loader.steps_per_epoch == 0
-                if self._balance and not is_last and self._balance.deal(self._state.step):
+                if self._balance and not is_last and self._deals(self._balance):
                     self._loader.own(self._strategy.mesh.owned_shards(self._settings.shards))
                     break
             else:
                 return
+
+    def _deals(self, balance: Balance) -> bool:
+        self._clock.enter(OTHER)
+        dealt = balance.deal(self._state.step)
+        self._clock.enter(DATA)
+        return dealt
 
     def _step(self, batch: Any) -> bool:
         """Run one optimizer step. Returns False if the run was asked to stop and has been saved."""
         number = self._state.step
         self._hooks.step(number)
         flags = Flags(save=self._saver.is_due(number + 1), stop=self._is_to_stop(), written=self._saver.is_written)
+        self._clock.start_step()
         result = self._strategy.step(batch, number, self._rate(number), flags, measured=self._is_point(number + 1))
+        self._clock.enter(OTHER)
         self._state.step += 1
         return self._follow_up(self._pending.add(self._state.step, result))
 
@@ -120,6 +133,7 @@ class Loop:
         """Check and count finished steps, and act on the workers' flags. Returns False if a worker was asked to stop."""
         if not steps:
             return True
+        self._clock.read()
         self._count(steps, *self._stopwatch.lap(self._loader.wait_seconds))
         last = steps[-1]
         if last.written == self._context.world_size:
@@ -146,9 +160,15 @@ class Loop:
             window.add(step)
         last = steps[-1].number
         if self._is_point(last):
+            times = self._times(last)
             if self._context.rank == 0:
-                self._hooks.log(last, {**window.metrics(), **self._strategy.metrics(), "train/learning_rate": self._rate(last - 1)})
+                rate = {"train/learning_rate": self._rate(last - 1)}
+                self._hooks.log(last, {**window.metrics(), **self._strategy.metrics(), **rate, **times})
             state.window = CurveWindow()
+
+    def _times(self, step: int) -> dict[str, float]:
+        """Where the time went, if that is due after step `step`. Collective."""
+        return self._phase_times.metrics(step, step == self._total)
 
     def _rate(self, number: int) -> float:
         return learning_rate(self._settings, number, self._total, self._loader.steps_per_epoch)
@@ -206,6 +226,7 @@ class Loop:
         return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics, left_out)
 
     def _save(self, best: bool) -> None:
+        self._clock.enter(CHECKPOINT)
         self._strategy.sync_buffers()
         state = self._strategy.state_dict()
         check_weights(state["model"], self._infinite, self._state.step)
@@ -221,6 +242,7 @@ class Loop:
         )
         self._losses = []
         self._saver.save(state, record)
+        self._clock.enter(OTHER)
 
     def _resume(self) -> None:
         """Resume from the newest checkpoint, if there is one."""

@@ -6,6 +6,7 @@ from typing import Any
 from pipelines.checkpoint.checkpoints import Checkpoints, Saving
 from pipelines.checkpoint.record import Record
 from pipelines.config.train import Checkpoint
+from pipelines.parallel.step_clock import CHECKPOINT, OTHER, StepClock
 from pipelines.train.hooks import Hooks
 
 
@@ -13,8 +14,9 @@ class Saver:
     """Saves in the background. All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the
     step's all-reduce carries the decision to the others."""
 
-    def __init__(self, settings: Checkpoint, checkpoints: Checkpoints, hooks: Hooks, is_first: bool) -> None:
+    def __init__(self, settings: Checkpoint, checkpoints: Checkpoints, hooks: Hooks, is_first: bool, clock: StepClock) -> None:
         self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first
+        self._clock = clock
         self._saving: Saving | None = None
         self.saved_step, self._saved_at = 0, time.monotonic()
 
@@ -44,6 +46,8 @@ class Saver:
     def commit(self) -> None:
         """Complete the current save, if there is one; waits until it is written."""
         if self._saving is not None:
+            self._clock.enter(CHECKPOINT)
             saving, self._saving = self._saving, None
             path = self._checkpoints.commit(saving)
+            self._clock.enter(OTHER)
             self._hooks.saved(saving.record.step, path)

@@ -1,0 +1,63 @@
+"""Where the time of steps goes, as points of the curves: the mean over workers, the worst, and which worker that is.
+
+Workers' sums meet at some points of the curves only, at the same steps on all workers, so that meeting costs next to nothing.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+
+from pipelines.collectives.agree import gathered
+from pipelines.parallel.step_clock import PHASES, StepClock, Totals
+
+EVERY_SECONDS = 2.0
+"""Between two meetings, about: one takes some tenths of a millisecond."""
+
+
+class PhaseTimes:
+    """Gathers what the workers' clocks have counted since the last time."""
+
+    def __init__(self, clock: StepClock, device: torch.device) -> None:
+        self._clock, self._device = clock, device
+        self._counted, self._at = clock.totals(), time.monotonic()
+        self._step = self._next = 0
+
+    def metrics(self, step: int, is_last: bool) -> dict[str, float]:
+        """The metrics at a point after step `step`; empty if no meeting is due. Collective."""
+        if step < self._next and not is_last:
+            return {}
+        totals, at = self._clock.totals(), time.monotonic()
+        counted, elapsed = totals.since(self._counted), (at - self._at) / max(1, step - self._step)
+        every = gathered((counted, elapsed, peak_bytes(self._device)))
+        self._counted, self._at, self._step = totals, at, step
+        self._next = step + max(1, int(EVERY_SECONDS / max(seconds for _, seconds, _ in every)))
+        return {**of_phases([counted for counted, _, _ in every]), **of_workers("memory/peak_bytes", [peak for _, _, peak in every])}
+
+
+def of_phases(counted: Sequence[Totals]) -> dict[str, float]:
+    """Seconds per step of every phase that some worker has been in; empty without steps. `counted` holds every worker's."""
+    if not all(each.steps > 0 for each in counted):
+        return {}
+    found: dict[str, float] = {}
+    for phase, of_phase in zip(PHASES, zip(*(each.seconds for each in counted), strict=True), strict=True):
+        if any(of_phase):
+            per_step = [seconds / each.steps for seconds, each in zip(of_phase, counted, strict=True)]
+            found |= of_workers(f"time/{phase}_seconds", per_step)
+    return found
+
+
+def of_workers(name: str, values: Sequence[float]) -> dict[str, float]:
+    """A metric's mean over workers and, if there are several, its largest value and the rank of the worker that has it."""
+    worst = max(range(len(values)), key=values.__getitem__)
+    mean = {name: sum(values) / len(values)}
+    return mean if len(values) == 1 else {**mean, f"{name}_worst": values[worst], f"{name}_worst_rank": float(worst)}
+
+
+def peak_bytes(device: torch.device) -> float:
+    """The most memory that this process has had: on a GPU, of tensors there; else, resident memory."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
