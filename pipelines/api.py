@@ -56,6 +56,13 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     return verify(config, run_id, steps)
 
 
+def export(config: Config, run_id: str, target: str) -> Path:
+    """Write the model of a run for a target such as `onnx`, compare it with the model in MLflow, and return its folder."""
+    from pipelines.export.run import export
+
+    return export(config, run_id, target)
+
+
 def baseline(config: Config) -> dict[str, float]:
     """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
     from pipelines.baseline import run

@@ -51,6 +51,22 @@ def verify(program: str, arguments: list[str]) -> None:
     sys.exit(not verify(config, own.run, own.steps))
 
 
+def export(program: str, arguments: list[str]) -> None:
+    """Write the model of a run for other software or hardware, and compare it on every test row."""
+    from pipelines.config.export import EXPORTS
+
+    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
+    parser.add_argument("--run", default="")
+    parser.add_argument("--to", default="")
+    own, others = parser.parse_known_args(arguments)
+    config = _config(f"{program} --run RUN_ID --to {'|'.join(EXPORTS)}", others)
+    if not own.run or own.to not in EXPORTS:
+        raise ConfigError(f"--run is {own.run!r} and --to {own.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
+    from pipelines.api import export
+
+    export(config, own.run, own.to)
+
+
 def baseline(program: str, arguments: list[str]) -> None:
     """Fit a linear model on a dataset version, and log its metrics in the same experiment."""
     config = _config(program, arguments)
@@ -59,7 +75,7 @@ def baseline(program: str, arguments: list[str]) -> None:
     print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
 
 
-COMMANDS: dict[str, Command] = {"etl": etl, "train": train, "verify": verify, "baseline": baseline}
+COMMANDS: dict[str, Command] = {"etl": etl, "train": train, "verify": verify, "export": export, "baseline": baseline}
 
 
 def run(name: str, program: str) -> None:

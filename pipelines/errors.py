@@ -10,7 +10,8 @@
     ├── TrainingError        training cannot start or continue                    exit code 5
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
     ├── TrackingError        MLflow is unreachable, or the run missing or active  exit code 6
-    └── MismatchError        machines or processes have different versions        exit code 7
+    ├── MismatchError        machines or processes have different versions        exit code 7
+    └── ExportError          a target cannot express a model, or is not installed  exit code 9
 
 A message states the value, the rule and the remedy. Any other exception is a defect or a library's own, and propagates
 with its traceback.
@@ -64,6 +65,10 @@ class TrackingError(LockstepError):
 
 class MismatchError(LockstepError):
     exit_code = 7
+
+
+class ExportError(LockstepError):
+    exit_code = 9
 
 
 def exit_on_error(main: Callable[[], None]) -> None:

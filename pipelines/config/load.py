@@ -99,6 +99,7 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
             "dataset": config.dataset.model_copy(update={"path": absolute(config.dataset.path)}),
             "train": config.train.model_copy(update={"storage": absolute(config.train.storage)}),
             "tracking": config.tracking.model_copy(update={"uri": uri}),
+            "export": config.export.model_copy(update={"path": absolute(config.export.path)}),
         }
     )
 

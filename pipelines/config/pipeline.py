@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.export import Export
 from pipelines.config.secrets import ELSEWHERE, secrets_in
 from pipelines.config.section import Section
 from pipelines.config.source import Source
@@ -44,6 +45,8 @@ class Config(Section):
     """How the model is trained, and on how many workers."""
     tracking: Tracking = Field(default_factory=Tracking)
     """Where MLflow stores the results."""
+    export: Export = Export()
+    """How a model is written for other software and hardware."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":

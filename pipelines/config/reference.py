@@ -9,6 +9,7 @@ from pipelines.config.balance import Balance
 from pipelines.config.clients import Clients
 from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.export import Export, Hls4ml
 from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.local_sgd import LocalSgd
 from pipelines.config.parallel import Parallel
@@ -59,6 +60,8 @@ def _sections() -> list[str]:
         "`train.parallel`": Parallel,
         "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
+        "`export`": Export,
+        "`export.hls4ml`": Hls4ml,
     }
     return [described(f"## {title}", section) for title, section in named.items()]
 

@@ -37,13 +37,37 @@ DISTRIBUTIONS = (
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
     """The predictor of a logged model; `artifacts` are the paths of FILES. Raises CorruptError if its weights have another digest."""
-    config, manifest, weights = (Path(artifacts[name]) for name in FILES)
+    return Predictor(*_parts({name: Path(artifacts[name]) for name in FILES}, digest))
+
+
+def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor], str]:
+    """Task, manifest, weights and their digest, from the folder of a logged model; none of its code runs.
+
+    Raises CorruptError if one of these files was altered or removed.
+    """
+    files = {name: folder / "artifacts" / file for name, file in FILES.items()}
+    try:
+        digests = json.loads((folder / "digests.json").read_bytes())
+        altered = [str(file) for file in files.values() if _sha256(file) != digests["files"][file.relative_to(folder).as_posix()]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"the model in {folder} cannot be read: {error!r}; log it again with jobs/train.py") from error
+    if altered:
+        raise CorruptError(f"{altered[0]} is not the file that was logged; log the model again with jobs/train.py")
+    return *_parts(files, str(digests["model"])), str(digests["model"])
+
+
+def _sha256(file: Path) -> str:
+    return sha256(file.read_bytes()).hexdigest()
+
+
+def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:
+    config, manifest, weights = (files[name] for name in FILES)
     task = json.loads(config.read_bytes())["task"]
     settings = settings_class(task["kind"]).model_validate(task)
     served = from_bytes(weights.read_bytes())
     if (found := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {found[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
-    return Predictor(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served)
+    return settings, parse_manifest(manifest.read_bytes(), str(manifest)), served
 
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:

@@ -1,0 +1,39 @@
+"""`export`: how a model is written for other software and hardware."""
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from pipelines.config.section import Section
+
+EXPORTS = {
+    "onnx": "pipelines.export.onnx",
+    "onnx-int8": "pipelines.export.onnx_int8",
+    "executorch": "pipelines.export.executorch",
+}
+"""The module of each target, whose `write` is an `export.targets.Write`."""
+
+
+class Hls4ml(Section):
+    """Target `hls4ml`, for FPGAs."""
+
+    precisions: tuple[str, ...] = Field(default=("ap_fixed<8,4>", "ap_fixed<12,6>", "ap_fixed<16,6>"), min_length=1)
+    """Types of weights and sums to compare, as Vitis HLS writes them; the last one is that of the artifact."""
+    rows: PositiveInt = 500
+    """Rows of the test split to compare: the simulation computes some hundred a second."""
+    part: str = "xcu250-figd2104-2L-e"
+    """The FPGA."""
+    clock_ns: PositiveFloat = 5.0
+    """Clock period in nanoseconds."""
+    reuse: PositiveInt = 16
+    """How often a multiplier is used for one row; a larger number needs fewer multipliers and more time."""
+
+
+class Export(Section):
+    """Settings of `jobs/export.py`."""
+
+    path: str = "exports"
+    """Folder in which every run and target gets a folder of its own."""
+    rows_at_once: PositiveInt = 256
+    """Rows of a batch during the comparison with the model in MLflow."""
+    calibration_rows: PositiveInt = 1_000
+    """Rows of the training split from which `onnx-int8` measures the ranges of activations."""
+    hls4ml: Hls4ml = Hls4ml()

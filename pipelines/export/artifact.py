@@ -1,0 +1,65 @@
+"""The folder of an export, with its manifest; it appears whole or not at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pipelines.export.parity import Row
+from pipelines.export.subject import Subject
+
+MANIFEST, PARITY = "manifest.json", "parity.json"
+FORMAT = 1
+
+
+@contextmanager
+def committed(folder: Path) -> Iterator[Path]:
+    """An empty draft beside `folder`, which replaces it when the block ends without an exception, and is removed otherwise."""
+    draft = folder.with_name(f"{folder.name}.{uuid4().hex}")
+    draft.mkdir(parents=True)
+    before = folder.with_name(f"{draft.name}.before")
+    try:
+        yield draft
+        if folder.exists():
+            os.replace(folder, before)
+        os.replace(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def write_manifest(folder: Path, subject: Subject, target: str, notes: tuple[str, ...], takes_raw_numbers: bool, rows: list[Row]) -> None:
+    """Write the parity report, and the manifest: what the model is, what it takes and gives, and the files with their SHA-256."""
+    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    content = {
+        "format": FORMAT,
+        "target": target,
+        "run": subject.run_id,
+        "model": {"uri": subject.uri, "digest": subject.digest},
+        "dataset": {"name": subject.manifest.name, "version": subject.manifest.version, "digest": subject.manifest.digest},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")},
+        "inputs": [_input(subject, column.name, takes_raw_numbers) for column in subject.columns],
+        "classes": list(subject.task.data.classes),
+        "notes": list(notes),
+        "files": {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files},
+    }
+    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _input(subject: Subject, name: str, takes_raw_numbers: bool) -> Mapping[str, Any]:
+    """One input of the written model: a raw column of the query, or a tensor column with the encoder that makes it."""
+    fitted = subject.manifest.encoders[name]
+    if takes_raw_numbers and name in subject.numeric.encoders:
+        return {"name": name, "takes": f"column {fitted.inputs[0]} of the query, NULL as NaN", "dtype": "float64", "shape": []}
+    column = fitted.column
+    made = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
+    return {"name": name, "takes": "the encoded column", "dtype": column.dtype, "shape": list(column.shape), "encoded by": made}

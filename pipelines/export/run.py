@@ -1,0 +1,56 @@
+"""Writes one target of a run's model, and logs the folder with the run."""
+
+import logging
+from pathlib import Path
+
+from pipelines.config import Config
+from pipelines.errors import DatasetError
+from pipelines.export.artifact import committed, write_manifest
+from pipelines.export.parity import Row, compared
+from pipelines.export.subject import subject_of
+from pipelines.export.targets import writer
+from pipelines.tracking.exports import log_export
+
+log = logging.getLogger(__name__)
+
+
+def export(config: Config, run_id: str, target: str) -> Path:
+    """Write the model of a run for a target, compare it with the model in MLflow on the test split, and log both with the run.
+
+    Returns the folder, `export.path/RUN-TARGET`, which replaces an earlier one. Raises ExportError if the target is not installed or
+    cannot express the network, TrackingError, and DatasetError if the version is another one or has no test rows.
+    """
+    write = writer(target)
+    subject = subject_of(config, run_id)
+    if not subject.version.rows("test"):
+        raise DatasetError(f"{subject.version.root} has no test rows to compare models on; give dataset.split a test share")
+    folder = Path(config.export.path) / f"{config.name}-{run_id[:12]}-{target}"
+    with committed(folder) as draft:
+        written = write(subject, config.export, draft)
+        report = compared(subject, written.candidates, config.export.rows_at_once)
+        first = next(iter(written.candidates.values()))
+        write_manifest(draft, subject, target, written.notes, first.takes_raw_numbers, report)
+    for note in written.notes:
+        log.info("note      %s", note)
+    for row in report:
+        log.info("%s", line(row))
+    log_export(config.tracking.uri, run_id, folder, target, {f"export.{target}": summary(report)})
+    log.info("written   %s, and logged with run %s under export/%s", folder, run_id, target)
+    return folder
+
+
+def summary(report: list[Row]) -> str:
+    """The target's row of a report in a few words."""
+    found = report[1]
+    decisions = "" if found["equal_decisions"] is None else f", {found['equal_decisions']:.4%} equal decisions"
+    return f"largest difference {found['max_difference']:.2g}{decisions}, {found['rows']:,} rows"
+
+
+def line(row: Row) -> str:
+    """One row of a report, for the log."""
+    told = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
+    return f"{row['model']:10}{', '.join(told)}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)

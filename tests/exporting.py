@@ -1,0 +1,52 @@
+"""A small model of many encoders: a dataset version on disk and a run in an MLflow of its own, without Spark and training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import pyarrow as pa
+import torch
+from filed import CONFIG, manifest_of, raw_rows
+from stores import new_store
+
+from pipelines.config import Config, parse
+from pipelines.dataset.from_arrays import write_arrays
+from pipelines.dataset.schema import schema_to_text, to_numpy
+from pipelines.features import Encoders
+from pipelines.learning import task_of
+from pipelines.serve import log_model
+
+
+@dataclass(frozen=True)
+class Exported:
+    config: Config
+    run_id: str
+    uri: str
+    raw: pa.Table
+    """The rows of both splits, before they were encoded."""
+
+
+def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,)) -> Exported:
+    """Its training and its test split are the same rows."""
+    config = parse(
+        {
+            **CONFIG,
+            "dataset": {**CONFIG["dataset"], "path": str(folder / "data")},
+            "task": {"kind": "tabular", "hidden": list(hidden)},
+            "tracking": {"uri": new_store(folder)},
+            "export": {"path": str(folder / "exports"), "hls4ml": {"rows": 50}},
+        },
+        "test",
+    )
+    raw = raw_rows()
+    fitted_to = manifest_of(config.dataset, raw)
+    encoders = fitted_to.encoders
+    encoded, _ = Encoders(encoders).encode(raw)
+    rows = {name: to_numpy(fitted.column, encoded[name].combine_chunks()) for name, fitted in encoders.items()}
+    known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
+    version = write_arrays(str(folder / "data"), {"train": [rows], "test": [rows]}, encoders, **known)
+    torch.manual_seed(0)
+    weights = task_of(config.task, version.manifest).model().state_dict()
+    client = mlflow.MlflowClient(config.tracking.uri)
+    run_id = client.create_run(client.create_experiment("served", artifact_location=f"{folder}/artifacts")).info.run_id
+    return Exported(config, run_id, log_model(config, version.manifest, weights, run_id), raw)

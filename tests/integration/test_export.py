@@ -1,0 +1,143 @@
+"""Exports of a model of many encoders, run by the software they are written for."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from exporting import Exported, model_of_many_encoders
+from torch import nn
+
+from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
+from pipelines.export.onnx import fault, write_onnx
+from pipelines.export.run import export
+from pipelines.export.subject import subject_of
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    before = mlflow.get_tracking_uri()
+    yield model_of_many_encoders(tmp_path_factory.mktemp("exported"))
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def onnx(model: Exported) -> Path:
+    return export(model.config, model.run_id, "onnx")
+
+
+def report(folder: Path) -> dict[str, dict[str, Any]]:
+    return {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}
+
+
+def test_the_report_compares_every_test_row(model: Exported, onnx: Path) -> None:
+    found = report(onnx)
+    assert found["onnx"]["rows"] == len(model.raw)
+    assert found["onnx"]["equal_decisions"] == 1
+    assert 0 < found["onnx"]["max_difference"] < 1e-5
+    assert found["onnx"]["auc"] == pytest.approx(found["mlflow"]["auc"], abs=1e-6)
+    assert found["onnx"]["bytes"] == (onnx / "model.onnx").stat().st_size
+
+
+def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
+    """Here the rows are those before ETL, with NULL among them, and MLflow's model encodes them by itself."""
+    manifest = json.loads((onnx / "manifest.json").read_text())
+    raw = {given["name"] for given in manifest["inputs"] if given["dtype"] == "float64"}
+    assert raw == {"age", "children", "rooms"}
+    encoded = subject_of(model.config, model.run_id).some("test", len(model.raw))
+    numbers = {name: model.raw[name].to_pandas().to_numpy(np.float64, na_value=np.nan) for name in raw}
+    assert np.isnan(numbers["age"]).any()
+    session = onnxruntime.InferenceSession(onnx / "model.onnx")
+    inputs = {given.name: numbers.get(given.name, encoded[given.name]) for given in session.get_inputs()}
+    probabilities = 1 / (1 + np.exp(-session.run(None, inputs)[0][:, 0].astype(np.float64)))
+    wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    np.testing.assert_allclose(probabilities, wanted["probability_true"], atol=1e-6)
+
+
+def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Path) -> None:
+    manifest = json.loads((onnx / "manifest.json").read_text())
+    assert manifest["files"] == {name: sha256((onnx / name).read_bytes()).hexdigest() for name in ("model.onnx", "parity.json")}
+    client = mlflow.MlflowClient(model.config.tracking.uri)
+    logged = {file.path for file in client.list_artifacts(model.run_id, "export/onnx")}
+    assert logged == {f"export/onnx/{name}" for name in ("manifest.json", "model.onnx", "parity.json")}
+    assert "equal decisions" in client.get_run(model.run_id).data.tags["export.onnx"]
+    assert manifest["model"]["uri"] == model.uri
+    by_encoder = {given["name"]: given.get("encoded by", {}).get("encoder", {}).get("encoder") for given in manifest["inputs"]}
+    assert by_encoder["word"] == "vocabulary" and by_encoder["age"] is None
+
+
+def test_int8_is_compared_with_floats(model: Exported) -> None:
+    folder = export(model.config, model.run_id, "onnx-int8")
+    found = report(folder)
+    assert list(found) == ["mlflow", "onnx-int8", "onnx"]
+    assert found["onnx-int8"]["bytes"] < found["onnx"]["bytes"]
+    assert found["onnx-int8"]["equal_decisions"] > 0.95
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (onnx / "manifest.json").read_bytes()
+
+    def fails(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("pipelines.export.run.write_manifest", fails)
+    with pytest.raises(OSError, match="no space"):
+        export(model.config, model.run_id, "onnx")
+    assert (onnx / "manifest.json").read_bytes() == before
+    assert [path.name for path in onnx.parent.iterdir() if not path.name.endswith("int8")] == [onnx.name]
+
+
+def test_a_run_that_is_not_there_and_another_dataset_are_refused(model: Exported, tmp_path: Path) -> None:
+    with pytest.raises(TrackingError, match="the model of run 'nowhere' cannot be read"):
+        export(model.config, "nowhere", "onnx")
+    client = mlflow.MlflowClient(model.config.tracking.uri)
+    empty = client.create_run(client.get_run(model.run_id).info.experiment_id).info.run_id
+    with pytest.raises(TrackingError, match="has no model"):
+        export(model.config, empty, "onnx")
+    other = model_of_many_encoders(tmp_path)
+    another = other.config.model_copy(update={"tracking": model.config.tracking})
+    Path(tmp_path, "data/000000000000/manifest.json").unlink()
+    with pytest.raises(DatasetError, match="holds no dataset version"):
+        export(another, model.run_id, "onnx")
+
+
+def test_an_altered_model_is_refused(tmp_path: Path) -> None:
+    model = model_of_many_encoders(tmp_path)
+    (weights,) = tmp_path.glob("artifacts/**/weights.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(CorruptError, match=r"weights\.safetensors is not the file that was logged"):
+        export(model.config, model.run_id, "onnx")
+
+
+class Eigenvalues(nn.Module):
+    """A network that ONNX has no operator for."""
+
+    def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
+
+
+def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
+    subject = replace(subject_of(model.config, model.run_id), network=Eigenvalues())
+    with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/export"):
+        write_onnx(subject, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_any_other_failure_of_an_exporter_is_one_line() -> None:
+    assert (
+        fault("ONNX", RuntimeError("first\nlast")) == "ONNX cannot express the network: last; docs/export.md lists the networks that work"
+    )
+
+
+def test_executorch_says_what_works_instead(model: Exported) -> None:
+    with pytest.raises(ExportError, match="use --to onnx, which onnxruntime runs on phones"):
+        export(model.config, model.run_id, "executorch")
