@@ -10,6 +10,7 @@
                `servers` are parameter servers, and the loop of their workers; `federated` trains on the rows of clients, in rounds.
 7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts.
 8. `tracking`  logs the training as one MLflow run, and `serve` logs the model, which takes raw rows; `rowwise` applies the query to them.
+9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP.
 9. `report`    draws figures and writes pages from what runs leave behind.
 
 `api` and `commands` are the entry points. `baseline` fits Spark's linear models to the same rows; `installed` compares the

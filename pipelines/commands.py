@@ -22,7 +22,7 @@ Command = Callable[[str, list[str]], None]
 
 def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
-    config = _config(program, arguments)
+    config = configured(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import summary
 
@@ -31,7 +31,7 @@ def etl(program: str, arguments: list[str]) -> None:
 
 def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow."""
-    config = _config(program, arguments)
+    config = configured(program, arguments)
     from pipelines.api import train
 
     train(config)
@@ -43,7 +43,7 @@ def verify(program: str, arguments: list[str]) -> None:
     parser.add_argument("--run", default="")
     parser.add_argument("--steps", type=int)
     own, others = parser.parse_known_args(arguments)
-    config = _config(f"{program} --run RUN_ID [--steps FIRST_STEPS]", others, logging.WARNING)
+    config = configured(f"{program} --run RUN_ID [--steps FIRST_STEPS]", others, logging.WARNING)
     if not own.run or (own.steps is not None and own.steps < 1):
         raise ConfigError(f"--run is {own.run!r} and --steps {own.steps}; the first names the run to verify, the second is at least 1")
     from pipelines.api import verify
@@ -59,7 +59,7 @@ def export(program: str, arguments: list[str]) -> None:
     parser.add_argument("--run", default="")
     parser.add_argument("--to", default="")
     own, others = parser.parse_known_args(arguments)
-    config = _config(f"{program} --run RUN_ID --to {'|'.join(EXPORTS)}", others)
+    config = configured(f"{program} --run RUN_ID --to {'|'.join(EXPORTS)}", others)
     if not own.run or own.to not in EXPORTS:
         raise ConfigError(f"--run is {own.run!r} and --to {own.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
     from pipelines.api import export
@@ -69,7 +69,7 @@ def export(program: str, arguments: list[str]) -> None:
 
 def baseline(program: str, arguments: list[str]) -> None:
     """Fit a linear model on a dataset version, and log its metrics in the same experiment."""
-    config = _config(program, arguments)
+    config = configured(program, arguments)
     from pipelines.api import baseline
 
     print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
@@ -99,7 +99,8 @@ def _chosen(name: str = "", *, arguments: list[str]) -> None:
         COMMANDS[name](f"lockstep {name}", arguments)
 
 
-def _config(program: str, arguments: list[str], level: int = logging.INFO) -> "Config":
+def configured(program: str, arguments: list[str], level: int = logging.INFO) -> "Config":
+    """The config of a command, whose log lines go to stderr from now on."""
     from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
 
     config = from_command_line(program, arguments)

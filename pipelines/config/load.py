@@ -100,6 +100,7 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
             "train": config.train.model_copy(update={"storage": absolute(config.train.storage)}),
             "tracking": config.tracking.model_copy(update={"uri": uri}),
             "export": config.export.model_copy(update={"path": absolute(config.export.path)}),
+            "endpoint": config.endpoint.model_copy(update={"token_file": absolute(config.endpoint.token_file)}),
         }
     )
 

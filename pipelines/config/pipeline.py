@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
 from pipelines.config.secrets import ELSEWHERE, secrets_in
 from pipelines.config.section import Section
@@ -47,6 +48,8 @@ class Config(Section):
     """Where MLflow stores the results."""
     export: Export = Export()
     """How a model is written for other software and hardware."""
+    endpoint: Endpoint = Endpoint()
+    """How a model is served over HTTP."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":

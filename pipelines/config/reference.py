@@ -9,6 +9,7 @@ from pipelines.config.balance import Balance
 from pipelines.config.clients import Clients
 from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export, Hls4ml
 from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.local_sgd import LocalSgd
@@ -62,6 +63,7 @@ def _sections() -> list[str]:
         "`tracking`": Tracking,
         "`export`": Export,
         "`export.hls4ml`": Hls4ml,
+        "`endpoint`": Endpoint,
     }
     return [described(f"## {title}", section) for title, section in named.items()]
 

@@ -1,0 +1,11 @@
+"""Serves a model over HTTP with Ray Serve, and follows its alias in MLflow.
+
+1. `access`      reads the token, and compares what a request carries with it.
+2. `requests`    reads the rows of a request, or says why it is refused.
+3. `served`      is a model that is served: it predicts the rows of several requests together, and refuses single rows with a reason.
+4. `schema`      describes requests and answers as JSON schema and OpenAPI; `page` shows that to people.
+5. `follow`      loads the model that an alias points to, and another one when it moves.
+6. `counters`    counts requests, rows and seconds of all replicas, for Prometheus.
+7. `replica`     is a process that answers requests.
+8. `start`       starts replicas and the HTTP server on a Ray cluster, and stops them.
+"""

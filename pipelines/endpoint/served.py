@@ -1,0 +1,96 @@
+"""A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason."""
+
+import math
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.errors import SourceError
+from pipelines.features.arrays import is_bytes
+from pipelines.serve import REFUSED, Predictor
+from pipelines.serve.predictor import to_arrow
+
+JsonRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model, and which version of which model it is."""
+
+    predictor: Predictor
+    version: str
+    """Number of the registered version, or ID of the logged model."""
+    digest: str
+    """Of its weights."""
+
+    def answers(self, requests: Sequence[list[JsonRow]]) -> list[list[JsonRow]]:
+        """Predictions of the rows of each request, in their order. A row that cannot be taken has NULL as prediction, and the reason in
+        `refused`; it does not affect other rows."""
+        rows = [row for request in requests for row in request]
+        try:
+            predicted = self._predicted(rows)
+        except SourceError:
+            predicted = self._one_by_one(rows)
+        found, start = [], 0
+        for request in requests:
+            found.append(predicted[start : start + len(request)])
+            start += len(request)
+        return found
+
+    def _predicted(self, rows: list[JsonRow]) -> list[JsonRow]:
+        """Raises SourceError if any row lacks a column or has a value of another type."""
+        if not rows:
+            return []
+        return _in_json(self.predictor.predict(to_arrow(_frame(rows, self.predictor.inputs), self.predictor.inputs)))
+
+    def _one_by_one(self, rows: list[JsonRow]) -> list[JsonRow]:
+        """The rows that can be converted are predicted together, since prediction takes longer than conversion."""
+        reasons: dict[int, str] = {}
+        tables: list[pa.Table] = []
+        for number, row in enumerate(rows):
+            try:
+                tables.append(to_arrow(_frame([row], self.predictor.inputs), self.predictor.inputs))
+            except SourceError as error:
+                reasons[number] = str(error)
+        predicted = iter(_in_json(self.predictor.predict(pa.concat_tables(tables))) if tables else [])
+        nothing: JsonRow = dict.fromkeys(self.predictor.outputs.columns)
+        return [{**nothing, REFUSED: reasons[number]} if number in reasons else next(predicted) for number in range(len(rows))]
+
+
+def _frame(rows: list[JsonRow], inputs: pa.Schema) -> pd.DataFrame:
+    """Columns of Python objects, so that pandas changes no value. Raises SourceError if a row lacks a column."""
+    columns = {}
+    for field in inputs:
+        try:
+            values = [row[field.name] for row in rows]
+        except KeyError:
+            raise SourceError(f"the row has no column {field.name}; the model takes {', '.join(inputs.names)}") from None
+        columns[field.name] = pd.Series(_from_json(values, field), dtype=object)
+    return pd.DataFrame(columns)
+
+
+def _from_json(values: list[Any], field: pa.Field) -> Any:
+    """Bytes are base64 in JSON, and times are text."""
+    try:
+        if is_bytes(field.type):
+            return [None if value is None else b64decode(value, validate=True) for value in values]
+        if types.is_temporal(field.type):
+            return [None if value is None else pd.Timestamp(value) for value in values]
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"the value of column {field.name} is no {field.type}: {error}") from error
+    return values
+
+
+def _in_json(predicted: pd.DataFrame) -> list[JsonRow]:
+    """Rows whose values JSON has: NaN and ±∞ become NULL."""
+    columns = {str(name): [_value(value) for value in predicted[name].tolist()] for name in predicted}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _value(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

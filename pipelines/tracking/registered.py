@@ -1,0 +1,45 @@
+"""Finds and downloads models by the URIs of MLflow's model registry."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlflow.artifacts import download_artifacts
+from mlflow.exceptions import MlflowException
+
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect
+
+
+def version_of(uri: str, model: str) -> str:
+    """The number of the version that `models:/NAME@ALIAS` or `models:/NAME/VERSION` names, or the ID of a logged model.
+
+    Raises TrackingError if MLflow does not answer, or has no such model.
+    """
+    name = model.removeprefix("models:/")
+    try:
+        if "@" in name:
+            registered, _, alias = name.partition("@")
+            return str(connect(uri).get_model_version_by_alias(registered, alias).version)
+        return name.rpartition("/")[2]
+    except (MlflowException, OSError) as error:
+        raise _unusable(uri, model, error) from error
+
+
+@contextmanager
+def downloaded(uri: str, model: str, version: str) -> Iterator[Path]:
+    """A folder with the files of a version from `version_of`, which is removed afterwards. Raises TrackingError as that does."""
+    name = model.removeprefix("models:/")
+    exact = f"models:/{name.partition('@')[0]}/{version}" if "@" in name else model
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = download_artifacts(artifact_uri=exact, dst_path=folder, tracking_uri=uri)
+        except (MlflowException, OSError) as error:
+            raise _unusable(uri, model, error) from error
+        yield Path(path)
+
+
+def _unusable(uri: str, model: str, error: Exception) -> TrackingError:
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return TrackingError(f"{model} cannot be read from {uri}: {said}; register a model under this name, or start the server")
