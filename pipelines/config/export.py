@@ -37,3 +37,4 @@ class Export(Section):
     calibration_rows: PositiveInt = 1_000
     """Rows of the training split from which `onnx-int8` measures the ranges of activations."""
     hls4ml: Hls4ml = Hls4ml()
+    """For FPGAs."""

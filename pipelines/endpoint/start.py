@@ -14,6 +14,7 @@ from pipelines.config import Config
 from pipelines.config.endpoint import Endpoint
 from pipelines.endpoint.access import token_digest
 from pipelines.endpoint.counters import ACTOR, NAMESPACE, Counters
+from pipelines.endpoint.follow import load
 from pipelines.endpoint.replica import Replica
 from pipelines.errors import ConfigError
 from pipelines.launch.own_ray import own_ray, restored_handler
@@ -22,6 +23,8 @@ from pipelines.tracking.registered import version_of
 
 log = logging.getLogger(__name__)
 
+PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
+"""For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
 QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
@@ -30,12 +33,13 @@ def endpoint(config: Config) -> Iterator[str]:
     """Serve the model of `config.endpoint` for the duration of the block, which gets its address.
 
     RAY_ADDRESS names the Ray cluster; without it, one is started on this machine. Raises ConfigError for a missing token or a port that
-    is in use, and TrackingError if MLflow has no such model, before anything is started.
+    is in use, TrackingError if MLflow has no such model, and CorruptError if it was altered, before anything is started.
     """
     settings = config.endpoint
     settings = settings.model_copy(update={"model": settings.model or f"models:/{config.name}@champion"})
     digest = token_digest(settings)
     version = version_of(config.tracking.uri, settings.model)
+    load(config.tracking.uri, settings.model, version)
     _check_port(settings)
     with _ray(settings):
         log.info("serving   %s, version %s, with %d replicas", settings.model, version, settings.replicas)
@@ -81,6 +85,8 @@ def _ray(settings: Endpoint) -> Iterator[None]:
         finally:
             ray.shutdown()
     else:
+        for name, seconds in PATIENT.items():
+            os.environ.setdefault(name, seconds)
         keep_token()
         with ray_folder() as folder, own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **of_both):
             yield

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
@@ -30,14 +31,22 @@ def version_of(uri: str, model: str) -> str:
 @contextmanager
 def downloaded(uri: str, model: str, version: str) -> Iterator[Path]:
     """A folder with the files of a version from `version_of`, which is removed afterwards. Raises TrackingError as that does."""
-    name = model.removeprefix("models:/")
-    exact = f"models:/{name.partition('@')[0]}/{version}" if "@" in name else model
+    client = connect(uri)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = download_artifacts(artifact_uri=exact, dst_path=folder, tracking_uri=uri)
+            path = download_artifacts(artifact_uri=_location(client, model, version), dst_path=folder, tracking_uri=uri)
         except (MlflowException, OSError) as error:
             raise _unusable(uri, model, error) from error
         yield Path(path)
+
+
+def _location(client: MlflowClient, model: str, version: str) -> str:
+    """Where MLflow keeps the files."""
+    name = model.removeprefix("models:/")
+    source = model
+    if "@" in name or "/" in name:
+        source = client.get_model_version_download_uri(name.partition("@")[0].partition("/")[0], version)
+    return str(client.get_logged_model(source.removeprefix("models:/")).artifact_location) if source.startswith("models:/") else source
 
 
 def _unusable(uri: str, model: str, error: Exception) -> TrackingError:

@@ -1,0 +1,175 @@
+"""What an endpoint takes, refuses and says of itself, without Ray."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filed import CONFIG, manifest_of, raw_rows
+
+from pipelines.config import parse
+from pipelines.config.endpoint import Endpoint
+from pipelines.endpoint.access import may_enter, token_digest
+from pipelines.endpoint.counters import Counters, Key, observe
+from pipelines.endpoint.page import page
+from pipelines.endpoint.requests import RequestError, read_body, rows_of
+from pipelines.endpoint.schema import openapi
+from pipelines.endpoint.served import Served
+from pipelines.errors import ConfigError
+from pipelines.learning import task_of
+from pipelines.serve import REFUSED, Predictor
+
+SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    config, raw = parse(CONFIG, "test"), raw_rows()
+    manifest = manifest_of(config.dataset, raw)
+    torch.manual_seed(0)
+    return Served(Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict()), "7", "ab" * 32)
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    """As JSON has it: bytes in base64, times as text."""
+    given = {
+        "age": 40.0, "children": 2, "rooms": 3, "x": 0.5, "y": 0.25, "word": "ant", "code": 5, "member": True, "born": "2024-01-05",
+        "price": 1.5, "pair": [1.0, 2.0], "pixels": "AAECAw==",
+    }  # fmt: skip
+    return {**given, **changed}
+
+
+def read(chunks: list[bytes], declared: str = "") -> bytes:
+    async def stream() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    return asyncio.run(read_body(declared, stream(), SETTINGS))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "the request is not JSON: "),
+        (b"\xff\xfe\x00", 400, "the request is not JSON: "),
+        (b"[" * 100_000, 400, "the request is not JSON: it is nested too deeply"),
+        (b"[]", 422, "the request has no list dataframe_records; send "),
+        (b'{"dataframe_records": {"age": 1}}', 422, "the request has no list dataframe_records"),
+        (b'{"dataframe_records": [{}, 5]}', 422, "row 1 is no object of columns"),
+        (b'{"dataframe_records": [{}, {}, {}, {}]}', 413, "the request has 4 rows, more than 3, endpoint.rows_per_request"),
+    ],
+)
+def test_a_request_of_another_shape_is_refused_in_one_sentence(body: bytes, status: int, said: str) -> None:
+    with pytest.raises(RequestError) as error:
+        rows_of(body, SETTINGS)
+    assert error.value.status == status and str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_a_large_request_is_refused_before_it_is_read_and_while_it_is() -> None:
+    assert read([b"a" * 60, b"b" * 40]) == b"a" * 60 + b"b" * 40
+    for chunks, declared in (([], "101"), ([b"a" * 60, b"b" * 41], "")):
+        with pytest.raises(RequestError, match="more than 100 bytes") as error:
+            read(chunks, declared)
+        assert error.value.status == 413
+
+
+def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) -> None:
+    requests = [[row(), row(age=80.0)], [], [row(word=None)]]
+    together = served.answers(requests)
+    assert [len(answer) for answer in together] == [2, 0, 1]
+    for request, answer in zip(requests, together, strict=True):
+        alone = served.answers([request])[0]
+        assert [found["prediction"] for found in alone] == [found["prediction"] for found in answer]
+    json.dumps(together, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"age": "old"}, "the values of column age cannot be cast to double"),
+        ({"age": True}, "the values of column age cannot be cast to double"),
+        ({"children": 1.5}, "the values of column children cannot be cast to int32"),
+        ({"children": 2**80}, "the values of column children cannot be cast to int32"),
+        ({"word": 5}, "the values of column word cannot be cast to string"),
+        ({"word": {"a": 1}}, "the values of column word cannot be cast to string"),
+        ({"born": "yesterday-ish"}, "the value of column born is no date32[day]"),
+        ({"pixels": "?"}, "the value of column pixels is no binary"),
+        ({"pixels": "AAEC"}, "pixels: image cannot encode 3 bytes"),
+        ({"x": None}, "place: fourier cannot encode x NULL"),
+    ],
+)
+def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(served: Served, changed: dict[str, Any], said: str) -> None:
+    (first, third), (second,) = served.answers([[row(), row(age=20.0)], [row(**changed)]])
+    assert second["prediction"] is None and second[REFUSED].startswith(said)
+    assert first[REFUSED] is None and third[REFUSED] is None
+    assert first["probability_true"] == pytest.approx(served.answers([[row()]])[0][0]["probability_true"], abs=1e-6)
+
+
+def test_a_row_without_a_column_is_refused_alone(served: Served) -> None:
+    (found, other) = served.answers([[{"age": 1.0}, row()]])[0]
+    assert found[REFUSED].startswith("the row has no column children; the model takes age, ")
+    assert other["prediction"] in ("true", "false")
+
+
+def test_the_description_has_the_columns_of_the_model(served: Served) -> None:
+    found = openapi(served, SETTINGS, needs_token=True)
+    rows = found["paths"]["/invocations"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["dataframe_records"]
+    assert rows["maxItems"] == 3
+    kinds = {name: given["anyOf"][0] for name, given in rows["items"]["properties"].items()}
+    assert kinds["age"] == {"type": "number"} and kinds["children"] == {"type": "integer"} and kinds["member"] == {"type": "boolean"}
+    assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
+    assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
+    assert found["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
+    assert "probability_true, refused" in page(found)
+
+
+def test_a_page_shows_hostile_names_as_text(served: Served) -> None:
+    found = json.loads(json.dumps(openapi(served, SETTINGS, needs_token=False)).replace('"word"', '"<script>"'))
+    assert "<script>" not in page(found)
+
+
+def test_a_token_is_read_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_TOKEN", raising=False)
+    assert token_digest(Endpoint()) is None and may_enter("", None)
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    digest = token_digest(Endpoint(token_file=str(file)))
+    monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
+    assert digest == token_digest(Endpoint(host="0.0.0.0"))
+    assert may_enter(f"Bearer {TOKEN}", digest) and may_enter(f"bearer  {TOKEN} ", digest)
+    for wrong in ("", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}0", "Bearer", "Bearer \udcff"):
+        assert not may_enter(wrong, digest)
+
+
+def test_an_open_endpoint_without_a_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match=r"endpoint\.host is 0\.0\.0\.0, which other machines can reach, without a token"):
+        token_digest(Endpoint(host="0.0.0.0"))
+    with pytest.raises(ConfigError, match="which cannot be read"):
+        token_digest(Endpoint(token_file=str(tmp_path / "nothing")))
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ConfigError, match="has 0 characters; it must have at least 16"):
+        token_digest(Endpoint(token_file=str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize("uri", ["models:/", "adult", "models:/adult@", "models:/adult/latest/2", "runs:/1/model"])
+def test_a_model_is_named_by_a_uri_of_mlflow(uri: str) -> None:
+    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
+        Endpoint(model=uri)
+
+
+def test_the_counts_of_replicas_are_added_up() -> None:
+    counters = Counters()
+    for replica, seconds in (("a", 0.003), ("b", 0.2)):
+        counts: dict[Key, float] = defaultdict(float, {("lockstep_requests_total", '{status="200"}'): 2})
+        observe(counts, seconds)
+        counters.add(replica, "7", counts)
+    text = counters.text().splitlines()
+    assert 'lockstep_requests_total{status="200"} 4' in text
+    assert 'lockstep_request_seconds_bucket{le="0.005"} 1' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 2' in text
+    assert 'lockstep_model_replicas{version="7"} 2' in text and "# TYPE lockstep_request_seconds histogram" in text
