@@ -8,7 +8,8 @@
 6. `train`     is the training loop of every worker. `parallel` computes its steps, with the all-reduce of `collectives`;
                `checkpoint` saves its state.
                `servers` are parameter servers, and the loop of their workers; `federated` trains on the rows of clients, in rounds.
-7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts.
+7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts; `timing` finds slow workers, and
+               profiles steps.
 8. `tracking`  logs the training as one MLflow run, and `serve` logs the model, which takes raw rows; `rowwise` applies the query to them.
 9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP.
 9. `report`    draws figures and writes pages from what runs leave behind.

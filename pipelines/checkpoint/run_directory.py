@@ -8,7 +8,9 @@
     stop                    the driver    asks the workers to save and stop
     reservation             the driver    the name under which Ray reserves machines for an elastic group
     attempt                 rank 0        the group of workers that owns the directory, since its start
-    heartbeats/<rank>.json  each worker   its heartbeat, twenty times per timeout
+    heartbeats/<rank>.json  each worker   its heartbeat, twenty times per timeout or every five seconds
+    profile/                each worker   traces and tables of torch's profiler, if the config asks for them
+    hung/<rank>.json        each worker   what it waited for when a collective operation timed out
     failure.json            a worker      an error that another attempt would repeat
     weights.safetensors     rank 0        the weights of the best epoch, at the end
 

@@ -1,8 +1,10 @@
 """Private names of torch."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from pipelines.compat import present
 
-__all__ = ["BatchNorm", "after_backward", "outside_of_graphs", "power_sgd", "power_sgd_hook", "scale", "timeout_of_new_groups"]
+__all__ = [
+    "BatchNorm", "after_backward", "last_collectives", "memory_recorded", "memory_snapshot", "outside_of_graphs", "power_sgd",
+    "power_sgd_hook", "scale", "timeout_of_new_groups",
+]  # fmt: skip
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
@@ -24,6 +29,9 @@ present(BatchNorm, "_check_input_dim")
 present(PowerSGDState, "iter", "p_memory_dict", "q_memory_dict")
 # Called in `after_backward`.
 present(type(torch.autograd.Variable._execution_engine), "queue_callback")
+# Called in `memory_recorded`, `memory_snapshot` and `last_collectives`.
+present(torch.cuda.memory, "_record_memory_history", "_dump_snapshot")
+present(torch._C._distributed_c10d, "_dump_fr_trace_json")
 # Replaced in `timeout_of_new_groups`.
 present(distributed_c10d, "_get_default_timeout")
 
@@ -50,6 +58,23 @@ def after_backward(loss: Tensor, call: Callable[[], None]) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
     loss.register_hook(queue)
+
+
+def memory_recorded(on: bool) -> None:
+    """Begin, or end, to record the history of torch's allocator on the GPU."""
+    torch.cuda.memory._record_memory_history(enabled="all" if on else None)
+
+
+def memory_snapshot(path: str) -> None:
+    """Write what is recorded, for https://pytorch.org/memory_viz."""
+    torch.cuda.memory._dump_snapshot(path)
+
+
+def last_collectives(count: int) -> list[dict[str, Any]]:
+    """The last collective operations that this worker has begun, oldest first, from torch's flight recorder: NCCL has one, and so has Gloo
+    from torch 2.13 on. Empty without one. After a timeout, the last is the one that did not end."""
+    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
+    return list(recorded.get("entries", []))[-count:]
 
 
 def scale(tensors: list[Tensor], factor: Tensor) -> None:

@@ -6,7 +6,7 @@
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
 4. `table_formats` lists the formats of raw tables by name, `strategies` the strategies of `train`, of which `compression`, `parallel`
-                   and `parameter_server` are sections, as is `balance`.
+                   and `parameter_server` are sections, as are `balance` and `profile`.
 5. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
 6. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
 7. `reference`     writes the page of all settings, docs/config.md.

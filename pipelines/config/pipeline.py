@@ -21,7 +21,7 @@ from pipelines.config.train import Train
 # of processor, the weights.
 PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds", "parallel"}
-    | {"balance", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+    | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
 

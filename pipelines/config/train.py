@@ -10,6 +10,7 @@ from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
 from pipelines.config.parallel import Parallel, check_parallel
 from pipelines.config.parameter_server import ParameterServer
+from pipelines.config.profile import Profile
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
 
@@ -52,6 +53,8 @@ class Train(Section):
     """Folder or URI of the checkpoints."""
     checkpoint: Checkpoint = Checkpoint()
     """When checkpoints are saved, and how many are kept."""
+    profile: Profile = Profile()
+    """Steps that torch's profiler records, and on which workers."""
 
     # The order of rows.
     seed: Seed = 0

@@ -5,7 +5,8 @@
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine;
                 `ray_files` keeps its files private.
 3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `training_progress` prints progress
-                and results.
+                and results; `worker_watch` names workers that are slow or that all wait for, and
+                `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from outside.
 4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
                 loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.

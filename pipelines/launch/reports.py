@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,9 +34,12 @@ class Reports(Silent):
         self._directory, self._heartbeat = directory, heartbeat
         self._reported = self._looked = time.monotonic()
         self._breaks_off = False
+        self.begins: Callable[[int], None] = lambda step: None
+        """Called with every step that begins, counted from 1."""
 
     def step(self, number: int) -> None:
         self._heartbeat.step = number
+        self.begins(number + 1)
 
     def asked_to_break_off(self) -> bool:
         if time.monotonic() - self._looked >= LOOK_SECONDS[self._directory.is_local]:

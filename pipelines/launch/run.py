@@ -12,12 +12,14 @@ from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
 from pipelines.federated.check import check_federated
 from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
-from pipelines.launch.heartbeat import HEARTBEATS
+from pipelines.launch.evidence import file_evidence
+from pipelines.launch.heartbeat import HEARTBEATS, HUNG
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.training_progress import TrainingProgress, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
+from pipelines.launch.worker_watch import WorkerWatch
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import chosen
 from pipelines.servers.group import check_servers, servers_of
@@ -63,11 +65,21 @@ def train(config: Config) -> Result:
         with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepared(initial, run)
-            with servers_of(config.train) as servers:
-                trained = _trained(config, version, run, directory, progress, gpus=gpus, servers=servers)
+            try:
+                with servers_of(config.train) as servers:
+                    trained = _trained(config, version, run, directory, progress, gpus=gpus, servers=servers)
+            except TrainingError:
+                _file_evidence(config, run, directory, progress)
+                raise
+            _file_evidence(config, run, directory, progress)
             result = _filed(config, version, run, directory, trained)
     progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
     return result
+
+
+def _file_evidence(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:
+    for line in file_evidence(run, directory, config.train.profile):
+        progress.say(line)
 
 
 def _trained(
@@ -77,7 +89,7 @@ def _trained(
     left_out: tuple[str, ...] = ()
     while True:
         trainer = trainer_of(work, config, version, run.run_id, directory, left_out=left_out, **more)
-        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"))
+        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), WorkerWatch(directory, progress.say, run.tag).look)
         if not trained["left_out"]:
             return trained
         left_out += trained["left_out"]
@@ -137,7 +149,7 @@ def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
 
 def _forget_messages(directory: RunDirectory) -> None:
     """Remove what an earlier group of workers, its driver and Ray have left for each other."""
-    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, _RAY_STATE):
+    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, HUNG, _RAY_STATE):
         directory.remove(name)
 
 

@@ -23,8 +23,14 @@ LEAVE_SECONDS = 120.0
 """Time for the workers to save and stop after they were asked to."""
 
 
-def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None]) -> dict[str, Any]:
-    """Run the trainer and return what rank 0 returned.
+def watch(
+    trainer: TorchTrainer,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    interrupted: Callable[[], None],
+    look: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run the trainer and return what rank 0 returned. Between two polls of the directory, `look` is called.
 
     On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
     not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
@@ -54,6 +60,7 @@ def watch(trainer: TorchTrainer, directory: RunDirectory, progress: TrainingProg
             if machines:
                 machines.look()
             _show(directory, progress)
+            look()
         if taken.number is not None:
             _leave(thread, directory, progress, interrupted, answer)
             raise SystemExit(128 + taken.number)

@@ -35,6 +35,7 @@ from pipelines.parallel.strategy import Strategy
 from pipelines.servers.loop import ServedLoop
 from pipelines.servers.strategy import Served
 from pipelines.tasks.base import Task
+from pipelines.timing.profile import PROFILE, StepProfiler
 from pipelines.train.loop import Loop
 from pipelines.train.state import total_steps
 from pipelines.weights import from_bytes, to_bytes
@@ -143,6 +144,9 @@ def _fit(
     task, strategy, checkpoints = prepared(config, assignment, directory, context)
     reports = _reports(config, assignment, directory, heartbeat) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
+    profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, partial(_put_profile, directory))
+    reports.begins = profiler.begin
+    heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.owned_shards(config.train.shards)))
     try:
         if isinstance(strategy, Served):
             trained = ServedLoop(config, assignment.version, task, strategy, checkpoints, reports, servers).run()
@@ -151,9 +155,14 @@ def _fit(
         if trained.finished and (weights := strategy.weights()):
             directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:
+        profiler.close()
         if isinstance(reports, TrackedReports):
             unsent = reports.finish(LAST_WORDS_SECONDS)
     return {**asdict(trained), "unsent": unsent}
+
+
+def _put_profile(directory: RunDirectory, name: str, content: bytes) -> None:
+    directory.put(f"{PROFILE}/{name}", content)
 
 
 def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> TrackedReports:

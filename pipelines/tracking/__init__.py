@@ -20,7 +20,7 @@ from pipelines.tracking.models import newest_model
 from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.training import TrainingRun, open_training, unfinished_folder, weights_of
+from pipelines.tracking.training import TrainingRun, folder_of_run, open_training, unfinished_folder, weights_of
 
 __all__ = [
     "MODEL_DIGEST",
@@ -31,6 +31,7 @@ __all__ = [
     "baseline_run",
     "check_host",
     "etl_run",
+    "folder_of_run",
     "newest_model",
     "open_training",
     "system_metrics",

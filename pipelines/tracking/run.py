@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
 from mlflow import MlflowClient
@@ -33,6 +35,14 @@ class Run:
         with reaching(self.uri):
             for name, value in tags.items():
                 self.client.set_tag(self.run_id, name, value)
+
+    def file(self, name: str, content: bytes) -> None:
+        """Log a file as an artifact with this name, which may have a folder."""
+        folder, _, base = name.rpartition("/")
+        with TemporaryDirectory() as temporary, reaching(self.uri):
+            path = Path(temporary) / base
+            path.write_bytes(content)
+            self.client.log_artifact(self.run_id, str(path), folder or None)
 
     def send(self, points: list[Any], seconds: float = 60.0) -> None:
         """Send points that a `Sender` could not send. Raises TrackingError if that takes longer than `seconds`."""

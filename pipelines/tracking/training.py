@@ -148,6 +148,20 @@ def dataset_input(config: Config, version: Version) -> DatasetInput:
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
 
 
+def folder_of_run(uri: str, named: str) -> str:
+    """The folder of a training, named by its run's id or by the job that Ray took it as. Raises TrackingError if there is none."""
+    client = connect(uri)
+    with reaching(uri):
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        quoted = named.replace("'", "")
+        by_id = client.search_runs(experiments, f"attributes.run_id = '{quoted}'", max_results=1)
+        by_job = [] if by_id else client.search_runs(experiments, f"tags.`ray.submission_id` = '{quoted}'", max_results=1)
+    for run in [*by_id, *by_job]:
+        if folder := run.data.tags.get(FOLDER):
+            return str(folder)
+    raise TrackingError(f"{uri} has no training {named!r}; use the id of its run, or the name of its job, or the folder of the run")
+
+
 def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
     """The weights file of the model of a run, and the digest in its tags. Raises TrackingError if the run has no model."""
     client = connect(uri)

@@ -1,7 +1,9 @@
 """Training through Ray Train and MLflow, on a small version: one true run, through kills, interrupts and bad numbers."""
 
+import gzip
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +17,14 @@ import pandas as pd
 import psutil
 import pytest
 from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
 from trainings import FEATURES, training, version_of
 
 from pipelines import tracking
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, NonFiniteError, TrainingError
+from pipelines.launch.look import look_at
 from pipelines.launch.run import Result, train
 from pipelines.weights import from_bytes, model_digest
 
@@ -64,7 +69,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(home: Path) -> tuple[Config, Result]:
-    config = training(home, workers=2)
+    config = training(home, workers=2, profile={"steps": [5, 8], "ranks": [0, 1], "memory": True})
     return config, train(config)
 
 
@@ -92,6 +97,32 @@ def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
     assert tags["model.digest"] == result.model_digest == model_digest(weights)
 
 
+def test_where_its_time_goes_is_in_the_curves(trained: tuple[Config, Result]) -> None:
+    config, result = trained
+    metrics = latest_run(config).data.metrics
+    for phase in ("data", "forward", "backward", "exchange", "optimizer", "checkpoint"):
+        mean, worst = metrics[f"time/{phase}_seconds"], metrics[f"time/{phase}_seconds_worst"]
+        assert 0 < mean <= worst and metrics[f"time/{phase}_seconds_worst_rank"] in (0, 1), phase
+    assert metrics["memory/peak_bytes"] > 2**27
+    steps = history(config, result.run_id, "time/forward_seconds")
+    assert steps == sorted(set(steps)) and steps[-1] == 93
+
+
+def test_the_steps_that_it_should_profile_are_filed(trained: tuple[Config, Result], tmp_path: Path) -> None:
+    config, result = trained
+    uri = config.tracking.uri
+    folder = Path(download_artifacts(run_id=result.run_id, artifact_path="profile", tracking_uri=uri, dst_path=str(tmp_path)))
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((folder / f"rank-{rank}.trace.json.gz").read_bytes()))
+        recorded = {event.get("name") for event in trace["traceEvents"]}
+        assert {name for name in recorded if re.fullmatch(r"step \d+", str(name))} == {"step 5", "step 6", "step 7", "step 8"}
+        dearest = json.loads((folder / f"rank-{rank}.operators.json").read_text())
+        assert any(row["operator"].startswith("aten::") and row["calls"] >= 4 for row in dearest)
+        assert "Self CPU" in (folder / f"rank-{rank}.operators.txt").read_text()
+        peaks = json.loads((folder / f"rank-{rank}.memory.json").read_text())["peak_resident_bytes"]
+        assert min(peaks[phase] for phase in ("forward", "backward", "optimizer")) > 2**27
+
+
 def test_its_model_takes_raw_rows(trained: tuple[Config, Result]) -> None:
     config, result = trained
     mlflow.set_tracking_uri(config.tracking.uri)
@@ -101,10 +132,12 @@ def test_its_model_takes_raw_rows(trained: tuple[Config, Result]) -> None:
 
 def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     _, earlier = trained
-    config = training(home, workers=1, init_from=earlier.run_id, epochs=1, lr=1e-9, optimizer="sgd")
+    config = training(home, workers=1, init_from=earlier.run_id, epochs=1, lr=1e-9, optimizer="sgd", profile={"steps": [500, 600]})
     result = train(config)
     assert result.metrics["test/auc"] == pytest.approx(earlier.metrics["test/auc"], abs=1e-6)
-    assert f"run {result.run_id} of experiment toy" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"run {result.run_id} of experiment toy" in said
+    assert "train.profile: there is no profile of worker 0, which did not exist or did not come to steps 500 to 600" in said
 
 
 def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
@@ -132,15 +165,25 @@ def workers() -> list[psutil.Process]:
 def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) -> None:
     config = training(tmp_path, **LONG)
     killed: list[int] = []
+    seen: list[str] = []
 
     def kill() -> None:
-        victim = workers()[0]
+        victim, *others = both = workers()
+        for worker in both:  # so that the run is not over before they have been looked at
+            worker.suspend()
+        (folder,) = Path(config.train.storage).glob("*/")
+        seen.append("\n".join(look_at(RunDirectory(str(folder)))))
         killed.append(victim.pid)
         victim.kill()
+        for worker in others:
+            worker.resume()
 
     with once_at(config, EPOCH + 50, kill):
         result = train(config)
     assert killed
+    for rank in (0, 1):  # each with step, phase, rates and stack
+        assert re.search(rf"worker {rank}: process \d+ on .* of step \d+.*\n  seconds per step: .*forward [\d.e-]+", seen[0]), seen[0]
+    assert seen[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in seen[0], seen[0]
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))

@@ -21,9 +21,11 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees
 from pipelines.errors import TrainingError
+from pipelines.launch import worker_watch
 from pipelines.launch.heartbeat import Heartbeat, _whereabouts
 from pipelines.parallel.degrees import device_mesh
 from pipelines.parallel.relay import receive
+from pipelines.parallel.step_clock import StepClock
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +97,10 @@ def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: s
         assert isinstance(error, TrainingError), error
         assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{told}", str(error)), error
     assert time.monotonic() - began < 60
+    kept = RunDirectory(str(tmp_path / "run")).get_json("hung/0.json")
+    assert kept is not None and "waited 3.2 s for worker 1" in kept["told"] and kept["step"] == 2
+    *_, awaited = kept["last_collectives"]
+    assert (awaited["profiling_name"], awaited["input_sizes"], awaited["collective_seq_id"]) == ("gloo:all_reduce", [[1]], 2)
 
 
 def held_up_in_a_pipeline(context: WorkerContext, folder: str) -> None:
@@ -147,7 +153,15 @@ def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
     assert folder.get_json("heartbeats/0.json")["failed"]
 
 
-def test_a_worker_alone_has_no_heartbeat(tmp_path: Path) -> None:
-    with Heartbeat(RunDirectory(str(tmp_path)), WorkerContext(), 0.1):
-        time.sleep(0.1)
-    assert list(tmp_path.iterdir()) == []
+def test_a_heartbeat_says_where_a_worker_is(tmp_path: Path) -> None:
+    """Of a worker alone too, for whoever wants to look at it."""
+    clock = StepClock()
+    with Heartbeat(RunDirectory(str(tmp_path)), WorkerContext(machine="node"), 0.2) as heartbeat:
+        heartbeat.watch(clock, lambda: 8)
+        heartbeat.step = 41
+        clock.start_step()
+        time.sleep(0.2)
+        beat = worker_watch.beats_in(RunDirectory(str(tmp_path)))[0]
+    assert (beat.process, beat.node, beat.world_size, beat.step, beat.steps, beat.shards) == (os.getpid(), "node", 1, 41, 1, 8)
+    assert (beat.phase, beat.waits) == ("forward", False) and 0 < beat.phase_seconds < 60
+    assert "test_a_heartbeat_says" in beat.place

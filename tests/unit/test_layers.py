@@ -22,7 +22,7 @@ LAYERS = (
     ("learning", "report"),
     ("etl", "serve", "parallel", "checkpoint"),
     ("train",),
-    ("export", "federated", "servers"),
+    ("export", "federated", "servers", "timing"),
     ("launch", "baseline"),
     ("endpoint",),
     ("api",),
@@ -33,7 +33,7 @@ STRANGERS = {
     ("etl", "loader"),
     *(("parallel", package) for package in ("dataset", "tracking")),
     *(("checkpoint", package) for package in ("loader", "tasks", "tracking")),
-    *((package, other) for package in ("train", "servers", "federated") for other in ("etl", "serve", "tracking")),
+    *((package, other) for package in ("train", "servers", "federated", "timing") for other in ("etl", "serve", "tracking")),
     ("launch", "etl"),
 }
 THIRD_PARTIES = {
@@ -64,6 +64,7 @@ THIRD_PARTIES = {
     "servers": {"numpy", "ray", "torch"},
     "federated": {"numpy", "opacus", "pyarrow", "torch"},
     "export": {"hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
+    "timing": {"torch"},
     "launch": {"psutil", "ray", "safetensors", "torch"},
     "endpoint": {"pandas", "pyarrow", "ray", "starlette", "torch"},
     "baseline": {"numpy", "pyarrow", "pyspark", "torch"},
@@ -114,6 +115,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("train", "pipelines.servers.loop"),
         ("train", "pipelines.federated.loop"),
         ("parallel", "pipelines.servers.strategy"),
+        ("train", "pipelines.timing.beats"),
         ("servers", "pipelines.launch.reports"),
         ("parallel", "pipelines.checkpoint.store"),
         ("collectives", "pipelines.parallel.mesh"),

@@ -1,0 +1,138 @@
+"""Measures what it costs to know where the time of a step goes: two workers, whose clocks are on and off by turns.
+
+    python -m benchmarks.train.timing [--small] [--results FOLDER]
+
+Both workers turn their clocks on or off before the same steps. A ratio compares two consecutive turns, and the table has the median of
+all pairs, with quartiles. "off" leaves out the clock, the callback after the backward pass, and the meetings of the workers' sums.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.train.cases import CASES, Case, config_of, write_version
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.parallel.step_clock import StepClock
+from pipelines.parallel.strategies import strategy_of
+from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
+
+SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 400_000, 64, 200, 6_000)
+NETWORKS = {"mnist, small network": CASES["mnist, small network"], "MLP 2 x 32 on 8 columns": SMALLEST}
+TURN_STEPS = 50
+
+
+class Turns(Silent):
+    """Turns the clock on and off, and keeps the seconds of each turn."""
+
+    def __init__(self, warm_up: int) -> None:
+        self.loop: Loop | None = None
+        self.on: list[float] = []
+        self.off: list[float] = []
+        self._warm_up, self._began, self._is_on = warm_up, 0.0, True
+
+    def step(self, number: int) -> None:
+        if number < self._warm_up or number % TURN_STEPS:
+            return
+        now = time.perf_counter()
+        if self._began:
+            (self.on if self._is_on else self.off).append(now - self._began)
+        self._is_on = not self._is_on
+        self._set(self._is_on)
+        self._began = time.perf_counter()
+
+    def _set(self, on: bool) -> None:
+        assert self.loop is not None, "set before it runs"
+        clock, times = self.loop._clock, self.loop._phase_times
+        for owner, name in ((clock, "enter"), (clock, "start_step"), (clock, "exchange_after_backward"), (times, "metrics")):
+            if on:
+                vars(owner).pop(name, None)
+            else:
+                setattr(owner, name, _nothing)
+
+
+def _nothing(*_: Any) -> dict[str, float]:
+    return {}
+
+
+def work(rank: int, case: Case, strategy: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=2, rank=rank)
+    config = config_of(case, Path(folder).parent)
+    settings = {**config.train.model_dump(), "storage": f"{folder}/runs", "cache_bytes": 2**30, "strategy": strategy}
+    config = config.model_copy(update={"train": type(config.train).model_validate(settings)})
+    version, context = open_version(config.dataset.path, config.data_identity), WorkerContext(rank, 2)
+    task = task_of(config.task, version.manifest)
+    hooks = Turns(case.warm_up)
+    checkpoints = Checkpoints(RunDirectory(settings["storage"]), context, 1)
+    hooks.loop = Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, hooks)
+    hooks.loop.run()
+    if rank == 0:
+        torch.save((hooks.on, hooks.off), f"{folder}/seconds")
+    dist.destroy_process_group()
+
+
+def measured(home: Path, name: str, case: Case, strategy: str) -> Row:
+    folder = home / f"{name}-{strategy}".replace(" ", "-")
+    folder.mkdir()
+    mp.spawn(work, (case, strategy, str(folder)), nprocs=2)
+    on, off = torch.load(folder / "seconds")
+    ratios = [with_clock / without for with_clock, without in zip(on, off, strict=False)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {
+        "network": name,
+        "strategy": strategy,
+        "step, ms": 1_000 * statistics.median(off) / TURN_STEPS,
+        "cost, % (median)": 100 * (middle - 1),
+        "quartiles": f"{100 * (low - 1):+.1f} to {100 * (high - 1):+.1f}",
+        "pairs of turns": len(ratios),
+    }
+
+
+def clock_row() -> Row:
+    """The clock alone: one step's calls, without a step."""
+
+    clock, steps = StepClock(), 100_000
+    began = time.perf_counter()
+    for _ in range(steps):
+        clock.enter("data")
+        clock.start_step()
+        for phase in ("forward", "backward", "exchange", "backward", "exchange", "optimizer", "other"):
+            clock.enter(phase)
+    return {"calls of one step": 9, "microseconds": 1e6 * (time.perf_counter() - began) / steps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="few steps, to test that it runs")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="timing-", dir="/tmp") as text:
+        for number, (name, case) in enumerate(NETWORKS.items()):
+            home = Path(text) / str(number)
+            home.mkdir()
+            shorter = replace(case, rows=50_000, warm_up=50, steps=300) if arguments.small else case
+            write_version(shorter, config_of(shorter, home))
+            rows += [measured(home, name, shorter, strategy) for strategy in ("ddp", "exact")]
+    tables = {"the cost of always-on timing": rows, "the clock alone": [clock_row()]}
+    for title, table in tables.items():
+        show(title, table)
+    print(save("timing", tables, versions_of("torch"), arguments.results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""`train.profile`: which steps of which workers torch's profiler records."""
+
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+
+from pipelines.config.section import Section
+
+MOST_STEPS = 1_000
+
+
+class Profile(Section):
+    """Steps that torch's profiler records. The model does not depend on it."""
+
+    steps: tuple[PositiveInt, PositiveInt] | None = None
+    """The first and the last step to record, counted from 1, such as [50, 60]: traces for Perfetto, and a table of the operators that
+    take longest, are filed in the run. By default none is recorded."""
+    ranks: tuple[NonNegativeInt, ...] = (0,)
+    """Ranks of the workers whose steps are recorded."""
+    memory: bool = False
+    """Records memory in these steps as well: on a GPU, a snapshot of torch's allocator; without one, the peak of resident memory in each
+    phase of a step."""
+
+    @model_validator(mode="after")
+    def _steps_are_a_range(self) -> "Profile":
+        if self.steps is None:
+            if self.memory:
+                raise ValueError("memory is true, but steps is null; set steps to the first and the last step to record, such as [50, 60]")
+            return self
+        first, last = self.steps
+        if last < first:
+            raise ValueError(f"steps is {[first, last]}; write the smaller number first")
+        if last - first >= MOST_STEPS:
+            raise ValueError(
+                f"steps is {[first, last]}, {last - first + 1:,} steps; record at most {MOST_STEPS:,}, whose trace fits a browser"
+            )
+        return self
