@@ -1,5 +1,6 @@
 """Trainings of the same model in several layouts over workers, to be compared with each other."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.digest_log import read_digest_log
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.config import Config
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
@@ -41,9 +43,16 @@ WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=V
 GPT_ROWS, STEPS = 16, 30
 
 
-def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> Fitted:
+def fitted(
+    context: WorkerContext,
+    home: Path,
+    folder: Path,
+    changes: dict[str, Any],
+    stop_after: int | None = None,
+    of: Callable[..., Config] = training,
+) -> Fitted:
     """The result of a training, and the whole model's weights before and after it."""
-    config = training(home, **{**SETTINGS, "workers": context.world_size, **changes})
+    config = of(home, **{**SETTINGS, "workers": context.world_size, **changes})
     version = version_of(config)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)

@@ -40,7 +40,7 @@ class Parallel(Section):
     pipeline: Degree = 1
     """Number of workers that each compute consecutive blocks of the model, a stage, and pass its output on."""
     context: Degree = 1
-    """Number of workers that each compute a part of a row's tokens. No built-in task supports more than 1 yet."""
+    """Number of workers that each compute a part of a row's tokens, and send each other keys and values: for task `language`."""
     schedule: Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"] = "1F1B"
     """With `pipeline`: torch's schedule. `1F1B` has one stage per worker, the others two, so that workers wait less and send more; with
     the last two, they also compute gradients of parameters while they would wait."""

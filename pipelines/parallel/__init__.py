@@ -11,7 +11,8 @@
    `local_sgd`   has replicas that take steps of their own: `replica` is one of them, `point` its weights. `outer` brings them
                  together by their mean changes, from `replica_means` or, in fewer bytes, `int8_means`.
    `sharded`     spreads the model over the workers, with `parameter_shards`, by the `degrees` of the config: a `skeleton` of it gets its
-                 initial values part by part, and blocks `recompute` their activations. `tensor` divides layers.
+                 initial values part by part, and blocks `recompute` their activations. `tensor` divides layers,
+                 and `tokens` the tokens of rows.
    `pipelined`   is `sharded` with a `pipeline`: it divides rows into `microbatches` and the model into `stages`, which torch's schedules
                  connect in training, and a `relay` in predictions.
    `step_clock` measures where the time of a step goes.

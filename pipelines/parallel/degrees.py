@@ -1,7 +1,9 @@
 """The degrees of `train.parallel`: what a task supports, and the workers as torch's device mesh."""
 
+import torch
+import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.compat.torch import timeout_of_new_groups
@@ -9,6 +11,7 @@ from pipelines.config.parallel import Degrees
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.parallel.tensor import check_divisible
+from pipelines.parallel.tokens import Division, check_tokens
 from pipelines.tasks.base import Task
 
 DATA_PARALLEL = ("replicate", "shard")
@@ -40,19 +43,42 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
         )
     if degrees.tensor > 1:
         check_divisible(model, task.parallel_plan(model), degrees.tensor)
+    if degrees.context > 1 and (divisible := task.divisible_tokens(model)):
+        check_tokens(divisible, degrees.context)
 
 
 def _supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    found = {"pipeline": bool(task.stages(model, 1)), "tensor": bool(task.parallel_plan(model))}
+    found = {
+        "pipeline": bool(task.stages(model, 1)),
+        "tensor": bool(task.parallel_plan(model)),
+        "context": task.divisible_tokens(model) is not None,
+    }
     return (*DATA_PARALLEL, *(name for name, is_supported in found.items() if is_supported))
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float) -> DeviceMesh:
     """The workers as a mesh with a dimension for each degree above 1, by name, and always one for `shard`; a collective operation along
-    a dimension waits as long as one of all workers does. Collective."""
-    named = {name: degree for name, degree in degrees._asdict().items() if degree > 1 or name == "shard"}
+    a dimension waits as long as one of all workers does. Collective.
+
+    Workers of a context group compute different tokens, so that their gradients are summed, as those of different rows: they are part
+    of `shard`, and parameters are spread over them too.
+    """
+    ranks = torch.arange(context.world_size).view(degrees)
+    ranks = ranks.permute(0, 1, 3, 2, 4).reshape(degrees.replicate, degrees.shard * degrees.context, degrees.pipeline, degrees.tensor)
+    sizes = dict(zip(("replicate", "shard", "pipeline", "tensor"), ranks.shape, strict=True))
+    named = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
     with timeout_of_new_groups(COLLECTIVE_SHARE * timeout_seconds):
-        return init_device_mesh(context.device.type, tuple(named.values()), mesh_dim_names=tuple(named))
+        return DeviceMesh(context.device.type, ranks.view(*named.values()), mesh_dim_names=tuple(named))
+
+
+def divided_tokens(degrees: Degrees, task: Task, model: nn.Module, context: WorkerContext, timeout_seconds: float) -> Division:
+    """How the model's tokens are divided over workers. Collective."""
+    if degrees.context == 1:
+        return Division()
+    ranks = torch.arange(context.world_size).view(degrees).movedim(3, -1).reshape(-1, degrees.context)
+    with timeout_of_new_groups(COLLECTIVE_SHARE * timeout_seconds):
+        own, _ = dist.new_subgroups_by_enumeration(ranks.tolist())
+    return Division(task.divisible_tokens(model), DeviceMesh.from_group(own, context.device.type))
 
 
 def data_parallel(mesh: DeviceMesh) -> DeviceMesh:

@@ -16,7 +16,7 @@ from pipelines.collectives.spread import whole
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh
+from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.microbatches import Microbatches
 from pipelines.parallel.parameter_shards import check_parameters
@@ -49,6 +49,7 @@ class Pipelined(Strategy):
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
+        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
         self._whole = named_tensors(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
@@ -62,6 +63,9 @@ class Pipelined(Strategy):
         """The rows of each microbatch that count."""
         self._sums = torch.zeros(self._microbatches.count, 2, dtype=torch.float64, device=context.device)
         """Sum of losses and weight of each microbatch, where the last stage is."""
+        stage_workers = degrees.context * degrees.tensor
+        self._counts = context.rank % stage_workers == 0
+        """Whether this worker counts rows: the first of those that compute a stage together does."""
         self._run = self._pipeline.schedule(self._microbatches.count, self._loss)
 
     @classmethod
@@ -76,7 +80,7 @@ class Pipelined(Strategy):
         return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
-        seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place)
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place, *self._tokens.place)
         if not self.model.training:
             self.model.train()
         microbatches = list(self._microbatches.of_step(batch))
@@ -87,8 +91,8 @@ class Pipelined(Strategy):
             self._run([rows for rows, _ in microbatches])
         rows = rows_of(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
-        if self._is_divided and self._devices.get_local_rank("tensor"):
-            own.zero_()  # the first of the workers that compute a stage together counts its rows
+        if not self._counts:
+            own.zero_()
         self.clock.enter(EXCHANGE)
         sums, flags_of_all, own_loss_sum = self._over_workers(own, flags)
         loss_sum, weight, rows_of_all = sums

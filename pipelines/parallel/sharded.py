@@ -19,7 +19,7 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh
+from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.parameter_shards import check_parameters, spread
 from pipelines.parallel.passes import split
@@ -55,6 +55,7 @@ class Sharded(Strategy):
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), mesh["tensor"])
+        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
         blocks = task.blocks(self.model)
         for block in blocks:
             recompute(block, settings.parallel.activation_checkpointing)
@@ -82,7 +83,7 @@ class Sharded(Strategy):
         return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
-        seed(self._context.device, self._settings.seed, number, self.mesh.replica)
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica, *self._tokens.place)
         if not self.model.training:
             self.model.train()
         own = torch.zeros(2, dtype=torch.float64, device=self._context.device)
@@ -113,7 +114,8 @@ class Sharded(Strategy):
     @torch.no_grad()
     def sample(self, epoch: int) -> str:
         self.model.eval()
-        with self._precision.autocast(self._context.device.type):  # with bf16, parameters are gathered as such
+        # With bf16, parameters are gathered as such. A text that is being written is too short to be divided.
+        with self._precision.autocast(self._context.device.type), self._tokens.suspended():
             text: str = self._root(self._task.sample, epoch)
         self._free()
         return "" if self._context.rank else text

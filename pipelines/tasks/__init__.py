@@ -1,7 +1,7 @@
 """Tasks: a model, its loss and its metrics, in plain torch. Nothing here depends on workers.
 
 1. `base`        defines the base class of tasks, and what a task knows about its dataset; `splits` say how
-                 workers divide a layer.
+                 workers divide a layer, `tokens` which of a row's tokens a worker computes.
 2. `targets`     gives outputs, loss, metrics and predictions for each kind of target: binary, classes or quantity.
 3. `supervised`  is the base class of tasks with such a target, for any network, with class weights.
 4. `tabular`     is a perceptron over numbers and indices, or several `members` that share its weights; `vision` a small network or a

@@ -20,6 +20,7 @@ from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.splits import Split
+from pipelines.tasks.tokens import Divisible
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
@@ -143,6 +144,13 @@ class Task(ABC):
         draw alike for different parts of it: divide only tensors that it does not change.
         """
         return {}
+
+    def divisible_tokens(self, model: nn.Module) -> Divisible | None:
+        """How workers divide the tokens of each row, under strategy `sharded` with `context`; None if they cannot.
+
+        The output is the same on all of them, and a parameter's gradient is that of a worker's own tokens.
+        """
+        return None
 
     @property
     def samples(self) -> bool:

@@ -5,9 +5,13 @@ learners"), with rotary position embeddings (Su et al. 2021), norms without weig
 (So et al. 2021, "Primer"). With these changes the loss falls faster per step.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from pipelines.tasks.tokens import Tokens
 
 ROTARY_BASE = 10_000.0
 
@@ -19,6 +23,7 @@ class GPT(nn.Module):
         """`context` is the maximum number of tokens; `width / heads` must be an even integer."""
         super().__init__()
         self.context = context
+        self.tokens = Tokens()
         self.pairs = width // heads // 2
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
@@ -41,10 +46,15 @@ class GPT(nn.Module):
         """The logits, from the last block's output."""
         return self.head(_normed(hidden))
 
+    def attentions(self) -> Iterator["Attention"]:
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            yield block.attention
+
     def turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the rotary angles, shape (tokens, pairs). They are not buffers, because strategies average buffers."""
         rates = ROTARY_BASE ** -torch.linspace(0, 1, self.pairs + 1, device=device)[:-1]
-        angles = torch.outer(torch.arange(length, device=device), rates)
+        angles = torch.outer(self.tokens.positions(length, device), rates)
         return angles.cos(), angles.sin()
 
     @torch.no_grad()
@@ -69,11 +79,12 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention by torch's scaled_dot_product_attention."""
+    """Causal self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.tokens = Tokens()
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.outputs = nn.Linear(width, width, bias=False)
 
@@ -81,8 +92,7 @@ class Attention(nn.Module):
         # Query, key and value of a head lie together, so that workers can divide heads: `qkv` then returns only some of them.
         queries, keys, values = self.qkv(hidden).unflatten(2, (-1, 3, hidden.shape[2] // self.heads)).permute(3, 0, 2, 1, 4)
         queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
-        attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return self.outputs(attended.transpose(1, 2).flatten(2))
+        return self.outputs(self.tokens.attended(queries, keys, values).transpose(1, 2).flatten(2))
 
 
 def _normed(values: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut
+from pipelines.tasks.tokens import Divisible, Tokens
 
 NATS, TOKENS, BYTES = range(3)
 """Output of the model for a window: negative log-likelihood in nats, number of predicted tokens, and bytes of their text."""
@@ -71,6 +72,12 @@ class Language(Task):
             "logits": Split("whole"),
         }
 
+    def divisible_tokens(self, model: nn.Module) -> Divisible | None:
+        if not isinstance(model, OverWindows):
+            return None
+        network = model.network
+        return Divisible(network.context, (model, network, *network.attentions()))
+
     def metrics(self) -> MetricCollection:
         return MetricCollection(
             {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio()},
@@ -123,6 +130,7 @@ class OverWindows(nn.Module):
         super().__init__()
         self.column = column
         self.network = network
+        self.tokens = Tokens()
         self.cross_entropy = nn.CrossEntropyLoss(reduction="none")
         self.logits = nn.Identity()
         """The logits of the network; workers that divide the vocabulary gather them here."""
@@ -132,15 +140,16 @@ class OverWindows(nn.Module):
         return self.likelihood(self.network(self.given(batch)), batch)
 
     def given(self, batch: Batch) -> Tensor:
-        """The tokens from which the network predicts the next ones."""
-        return batch[self.column].long()[:, :-1]
+        """The worker's tokens from which the network predicts the next ones."""
+        return self.tokens.own(batch[self.column].long()[:, :-1])
 
     def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
         """The output, from the network's logits."""
-        given, wanted = self.given(batch), batch[self.column].long()[:, 1:]
+        given, wanted = self.given(batch), self.tokens.own(batch[self.column].long()[:, 1:])
         nats = self.cross_entropy(logits.float().flatten(0, 1), wanted.flatten()).view(wanted.shape)
         predicted = ((given != END) | (wanted != END)).float()
-        return torch.stack([(nats * predicted).sum(1), predicted.sum(1), self._bytes_per_token.to(wanted.device)[wanted].sum(1)], dim=1)
+        bytes_ = self._bytes_per_token.to(wanted.device)[wanted]
+        return self.tokens.total(torch.stack([(nats * predicted).sum(1), predicted.sum(1), bytes_.sum(1)], dim=1))
 
 
 def _link(network: GPT, block: nn.Module) -> Link:

@@ -55,7 +55,7 @@ COMMON: dict[str, Any] = {"shards": 8, "epochs": 3, "remainder": "keep", "clip_n
 def layouts(config: Config) -> list[Layout]:
     """Every layout of up to MOST_WORKERS workers that the model allows."""
     found = []
-    names = ("replicate", "shard", "tensor", "pipeline")
+    names = ("replicate", "shard", "tensor", "pipeline", "context")
     for degrees in product(range(1, MOST_WORKERS + 1), repeat=len(names)):
         given: Row = {name: degree for name, degree in zip(names, degrees, strict=True) if degree > 1 or name == "shard"}
         schedules = [{"schedule": schedule} for schedule in SCHEDULES] if "pipeline" in given else [{}]

@@ -218,7 +218,7 @@ class WithoutStages(Language):
         (
             WithoutStages(gpt().settings, gpt().data),
             {},
-            "pipeline is 2, but task WithoutStages supports only replicate, shard, tensor; set",
+            "pipeline is 2, but task WithoutStages supports only replicate, shard, tensor, context; set",
         ),
         (
             vision("resnet18"),

@@ -178,8 +178,6 @@ class WithoutBlocks(Language):
             {"activation_checkpointing": "full"},
             "activation_checkpointing is full, but task WithoutBlocks declares no blocks to compute again; set it to none",
         ),
-        (Language, {"context": "auto", "shard": 1}, "parallel.context is 4, but task Language supports only .*shard.*; set context"),
-        (Language, {"context": 4}, "parallel.context is 4, but task Language supports only replicate, shard.*; set context to 1"),
     ],
 )
 def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[Language], parallel: dict[str, Any], message: str) -> None:
