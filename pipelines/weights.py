@@ -1,12 +1,17 @@
-"""A model's weights by name: their digests, and their bytes as a safetensors file, which contains no pickled code."""
+"""A model's weights by name: their digests, and their bytes as safetensors files, which contain no pickled code."""
 
+import json
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
+
+WHOLE, INDEX = "weights.safetensors", "weights.safetensors.index.json"
+"""Names of the only file of weights, and of the index if there are several."""
 
 
 def tensors(values: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
@@ -42,6 +47,40 @@ def to_bytes(weights: Mapping[str, Tensor]) -> bytes:
 
 def from_bytes(content: bytes) -> dict[str, Tensor]:
     return load(content)
+
+
+def write_files(weights: Mapping[str, Tensor], folder: Path, most_bytes: int) -> list[Path]:
+    """Write weights on the CPU to `weights.safetensors` or, if they have more bytes, to several files of at most `most_bytes` and an
+    index of them, as Hugging Face's libraries do. A larger tensor has a file of its own.
+
+    Returns the files; `read_files` takes the first one.
+    """
+    groups: list[dict[str, Tensor]] = [{}]
+    left = most_bytes
+    for name, tensor in sorted(weights.items()):
+        if groups[-1] and tensor.nbytes > left:
+            groups.append({})
+            left = most_bytes
+        groups[-1][name] = tensor
+        left -= tensor.nbytes
+    if len(groups) == 1:
+        save_file(groups[0], folder / WHOLE)
+        return [folder / WHOLE]
+    files = [folder / f"weights-{number:05}-of-{len(groups):05}.safetensors" for number in range(1, len(groups) + 1)]
+    for group, file in zip(groups, files, strict=True):
+        save_file(group, file)
+    held = {name: file.name for group, file in zip(groups, files, strict=True) for name in group}
+    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in weights.values())}, "weight_map": held}
+    (folder / INDEX).write_text(json.dumps(index, indent=1))
+    return [folder / INDEX, *files]
+
+
+def read_files(first: Path) -> dict[str, Tensor]:
+    """The weights in a safetensors file, or in all files beside an index that it names."""
+    if first.suffix != ".json":
+        return load_file(first)
+    names = sorted(set(json.loads(first.read_bytes())["weight_map"].values()))
+    return {name: tensor for file in names for name, tensor in load_file(first.parent / file).items()}
 
 
 def _digest(tensor: Tensor) -> str:

@@ -9,7 +9,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import check_weights_fit, meta_model
-from pipelines.weights import from_bytes, model_digest
+from pipelines.weights import from_bytes, model_digest, to_bytes
 
 
 def initial_weights(config: Config, version: Version) -> bytes | None:
@@ -21,9 +21,9 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
     origin = config.train.init_from
     if not origin:
         return None
-    content, digest = tracking.weights_of(config.tracking.uri, origin)
+    contents, digest = tracking.weights_of(config.tracking.uri, origin)
     try:
-        weights = from_bytes(content)
+        weights = {name: tensor for content in contents for name, tensor in from_bytes(content).items()}
     except SafetensorError as error:
         raise TrainingError(f"train.init_from is {origin}, whose weights cannot be read: {error}; train that run again") from error
     if digest and (found := model_digest(weights)) != digest:
@@ -32,7 +32,7 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
             "train that run again"
         )
     check_weights_fit(meta_model(task_of(config.task, version.manifest)), weights, origin)
-    return content
+    return contents[0] if len(contents) == 1 else to_bytes(weights)
 
 
 def is_kept(config: Config, version: Version) -> bool:

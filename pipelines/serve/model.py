@@ -23,11 +23,13 @@ from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, TrackingError
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
-from pipelines.weights import from_bytes, model_digest, to_bytes
+from pipelines.weights import INDEX, WHOLE, model_digest, read_files, write_files
 
 log = logging.getLogger(__name__)
 
-FILES = {"config": "config.json", "manifest": "manifest.json", "weights": "weights.safetensors"}
+FILES = {"config": "config.json", "manifest": "manifest.json"}
+WEIGHTS_FILE_BYTES = 5 * 10**9
+"""Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
 # Distributions of the modules that are imported for prediction.
 DISTRIBUTIONS = (
     "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
@@ -36,8 +38,11 @@ DISTRIBUTIONS = (
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
-    """The predictor of a logged model; `artifacts` are the paths of FILES. Raises CorruptError if its weights have another digest."""
-    return Predictor(*_parts({name: Path(artifacts[name]) for name in FILES}, digest))
+    """The predictor of a logged model; `artifacts` are the paths of FILES, and of its `weights` or their index.
+
+    Raises CorruptError if its weights have another digest.
+    """
+    return Predictor(*_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
 
 
 def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor], str]:
@@ -45,14 +50,17 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
 
     Raises CorruptError if one of these files was altered or removed.
     """
-    files = {name: folder / "artifacts" / file for name, file in FILES.items()}
     try:
         digests = json.loads((folder / "digests.json").read_bytes())
-        altered = [str(file) for file in files.values() if _sha256(file) != digests["files"][file.relative_to(folder).as_posix()]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        logged = {folder / name: digest for name, digest in digests["files"].items() if name.startswith("artifacts/")}
+        altered = [file for file, digest in logged.items() if _sha256(file) != digest]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError(f"the model in {folder} cannot be read: {error!r}; log it again with jobs/train.py") from error
     if altered:
         raise CorruptError(f"{altered[0]} is not the file that was logged; log the model again with jobs/train.py")
+    index = folder / "artifacts" / INDEX
+    files = {name: folder / "artifacts" / file for name, file in FILES.items()}
+    files["weights"] = index if index in logged else folder / "artifacts" / WHOLE
     return *_parts(files, str(digests["model"])), str(digests["model"])
 
 
@@ -61,10 +69,10 @@ def _sha256(file: Path) -> str:
 
 
 def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:
-    config, manifest, weights = (files[name] for name in FILES)
+    config, manifest, weights = (files[name] for name in (*FILES, "weights"))
     task = json.loads(config.read_bytes())["task"]
     settings = settings_class(task["kind"]).model_validate(task)
-    served = from_bytes(weights.read_bytes())
+    served = read_files(weights)
     if (found := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {found[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return settings, parse_manifest(manifest.read_bytes(), str(manifest)), served
@@ -98,7 +106,9 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
         # Not the whole config: whoever knows a private run's seed can compute its noise.
         files["config"].write_text(config.model_dump_json(indent=1, include={"task"}))
         files["manifest"].write_bytes(manifest.to_json())
-        files["weights"].write_bytes(to_bytes({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}))
+        written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+        files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)
+        files |= {part.stem: part for part in parts}
         logged = Model.log(
             None,
             Filing(digest),

@@ -162,18 +162,21 @@ def folder_of_run(uri: str, named: str) -> str:
     raise TrackingError(f"{uri} has no training {named!r}; use the id of its run, or the name of its job, or the folder of the run")
 
 
-def weights_of(uri: str, run_id: str) -> tuple[bytes, str]:
-    """The weights file of the model of a run, and the digest in its tags. Raises TrackingError if the run has no model."""
+def weights_of(uri: str, run_id: str) -> tuple[list[bytes], str]:
+    """The weights files of the model of a run, and the digest in its tags. Raises TrackingError if the run has no model."""
     client = connect(uri)
     try:
         run = client.get_run(run_id)
         models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
         if not models:
             raise TrackingError(f"run {run_id} has no model; use the ID of a training that MLflow shows as FINISHED")
-        artifact = f"{models[0].artifact_location}/artifacts/weights.safetensors"
+        artifacts = f"{models[0].artifact_location}/artifacts"
         with TemporaryDirectory() as folder:
-            path = download_artifacts(artifact_uri=artifact, dst_path=folder, tracking_uri=uri)
-            return Path(path).read_bytes(), run.data.tags.get(MODEL_DIGEST, "")
+            path = download_artifacts(artifact_uri=artifacts, dst_path=folder, tracking_uri=uri)
+            files = sorted(Path(path).glob("weights*.safetensors"))
+            if not files:
+                raise FileNotFoundError(f"{artifacts} has no weights.safetensors")
+            return [file.read_bytes() for file in files], run.data.tags.get(MODEL_DIGEST, "")
     except (MlflowException, OSError) as error:
         raise TrackingError(
             f"train.init_from is {run_id}, whose weights cannot be read from {uri}: {str(error).splitlines()[0]}; "

@@ -18,6 +18,7 @@ from filed import filed
 from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
+from pipelines.tracking import weights_of
 
 FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
 RUNS_BEFORE = {"MLmodel", "entry.py"}
@@ -92,6 +93,31 @@ def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Pat
     write_digest(copy, "artifacts/weights.safetensors")
     with pytest.raises(CorruptError, match=r"weights.safetensors contains model \w{12}…, but \w{12}… was logged"):
         load(copy)
+
+
+def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.serve.model.WEIGHTS_FILE_BYTES", 600)
+    before = mlflow.get_tracking_uri()
+    try:
+        served = filed(tmp_path)
+        folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
+        loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
+        contents, _ = weights_of(served.config.tracking.uri, served.run_id)
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert not loaded.predict(loaded.input_example)["refused"].any()
+    files = sorted(file.name for file in (folder / "artifacts").glob("weights*"))
+    assert files[0] == f"weights-00001-of-{len(files) - 1:05}.safetensors" and files[-1] == "weights.safetensors.index.json"
+    assert len(contents) == len(files) - 1 > 2
+    for name in files:
+        file = folder / "artifacts" / name
+        content = file.read_bytes()
+        for damaged in (content[:-1], content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], None):
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            with pytest.raises(CorruptError, match=rf"{name} (has SHA-256|is missing)"):
+                load(folder)
+        file.write_bytes(content)
+    load(folder)
 
 
 def write_digest(folder: Path, name: str) -> None:
