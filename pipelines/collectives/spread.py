@@ -18,14 +18,15 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor with the parts of all workers. Collective if it is spread."""
+    """The tensor with the parts of all workers. Collective if it is spread: then on the device of the workers, wherever its parts are."""
     if not isinstance(tensor, DTensor):
         return tensor
-    places = list(tensor.placements)
+    places, gathered = list(tensor.placements), tensor.to(tensor.device_mesh.device_type)
+    assert isinstance(gathered, DTensor)
     for dim in range(len(places)):  # one at a time: torch warns of several, which may have to be gathered in this order
         places[dim] = Replicate()
-        tensor = tensor.redistribute(placements=places)
-    return tensor.to_local()
+        gathered = gathered.redistribute(placements=places)
+    return gathered.to_local()
 
 
 def total_norm(values: Iterable[Tensor]) -> Tensor:
@@ -44,7 +45,7 @@ def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
     first = alike[0]
     if not isinstance(first, DTensor):
         return norm
-    square = norm.double().square()
+    square = norm.double().square().to(first.device_mesh.device_type)
     for dim, placement in enumerate(first.placements):
         if not placement.is_replicate():
             dist.all_reduce(square, group=first.device_mesh.get_group(dim))

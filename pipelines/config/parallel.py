@@ -57,6 +57,10 @@ class Parallel(Section):
     """What of a block's forward pass is computed again in its backward pass, to save memory: nothing; all but matrix products,
     convolutions and attention; or all."""
 
+    offload: bool = False
+    """Keeps parameters, gradients and optimizer state in the memory of the machine, not of its GPU, where only gathered parameters and
+    activations are; the optimizer's steps are computed on the CPU. Without GPUs, all of them are there anyway."""
+
     def degrees(self, workers: int) -> Degrees:
         """The degrees for that number of workers. Raises ValueError if they do not fit it."""
         given: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}

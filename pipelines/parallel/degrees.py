@@ -36,6 +36,11 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
             f"train.parallel.tensor is {degrees.tensor}, but train.precision is fp16, whose loss scale workers would have to agree on; set "
             "it to bf16 or fp32"
         )
+    if settings.parallel.offload and settings.precision == "fp16":
+        raise ConfigError(
+            "train.parallel.offload is true, but train.precision is fp16, whose loss scale is on the GPU and gradients are not; set it to "
+            "bf16 or fp32"
+        )
     if degrees.tensor > 1 and settings.compile:  # a recursion error, as soon as the length of texts changes
         raise ConfigError(
             f"train.parallel.tensor is {degrees.tensor}, but train.compile is true, and torch 2.13 cannot compile divided layers for "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
 from pipelines.compat.torch import BatchNorm
 from pipelines.config.parallel import Parallel
@@ -24,16 +24,22 @@ def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, pre
     root that concern gradients are those of the blocks too.
     """
     policy = _mixed_precision(root, precision)
+    place = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if settings.offload else OffloadPolicy()
     units = []
     for part in (*blocks, root):
         # The root's backward pass begins when its forward pass ends.
         frees = settings.reshard_after_forward and part is not root
-        unit = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
+        unit = fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=place, reshard_after_forward=frees)
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
         unit.set_reduce_scatter_unused_params(True)  # else a worker whose rows use fewer parameters would send fewer bytes
         units.append(unit)
     return units
+
+
+def home_of_parameters(settings: Parallel, device: torch.device) -> torch.device:
+    """Where a worker keeps its part of parameters, gradients and optimizer state."""
+    return torch.device("cpu") if settings.offload else device
 
 
 def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:

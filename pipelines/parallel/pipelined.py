@@ -19,7 +19,7 @@ from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.microbatches import Microbatches
-from pipelines.parallel.parameter_shards import check_parameters
+from pipelines.parallel.parameter_shards import check_parameters, home_of_parameters
 from pipelines.parallel.pipeline import Pipeline
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
@@ -53,7 +53,7 @@ class Pipelined(Strategy):
         self._whole = named_tensors(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
-        allocate(self.model, context.device)
+        allocate(self.model, context.device, home_of_parameters(settings.parallel, context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group)
         self._buffers = ModelBuffers(self.model)

@@ -21,7 +21,7 @@ from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.parameter_shards import check_parameters, spread
+from pipelines.parallel.parameter_shards import check_parameters, home_of_parameters, spread
 from pipelines.parallel.passes import split
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
@@ -64,7 +64,7 @@ class Sharded(Strategy):
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
         self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
-        allocate(self._root, context.device)
+        allocate(self._root, context.device, home_of_parameters(settings.parallel, context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision, self.clock)
         self._buffers = ModelBuffers(self.model)

@@ -34,9 +34,13 @@ def _on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn
     return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
 
-def allocate(root: nn.Module, device: torch.device) -> None:
-    """Give memory on the device to the parameters and buffers of a module, whose values are then undefined."""
-    root.to_empty(device=device)
+@torch.no_grad()
+def allocate(root: nn.Module, device: torch.device, parameters_on: torch.device) -> None:
+    """Give memory on the devices to the buffers and parameters of a module, whose values are then undefined."""
+    root.to_empty(device=parameters_on)
+    for buffer in root.buffers():
+        if buffer.device.type != device.type:
+            buffer.data = torch.empty_like(buffer, device=device)
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ def rescale(gradients: list[Tensor], factor: Tensor, norm: Tensor, clip: float |
     if clip is not None:
         factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
     if gradients and (factor.device.type != "cpu" or factor.item() != 1):
-        scale(gradients, factor.float())
+        scale(gradients, factor.float().to(gradients[0].device))
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
@@ -90,7 +90,7 @@ class Update:
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:
-            norm = self._norm(weight) * factor
+            norm = self._norm(weight).to(weight.device) * factor
         rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)

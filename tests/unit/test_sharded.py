@@ -110,6 +110,7 @@ GPTS: dict[str, dict[str, Any]] = {
     "plain": {"parallel": {"shard": 2}},
     "selective": {"parallel": {"shard": 2, "activation_checkpointing": "selective"}, "accumulate": 2},
     "full": {"parallel": {"shard": 2, "activation_checkpointing": "full", "reshard_after_forward": False}},
+    "offload": {"parallel": {"shard": 2, "offload": True}},
 }
 
 
