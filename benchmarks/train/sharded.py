@@ -6,10 +6,12 @@ memory        a worker's resident bytes above those of a process that has traine
               while it is built, between steps, and at most in a step. `ddp` is measured on one worker, which has no buffers for
               messages; the last column compares the largest number of each. Every worker computes equally many rows; those of
               `tensor` and `pipeline` compute the same ones.
-activations   what a step needs beside that, on two workers, with each kind of activation checkpointing.
+activations   what a step needs beside that, on two workers, with each kind of activation checkpointing; workers of `context` compute a
+              row together.
 speed         two workers with one thread each, by turns, on the same rows of a step.
 
-Prints a table of each, and writes them to sharded-<machine>-<date>.json in the folder.
+Prints a table of each, and writes them to sharded-<machine>-<date>.json in the folder, or if not all are measured, to a file with their
+names, such as sharded-speed-<machine>-<date>.json.
 """
 
 import argparse
@@ -41,6 +43,7 @@ WAYS: dict[str, tuple[int, dict[str, Any]]] = {
     "2 replicas, shard 2": (4, sharded(replicate=2)),
     "tensor 2": (2, sharded(tensor=2)),
     "pipeline 2": (2, sharded(pipeline=2)),
+    "context 2": (2, sharded(context=2)),
 }
 """Workers, and settings of `train`."""
 
@@ -61,6 +64,7 @@ def memory(case: Case) -> list[Row]:
 
 def activations(case: Case) -> list[Row]:
     ways = {"ddp": {}} | {kind: sharded(activation_checkpointing=kind) for kind in ("none", "selective", "full")}
+    ways |= {"none, context 2": sharded(context=2), "full, context 2": sharded(context=2, activation_checkpointing="full")}
     rows: list[Row] = []
     by_ddp: dict[str, float] = {}
     for name, train in ways.items():
@@ -102,7 +106,8 @@ def main() -> None:
     tables = dict(made[name]() for name in arguments.tables)
     for title, rows in tables.items():
         show(title, rows)
-    print(save("sharded", tables, versions_of("torch"), arguments.results))
+    named = [] if set(arguments.tables) == set(TABLES) else arguments.tables
+    print(save("-".join(["sharded", *named]), tables, versions_of("torch"), arguments.results))
 
 
 if __name__ == "__main__":

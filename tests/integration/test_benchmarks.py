@@ -138,9 +138,15 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
     sharded.main()
     memory, activations, speed = result_of(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
     assert [row["of ddp's"] for row in memory] == [1, *[0.5] * (len(sharded.WAYS) - 1)]
-    assert [(row["of ddp's"], row["x ddp"]) for row in activations] == [(1, 1), *[(0.5, 0.5)] * 3]
+    assert [(row["of ddp's"], row["x ddp"]) for row in activations] == [(1, 1), *[(0.5, 0.5)] * 5]
     # Workers that compute the same rows compute all of the step's.
-    assert {row["way"]: row["x ddp"] for row in speed} == {"ddp": 1, "shard 2": 0.5, "tensor 2": 0.25, "pipeline 2": 0.25}
+    assert {row["way"]: row["x ddp"] for row in speed} == {
+        "ddp": 1,
+        "shard 2": 0.5,
+        "tensor 2": 0.25,
+        "pipeline 2": 0.25,
+        "context 2": 0.25,
+    }
 
 
 def test_a_worker_of_a_spread_model_says_what_it_needs() -> None:
