@@ -7,6 +7,8 @@ from pipelines.config.section import Section
 EXPORTS = {
     "onnx": "pipelines.export.onnx",
     "onnx-int8": "pipelines.export.onnx_int8",
+    "stablehlo": "pipelines.export.stablehlo",
+    "hls4ml": "pipelines.export.hls4ml",
     "executorch": "pipelines.export.executorch",
 }
 """The module of each target, whose `write` is an `export.targets.Write`."""

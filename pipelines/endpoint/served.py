@@ -1,8 +1,9 @@
 """A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason."""
 
+import json
 import math
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.types as types
 
 from pipelines.errors import SourceError
 from pipelines.features.arrays import is_bytes
+from pipelines.features.raw import is_list, is_number
 from pipelines.serve import REFUSED, Predictor
 from pipelines.serve.predictor import to_arrow
 
@@ -75,8 +77,11 @@ def _frame(rows: list[JsonRow], inputs: pa.Schema) -> pd.DataFrame:
 
 
 def _from_json(values: list[Any], field: pa.Field) -> Any:
-    """Bytes are base64 in JSON, and times are text."""
+    """Bytes are base64 in JSON, and times are text. Among numbers Arrow would take true for 1, depending on the other rows of a batch."""
     try:
+        element = _element(field.type)
+        if is_number(element) and not types.is_boolean(element) and (wrong := next(_no_numbers(values), None)) is not None:
+            raise ValueError(f"it is {json.dumps(wrong)}")
         if is_bytes(field.type):
             return [None if value is None else b64decode(value, validate=True) for value in values]
         if types.is_temporal(field.type):
@@ -84,6 +89,19 @@ def _from_json(values: list[Any], field: pa.Field) -> Any:
     except (ValueError, TypeError) as error:
         raise SourceError(f"the value of column {field.name} is no {field.type}: {error}") from error
     return values
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    return _element(kind.value_type) if is_list(kind) else kind
+
+
+def _no_numbers(values: list[Any]) -> Iterator[bool | int]:
+    """Booleans, and integers that no type of Arrow has, in a list or in lists within it."""
+    for value in values:
+        if isinstance(value, list):
+            yield from _no_numbers(value)
+        elif isinstance(value, bool) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
+            yield value
 
 
 def _in_json(predicted: pd.DataFrame) -> list[JsonRow]:

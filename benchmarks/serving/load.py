@@ -1,0 +1,164 @@
+"""Requests per second and latencies of the endpoint, beside `mlflow models serve` and an application written by hand.
+
+    python -m benchmarks.serving.load conf/adult.yaml models:/adult@champion [--seconds 20]
+
+`hey` (of Debian) sends requests of one row on loopback, from processes on the same cores. Then the champion moves three times and two
+replicas are killed under load.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
+from typing import Any
+
+import psutil
+from mlflow import MlflowClient
+
+from benchmarks.report import Row, save, show, versions_of
+from pipelines import api
+from pipelines.config import Config
+from pipelines.serve.model import read_model
+from pipelines.serve.signature import example_of
+from pipelines.tracking.registered import downloaded, version_of
+
+PORT, CONNECTIONS = 8123, 32
+URL = f"http://127.0.0.1:{PORT}/invocations"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("benchmarks.serving.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("conf")
+    parser.add_argument("model")
+    parser.add_argument("--seconds", type=int, default=20)
+    own = parser.parse_args()
+    config = api.read_config(own.conf)
+    with TemporaryDirectory() as folder:
+        body = Path(folder, "body.json")
+        body.write_text(json.dumps({"dataframe_records": [example(config, own.model)]}))
+        compared = [row for name in servers(own.conf, own.model, 1) for row in measured(name, own, config, body)]
+        faults = [under_faults(own, config, body)]
+    show(f"one row a request, {CONNECTIONS} connections, and at half of that rate", compared)
+    show("3 moves of the champion and 2 killed replicas", faults)
+    tables = {"load": compared, "faults": faults}
+    print(f"\nsaved {save('serving-load', tables, versions_of('ray', 'mlflow', 'fastapi', 'torch'))}")
+
+
+def servers(conf: str, model: str, replicas: int) -> dict[str, list[str]]:
+    """The command of each server."""
+    python, port = [sys.executable, "-m"], str(PORT)
+    ours = [f"--endpoint.{key}={value}" for key, value in {"model": model, "port": PORT, "replicas": replicas}.items()]
+    ours = [word for flag in ours for word in flag.split("=", 1)]
+    return {
+        "lockstep": [sys.executable, "cluster/serve.py", conf, *ours],
+        "mlflow models serve": [*python, "mlflow", "models", "serve", "-m", model, "--env-manager", "local", "-p", port, "-w", "2"],
+        "fastapi by hand": [
+            *python,
+            "uvicorn",
+            "benchmarks.serving.by_hand:app",
+            "--workers",
+            "2",
+            "--port",
+            str(PORT),
+            "--log-level",
+            "error",
+        ],
+    }
+
+
+@contextmanager
+def running(command: list[str], config: Config, model: str, body: Path) -> Iterator[psutil.Process]:
+    """The server, from its first answer on."""
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": config.tracking.uri, "BY_HAND_MODEL": model}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    with open(body.with_name("log"), "w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 300
+        while not answers(body):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{' '.join(command)} does not answer:\n{body.with_name('log').read_text()[-2_000:]}")
+            time.sleep(1)
+        yield psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait(60)
+        subprocess.run(["sleep", "2"], check=True)
+
+
+def answers(body: Path) -> bool:
+    request = urllib.request.Request(URL, body.read_bytes(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def measured(name: str, own: argparse.Namespace, config: Config, body: Path) -> list[Row]:
+    with running(servers(own.conf, own.model, 1)[name], config, own.model, body):
+        hey(body, 5, CONNECTIONS)
+        most = hey(body, own.seconds, CONNECTIONS)
+        half = hey(body, own.seconds, CONNECTIONS, float(str(most["requests_per_second"])) / 2)
+    return [{"server": name, "rate": "most", **most}, {"server": name, "rate": "half", **half}]
+
+
+def under_faults(own: argparse.Namespace, config: Config, body: Path) -> Row:
+    """Two replicas, whose alias moves at 1, 3 and 5 sixths of the time, and one of which is killed at 2 and 4 sixths."""
+    client, (name, _, alias) = MlflowClient(config.tracking.uri), own.model.removeprefix("models:/").partition("@")
+    first = client.get_model_version_by_alias(name, alias).version
+    other = next(found.version for found in client.search_model_versions(f"name = '{name}'") if found.version != first)
+    killed: list[int] = []
+
+    def kill(server: psutil.Process) -> None:
+        replica = next(process for process in server.children(recursive=True) if "ServeReplica" in " ".join(process.cmdline()))
+        killed.append(replica.pid)
+        replica.send_signal(signal.SIGKILL)
+
+    seconds = own.seconds * 3
+    with running(servers(own.conf, own.model, 2)["lockstep"], config, own.model, body) as server:
+        moves = [
+            Timer(seconds * at / 6, client.set_registered_model_alias, (name, alias, to)) for at, to in ((1, other), (3, first), (5, other))
+        ]
+        kills = [Timer(seconds * at / 6, kill, (server,)) for at in (2, 4)]
+        for timer in (*moves, *kills):
+            timer.start()
+        found = hey(body, seconds, CONNECTIONS)
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+            swaps = re.findall(r"^lockstep_swaps_total (\d+)", answer.read().decode(), re.MULTILINE)
+    client.set_registered_model_alias(name, alias, first)
+    return {"seconds": seconds, **found, "killed_replicas": len(killed), "swaps_in_replicas": int(swaps[0]) if swaps else 0}
+
+
+def hey(body: Path, seconds: int, connections: int, rate: float | None = None) -> Row:
+    """What the load generator measured; a rate is in requests per second over all connections."""
+    limit = [] if rate is None else ["-q", f"{rate / connections:.3f}"]
+    command = ["hey", "-z", f"{seconds}s", "-c", str(connections), *limit, "-m", "POST", "-T", "application/json", "-D", str(body), URL]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    statuses = {status: int(count) for status, count in re.findall(r"\[(\d+)\]\s+(\d+) responses", said)}
+    errors = sum(int(count) for count in re.findall(r"^\s+\[(\d+)\]\s+\w+ \"", said, re.MULTILINE))
+    quantiles = {f"p{share}_ms": float(value) * 1_000 for share, value in re.findall(r"(50|95|99)%+ in ([\d.]+) secs", said)}
+    per_second = re.search(r"Requests/sec:\s+([\d.]+)", said)
+    row: dict[str, Any] = {"requests_per_second": float(per_second[1]) if per_second else 0.0, **quantiles}
+    return {**row, "answered_200": statuses.pop("200", 0), "other_answers": json.dumps(statuses), "no_answer": errors}
+
+
+def example(config: Config, model: str) -> dict[str, Any]:
+    """A row that the model takes."""
+    with downloaded(config.tracking.uri, model, version_of(config.tracking.uri, model)) as folder:
+        _, manifest, _, _ = read_model(folder)
+    return dict(json.loads(example_of(manifest).to_json(orient="records"))[0])
+
+
+if __name__ == "__main__":
+    main()

