@@ -102,5 +102,6 @@ def fault(target: str, error: BaseException) -> str:
     works = "docs/export.md lists the networks that work"
     if operator := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)", text):
         return f"{target} has no operator for {operator[1] or operator[2]} of torch; write the network without it; {works}"
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception): ", line)), lines[-1])
     return f"{target} cannot express the network: {last}; {works}"
