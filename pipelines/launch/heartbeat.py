@@ -24,7 +24,7 @@ from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.compat.torch import last_collectives
 from pipelines.errors import TrainingError
 from pipelines.parallel.step_clock import PHASES, StepClock
-from pipelines.timing.beats import Beat, beat_of
+from pipelines.timing.beats import Beat, beat_of, where
 
 log = logging.getLogger(__name__)
 
@@ -159,5 +159,4 @@ def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:
 
 
 def _placed(rank: int, beat: Beat) -> str:
-    phase = f" in {beat.phase} of step {beat.step + 1:,}," if beat.phase else ""
-    return f"worker {rank}{phase}{f' in {beat.place}' if beat.place else ''}"
+    return f"worker {rank}{f' {where(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
 from pipelines.errors import TrainingError
 from pipelines.launch.worker_watch import beats_in
-from pipelines.timing.beats import Beat
+from pipelines.timing.beats import Beat, where
 
 STACK_SECONDS = 20.0
 OLD_SECONDS = 20.0
@@ -58,8 +58,8 @@ def of_worker(rank: int, beat: Beat, now: float) -> str:
     age = now - beat.time
     silent = f"\n  silent for {age:.0f} s: it has ended, is stopped, or its machine is unreachable" if age > OLD_SECONDS else ""
     return (
-        f"worker {rank}: process {beat.process} on {beat.host}, for {beat.phase_seconds:.3g} s in {beat.phase or 'no phase'} of step "
-        f"{beat.step + 1:,}{', waiting for others' if beat.waits else ''}"
+        f"worker {rank}: process {beat.process} on {beat.host}, for {beat.phase_seconds:.3g} s {where(beat)}"
+        f"{', waiting for others' if beat.waits else ''}"
         f"{f'{chr(10)}  seconds per step: {per_step}' if per_step else ''}{silent}"
     )
 

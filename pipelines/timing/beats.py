@@ -36,6 +36,18 @@ class Beat:
     failed: bool = False
 
 
+OTHER = "other"
+"""The phase of what belongs to no step."""
+
+
+def where(beat: Beat) -> str:
+    """Where a worker is, in words."""
+    if not beat.steps:
+        return "starting"
+    number = f"step {beat.step + 1:,}"
+    return f"between two steps, after {number}" if beat.phase == OTHER else f"in {beat.phase} of {number}"
+
+
 def beat_of(values: Mapping[str, Any]) -> Beat:
     return Beat(**{known.name: values[known.name] for known in fields(Beat) if known.name in values})
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from pipelines.timing.beats import Beat
+from pipelines.timing.beats import Beat, where
 
 AFTER_SECONDS = 30.0
 """How long no worker has got any further."""
@@ -56,10 +56,10 @@ class Standstill:
             beat, _, _ = self._seen[rank]
             place = f", in {beat.place}" if beat.place else ""
             host = f" on {beat.host}" if beat.host else ""
-            told.append(f"worker {rank}{host} {what} in {beat.phase or 'no phase'} of step {beat.step + 1:,}{place}")
+            told.append(f"worker {rank}{host} {what} {where(beat)}{place}")
         others = [rank for rank in self._seen if rank not in awaited]
-        phases = sorted({beat.phase for rank, (beat, _, _) in self._seen.items() if rank in others})
-        rest = f"; the others wait, in {', '.join(phases)}" if others else ""
+        places = sorted({where(beat) for rank, (beat, _, _) in self._seen.items() if rank in others})
+        rest = f"; the others wait, {', '.join(places)}" if others else ""
         return f"{'; '.join(told)}{rest}"
 
 

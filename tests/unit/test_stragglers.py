@@ -114,8 +114,8 @@ def test_beats_of_an_earlier_and_larger_group_do_not_count() -> None:
 def test_a_standstill_names_the_worker_that_does_not_come() -> None:
     clock = [0.0]
     watch = Standstill(lambda: clock[0])
-    waiting = Beat(step=1_233, phase="exchange", host="here")
-    busy = Beat(step=1_233, phase="backward", host="there", place="dawdle (net.py:7)")
+    waiting = Beat(step=1_233, steps=9, phase="exchange", host="here")
+    busy = Beat(step=1_233, steps=9, phase="backward", host="there", place="dawdle (net.py:7)")
     lines = []
     for second in range(0, 70, 5):
         clock[0] = float(second)
@@ -123,7 +123,7 @@ def test_a_standstill_names_the_worker_that_does_not_come() -> None:
         lines.append(watch.look({rank: replace(beat, beat=second) for rank, beat in beats.items()}))
     assert [line for line in lines if line] == [
         "no worker has got any further for 30 s: worker 2 on there is in backward of step 1,234, in dawdle (net.py:7); "
-        "the others wait, in exchange"
+        "the others wait, in exchange of step 1,234"
     ]
 
 
