@@ -31,7 +31,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 400_000, 64, 200, 6_000)
-NETWORKS = {"mnist, small network": CASES["mnist, small network"], "MLP 2 x 32 on 8 columns": SMALLEST}
+NETWORKS = {"mnist, small network": replace(CASES["mnist, small network"], warm_up=200, steps=1_500), "MLP 2 x 32 on 8 columns": SMALLEST}
 TURN_STEPS = 50
 
 
