@@ -14,7 +14,8 @@ from pipelines.timing.stragglers import Stragglers
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.5
+LOOK_SECONDS = {True: 2.5, False: 10.0}
+"""On a local disk (True), and on an object store, which charges for requests."""
 STRAGGLERS, STANDSTILL = "stragglers", "standstill"
 """Tags of the run."""
 
@@ -29,7 +30,7 @@ class WorkerWatch:
 
     def look(self) -> None:
         """Look, if that is due. What fails is logged, and tried again: it ends no training."""
-        if time.monotonic() - self._looked < LOOK_SECONDS:
+        if time.monotonic() - self._looked < LOOK_SECONDS[self._directory.is_local]:
             return
         self._looked = time.monotonic()
         try:

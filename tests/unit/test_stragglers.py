@@ -177,7 +177,7 @@ def half_stopped(process: int, seconds: float, done: Callable[[], bool]) -> None
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stragglers, "COMPARE_SECONDS", 0.7)
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.1})
     run, lines, tags, named = RunDirectory(str(tmp_path / "run")), list[str](), dict[str, Any](), Event()
 
     def tell(line: str) -> None:
@@ -210,7 +210,7 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
 
 
 def test_what_fails_is_logged_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.0})
     (tmp_path / "heartbeats").write_text("not a folder")
     worker_watch.WorkerWatch(RunDirectory(str(tmp_path)), print, print).look()
     assert "heartbeats" in caplog.text
