@@ -1,8 +1,8 @@
-"""Measures what it costs to know where the time of a step goes: two workers, whose clocks are on and off by turns.
+"""Measures what it costs to know where the time of a step goes: workers' clocks are on and off by turns.
 
-    python -m benchmarks.train.timing [--small] [--results FOLDER]
+    python -m benchmarks.train.timing [--small] [--workers 2] [--results FOLDER]
 
-Both workers turn their clocks on or off before the same steps. A ratio compares two consecutive turns, and the table has the median of
+All workers turn their clocks on or off before the same steps. A ratio compares two consecutive turns, and the table has the median of
 all pairs, with quartiles. "off" leaves out the clock, the callback after the backward pass, and the meetings of the workers' sums.
 """
 
@@ -31,7 +31,10 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 400_000, 64, 200, 6_000)
-NETWORKS = {"mnist, small network": replace(CASES["mnist, small network"], warm_up=200, steps=1_500), "MLP 2 x 32 on 8 columns": SMALLEST}
+NETWORKS = {
+    "mnist, small network": replace(CASES["mnist, small network"], rows=230_000, warm_up=200, steps=1_500),
+    "MLP 2 x 32 on 8 columns": SMALLEST,
+}
 TURN_STEPS = 50
 
 
@@ -68,13 +71,14 @@ def _nothing(*_: Any) -> dict[str, float]:
     return {}
 
 
-def work(rank: int, case: Case, strategy: str, folder: str) -> None:
+def work(rank: int, workers: int, case: Case, strategy: str, folder: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=2, rank=rank)
+    if workers > 1:
+        dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=workers, rank=rank)
     config = config_of(case, Path(folder).parent)
-    settings = {**config.train.model_dump(), "storage": f"{folder}/runs", "cache_bytes": 2**30, "strategy": strategy}
+    settings = {**config.train.model_dump(), "storage": f"{folder}/runs", "cache_bytes": 2**30, "strategy": strategy, "workers": workers}
     config = config.model_copy(update={"train": type(config.train).model_validate(settings)})
-    version, context = open_version(config.dataset.path, config.data_identity), WorkerContext(rank, 2)
+    version, context = open_version(config.dataset.path, config.data_identity), WorkerContext(rank, workers)
     task = task_of(config.task, version.manifest)
     hooks = Turns(case.warm_up)
     checkpoints = Checkpoints(RunDirectory(settings["storage"]), context, 1)
@@ -82,19 +86,21 @@ def work(rank: int, case: Case, strategy: str, folder: str) -> None:
     hooks.loop.run()
     if rank == 0:
         torch.save((hooks.on, hooks.off), f"{folder}/seconds")
-    dist.destroy_process_group()
+    if workers > 1:
+        dist.destroy_process_group()
 
 
-def measured(home: Path, name: str, case: Case, strategy: str) -> Row:
+def measured(home: Path, name: str, case: Case, strategy: str, workers: int) -> Row:
     folder = home / f"{name}-{strategy}".replace(" ", "-")
     folder.mkdir()
-    mp.spawn(work, (case, strategy, str(folder)), nprocs=2)
+    mp.spawn(work, (workers, case, strategy, str(folder)), nprocs=workers)
     on, off = torch.load(folder / "seconds")
     ratios = [with_clock / without for with_clock, without in zip(on, off, strict=False)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     return {
         "network": name,
         "strategy": strategy,
+        "workers": workers,
         "step, ms": 1_000 * statistics.median(off) / TURN_STEPS,
         "cost, % (median)": 100 * (middle - 1),
         "quartiles": f"{100 * (low - 1):+.1f} to {100 * (high - 1):+.1f}",
@@ -118,6 +124,7 @@ def clock_row() -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="few steps, to test that it runs")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     rows: list[Row] = []
@@ -127,7 +134,7 @@ def main() -> None:
             home.mkdir()
             shorter = replace(case, rows=50_000, warm_up=50, steps=300) if arguments.small else case
             write_version(shorter, config_of(shorter, home))
-            rows += [measured(home, name, shorter, strategy) for strategy in ("ddp", "exact")]
+            rows += [measured(home, name, shorter, strategy, arguments.workers) for strategy in ("ddp", "exact")]
     tables = {"the cost of always-on timing": rows, "the clock alone": [clock_row()]}
     for title, table in tables.items():
         show(title, table)
