@@ -36,10 +36,11 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
 
 
 def prepare(config: Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists."""
+    """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data."""
     from pipelines.etl.run import run
+    from pipelines.report.survey import files_of
 
-    return run(config)
+    return run(config, files_of)
 
 
 def train(config: Config) -> Result:

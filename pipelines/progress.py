@@ -1,14 +1,51 @@
-"""Shows progress: a tqdm bar on a terminal, and a line every few seconds elsewhere."""
+"""What a command tells of its progress: a tqdm bar on a terminal, and a line every few seconds elsewhere.
 
+`speak("quiet")` leaves out everything but warnings and errors, and `speak("json")` turns each piece into a line with one JSON object,
+for machines. A process speaks in one way, since it has one terminal.
+"""
+
+import json
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, Literal, TextIO
 
 from tqdm import tqdm
 
 LINE_SECONDS = 5.0
+Way = Literal["text", "quiet", "json"]
+_spoken: list[Way] = ["text"]
+
+
+def speak(way: Way) -> None:
+    """Choose how this process tells of its progress."""
+    _spoken[0] = way
+
+
+def is_json() -> bool:
+    return _spoken[0] == "json"
+
+
+def tell(event: str, text: str, /, **values: Any) -> None:
+    """Print a line of text to standard output, or its values as JSON, or nothing."""
+    if _spoken[0] == "text":
+        print(text, flush=True)
+    elif _spoken[0] == "json":
+        print(as_json(event, **values), flush=True)
+
+
+def as_json(event: str, /, **values: Any) -> str:
+    """One line: the event, the seconds since 1970, and the values."""
+    return json.dumps({"event": event, "time": round(time.time(), 3), **values}, default=str)
+
+
+class JsonLines(logging.Formatter):
+    """A log's records as `tell` prints events."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return as_json("log", level=record.levelname.lower(), text=record.getMessage())
 
 
 class _Bar(tqdm):
@@ -21,22 +58,29 @@ class Progress:
     def __init__(self, stream: TextIO | None = None, line: Callable[[str], None] | None = None) -> None:
         self._stream = stream or sys.stdout
         self._line = line or self._print
-        self.on_terminal = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
+        shown = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
+        self.on_terminal = shown and _spoken[0] == "text"
         self._bar: _Bar | None = None
         self._printed, self._shown = 0.0, ""
 
-    def show(self, done: int, total: int, text: str) -> None:
-        """Redraw the bar, or print `text` if it is new and the last line was LINE_SECONDS ago."""
+    def show(self, done: int, total: int, text: str, **values: Any) -> None:
+        """Redraw the bar, or print `text`, or the values as JSON, if it is new and the last line was LINE_SECONDS ago."""
         if self.on_terminal:
             self._draw(done, total, text)
-        elif text != self._shown and time.monotonic() - self._printed >= LINE_SECONDS:
+        elif _spoken[0] != "quiet" and text != self._shown and time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed, self._shown = time.monotonic(), text
-            self._line(text)
+            if _spoken[0] == "json":
+                tell("progress", text, done=done, total=total, **values)
+            else:
+                self._line(text)
 
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
+    def say(self, line: str, event: str = "message", **values: Any) -> None:
+        """Print a line that stays; as JSON, its values, or the line itself if there are none."""
         self.clear()
-        self._print(line)
+        if _spoken[0] == "text":
+            self._print(line)
+        else:
+            tell(event, line, **(values or {"text": line}))
 
     def clear(self) -> None:
         """Remove the bar."""

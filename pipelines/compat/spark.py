@@ -1,6 +1,6 @@
 """Private names of PySpark: the Java objects behind its Python objects."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -81,3 +81,48 @@ def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
 def count_input_files(rows: DataFrame) -> int:
     """The number of files that `inputFiles` would list, which passes every name to Python in a separate call."""
     return len(attribute(rows, "_jdf").inputFiles())
+
+
+def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
+    """When each finished stage began, in seconds since 1970, and its numbers.
+
+    The REST interface gives the same, but only while Spark's UI runs, which is off where it would not be private.
+    """
+    store = _status_store(spark)
+    halves = SparkContext._gateway.new_array(jvm().double, 2)  # type: ignore[union-attr]
+    halves[0], halves[1] = 0.5, 1.0
+    lists = jvm().java.util.ArrayList
+    found = store.stageList(lists(), False, False, halves, lists())
+    for place in range(found.size()):
+        stage = found.apply(place)
+        if stage.submissionTime().isEmpty() or stage.completionTime().isEmpty():
+            continue
+        began, ended = (moment.get().getTime() / 1_000 for moment in (stage.submissionTime(), stage.completionTime()))
+        tasks = store.taskSummary(stage.stageId(), stage.attemptId(), halves)
+        times = tasks.get().executorRunTime() if tasks.isDefined() else None
+        yield (
+            began,
+            {
+                "number": stage.stageId(),
+                "what": stage.name(),
+                "tasks": stage.numTasks(),
+                "seconds": ended - began,
+                "task_seconds": stage.executorRunTime() / 1_000,
+                "median_seconds": times.apply(0) / 1_000 if times else 0.0,
+                "longest_seconds": times.apply(1) / 1_000 if times else 0.0,
+                "rows_read": stage.inputRecords() + stage.shuffleReadRecords(),
+                "spilled_bytes": stage.diskBytesSpilled(),
+                "shuffled_bytes": stage.shuffleWriteBytes(),
+            },
+        )
+
+
+def rows_read(spark: SparkSession, stages: Iterable[int]) -> int:
+    """Rows that the finished tasks of running stages have read."""
+    store = _status_store(spark)
+    found = [store.lastStageAttempt(number) for number in stages]
+    return sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in found)
+
+
+def _status_store(spark: SparkSession) -> Any:
+    return attribute(spark.sparkContext, "_jsc").sc().statusStore()

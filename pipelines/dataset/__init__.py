@@ -14,5 +14,6 @@
 4. `storage`   the file operations that make a version visible whole or not at all.
 5. `sources`   the raw files of a version.
 6. `commit`    turns an attempt into a version, if its row counts agree (`balance`).
-7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one from arrays.
+7. `survey`    what an ETL knows about its data beyond the manifest, for pages and MLflow.
+8. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one from arrays.
 """

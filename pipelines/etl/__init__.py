@@ -8,11 +8,13 @@
                  translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
 5.  `quality`    decides once about each row of the query: it is kept, or refused with a reason.
 6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
-7.  `fit`        fits the encoders on the training split, and counts all rows.
+7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. For the page
+                 about the data, `row_sample` samples rows, and `alike` finds features that several splits have.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  `attempt` holds the paths and reports of these files.
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
 `executors` refuses machines with other versions; `driver` explains failures of Spark's Java driver; `leave` handles signals;
-`private` keeps a session's sockets, pages and files private; `progress` shows the progress of stages.
+`private` keeps a session's sockets, pages and files private; `progress` shows the progress of stages, and `spark_stages` what Spark
+says about its own.
 """

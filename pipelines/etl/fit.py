@@ -1,39 +1,40 @@
 """Fits the encoders: one pass over the rows, which also counts them and describes the raw columns.
 
 1. `_gather` runs in Spark's tasks: an `Accumulator` per column, and the rows of each split and of each reason counted.
-2. `_combine` makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
+2. `summaries` makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
 3. `gather` merges both on the driver, and `fit` fits the encoders.
 
-All of it is exact, so the result does not depend on partitions or their order.
+All of it is exact, so the result does not depend on partitions or their order. Beside it the pass samples rows and contents for the
+data's page, on which nothing else depends.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
-from pipelines.etl.placement import INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
+from pipelines.dataset.survey import TEXT_LENGTH
+from pipelines.etl import alike, row_sample
+from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.etl.quality import REASON
+from pipelines.etl.summaries import GATHERED, summaries_of, summarised
 from pipelines.features import fit_encoders, needs
-from pipelines.features.raw import is_number
-from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, combine, merge
+from pipelines.features.raw import is_category, is_number, is_text
+from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
 
 Needs = dict[str, frozenset[str]]
 
-# Tasks return the count of a value, or a column's summary as JSON with the number of its counts.
-_GATHERED = "column string, value string, count bigint, summary string"
 # Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
 COUNTS_ON_DRIVER = 2_000_000
 # Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
@@ -55,6 +56,10 @@ class Gathered:
     """Of the training split's raw columns."""
     schema: pa.Schema
     """Of the query's output."""
+    samples: dict[str, pa.Table] = field(default_factory=dict)
+    """Rows of each split, as `row_sample` keeps them."""
+    contents: np.ndarray = field(default_factory=lambda: np.empty((0, len(SPLITS)), np.int64))
+    """Rows of a sample of contents, by split, as `alike` counts them."""
 
     @property
     def query_rows(self) -> int:
@@ -87,10 +92,11 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     schema = raw_schema(rows)
     # Moments of all numeric columns are cheap, and the profile needs them.
     wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
-    columns = [named(column) if needed else F.when(named(column).isNotNull(), True).alias(column) for column, needed in wanted.items()]
-    gathered = rows.select(SPLIT, ROW, REASON, *columns).mapInArrow(partial(_gather, wanted), _GATHERED).persist()
+    columns = [_handed(column, schema.field(column).type, needed) for column, needed in wanted.items()]
+    handed = rows.select(SPLIT, ROW, REASON, alike.likeness(rows, dataset).alias(ALIKE), *columns)
+    gathered = handed.mapInArrow(partial(_gather, wanted, bool(dataset.key)), GATHERED).persist()
     try:
-        summaries, counted = _summaries(gathered)
+        summaries, counted = summaries_of(gathered)
         sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
@@ -102,18 +108,33 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     }
     statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted if column in summaries}
     # A DataFrame without partitions gives no summary.
-    return Gathered(dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS)))), summaries.get(REASON, {}), statistics, schema)
+    by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
+    samples = row_sample.by_split(summaries.get(ROW, ""))
+    contents = {"contents": alike.rows_of(summaries[ALIKE])} if ALIKE in summaries else {}
+    return Gathered(by_split, summaries.get(REASON, {}), statistics, schema, samples, **contents)
 
 
-def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> Column:
+    """What the pass reads of a column: of a text that no statistic needs, what the sample keeps; of bytes and nested values, whether
+    they are there."""
+    if needed or (is_category(kind) and not is_text(kind)):
+        return named(column)
+    beginning = F.substring(named(column), 1, TEXT_LENGTH) if is_text(kind) else F.when(named(column).isNotNull(), True)
+    return beginning.alias(column)
+
+
+def _gather(wanted: Needs, keyed: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A partition's counts and summaries, as rows of _GATHERED."""
     accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
-    counted = dict.fromkeys([SPLIT, REASON, *wanted], 0)
+    counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, *wanted], 0)
     by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
+    sample, contents = row_sample.RowSample(keyed), alike.Contents()
     undrained = 0
     for batch in _accepted(batches, refused):
         split = batch.column(SPLIT).to_numpy()
+        sample.add({column: batch.column(column) for column in wanted}, split, batch.column(ROW).to_numpy().view(np.uint64))
+        contents.add(batch.column(ALIKE).to_numpy().view(np.uint64), split)
         by_split += np.bincount(split, minlength=len(SPLITS))
         train = batch.filter(pa.array(split == TRAIN))
         order = train.column(ROW).to_numpy().view(np.uint64)
@@ -125,7 +146,8 @@ def _gather(wanted: Needs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             undrained = 0
     yield from _drained(accumulators, wanted, counted)
     summaries = {column: accumulator.summary() for column, accumulator in accumulators.items()}
-    yield _summarised({SPLIT: by_split.tolist(), REASON: refused, **summaries}, counted)
+    whole = {SPLIT: by_split.tolist(), REASON: refused, ROW: sample.summary(), ALIKE: contents.summary()}
+    yield summarised({**whole, **summaries}, counted)
 
 
 def _accepted(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> Iterator[pa.RecordBatch]:
@@ -143,39 +165,6 @@ def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[
                 counted[column] += len(batch)
                 columns = [pa.repeat(column, len(batch)), *batch.columns, pa.nulls(len(batch), pa.string())]
                 yield pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
-
-
-def _summarised(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
-    texts = [json.dumps(summary) for summary in summaries.values()]
-    columns = [pa.array(summaries), pa.nulls(len(texts), pa.string()), pa.array([counted[column] for column in summaries]), pa.array(texts)]
-    return pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
-
-
-def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merge the partitions' summaries of each column. A sample takes 2 MB, so they are merged one by one."""
-    found: dict[str, Any] = {}
-    counted: dict[str, int] = {}
-    for batch in batches:
-        for column, count, text in zip(*(batch.column(name) for name in ("column", "count", "summary")), strict=True):
-            name, summary = column.as_py(), json.loads(text.as_py())
-            if name in found:
-                summary = _combined(name, found[name], summary)
-            found[name], counted[name] = summary, counted.get(name, 0) + count.as_py()
-    if found:
-        yield _summarised(found, counted)
-
-
-def _combined(name: str, one: Any, other: Any) -> Any:
-    if name == SPLIT:
-        return np.add(one, other).tolist()
-    return Counter(one) + Counter(other) if name == REASON else combine([one, other])
-
-
-def _summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
-    """Summaries by column, and the number of counts of all columns."""
-    by_column = gathered.where("summary IS NOT NULL").repartition(gathered.sparkSession.sparkContext.defaultParallelism, "column")
-    rows = by_column.mapInArrow(_combine, _GATHERED).select("column", "summary", "count").collect()
-    return {row.column: json.loads(row.summary) for row in rows}, sum(row["count"] for row in rows)
 
 
 def _counts(gathered: DataFrame, counted: int, most: int) -> pa.Table:

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,7 +12,7 @@ from pipelines.dataset.sources import Sources
 from pipelines.etl import placement
 from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.describe import balanced, describe
-from pipelines.etl.fit import fit, gather
+from pipelines.etl.fit import Gathered, fit, gather
 from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
@@ -26,6 +27,16 @@ from pipelines.sources.tables import Tables, read_tables
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Made:
+    """An attempt whose files are written, before its commit."""
+
+    manifest: Manifest
+    """Without run and sources."""
+    report: Report
+    gathered: Gathered
+
+
 def make(
     spark: SparkSession,
     config: Config,
@@ -34,8 +45,8 @@ def make(
     warnings: tuple[str, ...],
     attempt: Attempt,
     stages: Stages,
-) -> tuple[Manifest, Report]:
-    """Write the attempt's files, and return its report and a manifest without run and sources. `warnings` are those of `analyse`.
+) -> Made:
+    """Write the attempt's files. `warnings` are those of `analyse`.
 
     `tables` are the tables that the `sources` were computed from. Raises the LockstepErrors of its stages.
     """
@@ -64,7 +75,7 @@ def make(
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
     placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
-    return manifest.model_copy(update={"served_query": served}), written
+    return Made(manifest.model_copy(update={"served_query": served}), written, gathered)
 
 
 def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:

@@ -19,10 +19,10 @@ from pipelines.dataset.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted, refused
 
-ROW, CONTENT, SPLIT, PART, PLACE = ("__row", "__content", "__split", "__part", "__place")
+ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
-all splits, and the hash by which a part is sorted, before CONTENT."""
-INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, REASON)
+all splits, the hash by which a part is sorted, before CONTENT, and the hash of what `alike` compares."""
+INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON)
 
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
@@ -52,7 +52,7 @@ def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """
     if not key or accepted(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
-    keys = [_hashable(named(name), rows.schema[name].dataType) for name in key]
+    keys = [hashable(named(name), rows.schema[name].dataType) for name in key]
     copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
     repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
     # Fit and write both read them: sort once.
@@ -132,19 +132,19 @@ def _limit(share: Fraction) -> Column:
 def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
     """A 64-bit hash of the values and of their NULL flags. NULLs inside arrays are skipped."""
     columns = [(named(name), rows.schema[name].dataType) for name in names]
-    return F.xxhash64(F.lit(salt), *[part for column, kind in columns for part in (column.isNull(), _hashable(column, kind))])
+    return F.xxhash64(F.lit(salt), *[part for column, kind in columns for part in (column.isNull(), hashable(column, kind))])
 
 
-def _hashable(column: Column, kind: DataType) -> Column:
+def hashable(column: Column, kind: DataType) -> Column:
     """The column in a form that can be hashed and compared: maps as sorted entries, variants as JSON."""
     if isinstance(kind, MapType):
-        return F.array_sort(F.map_entries(F.transform_values(column, lambda _, value: _hashable(value, kind.valueType))))
+        return F.array_sort(F.map_entries(F.transform_values(column, lambda _, value: hashable(value, kind.valueType))))
     if isinstance(kind, VariantType):
         return F.to_json(column)
     if isinstance(kind, ArrayType) and not _plain(kind):
-        return F.transform(column, lambda element: _hashable(element, kind.elementType))
+        return F.transform(column, lambda element: hashable(element, kind.elementType))
     if isinstance(kind, StructType) and not _plain(kind):
-        return F.struct(*[_hashable(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields])
+        return F.struct(*[hashable(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields])
     return column
 
 

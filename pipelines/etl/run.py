@@ -27,6 +27,7 @@ from pipelines.dataset import storage
 from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.sources import SourceFile, Sources
+from pipelines.dataset.survey import Page, Survey
 from pipelines.dataset.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.analysis import analyse
@@ -34,9 +35,10 @@ from pipelines.etl.attempt import Attempt
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.executors import check_executors
 from pipelines.etl.identity import version_name
-from pipelines.etl.make import make
+from pipelines.etl.make import Made, make
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
+from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.interrupts import Deferred, done
 from pipelines.sources.base import RawTable
 from pipelines.sources.faults import naming_table, source_errors
@@ -48,8 +50,8 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
 @driver_errors()
-def run(config: Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists.
+def run(config: Config, page: Page | None = None) -> Manifest:
+    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data.
 
     Raises the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files.
     """
@@ -63,10 +65,18 @@ def run(config: Config) -> Manifest:
     with stages("analysis"):
         warnings = analyse(spark, config, tables)
     with _freed(spark):
-        return _made(spark, config, tables, before, warnings, stages)
+        return _made(spark, config, tables, before, warnings, stages, page)
 
 
-def _made(spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages) -> Manifest:
+def _made(
+    spark: SparkSession,
+    config: Config,
+    tables: RawTables,
+    before: Sources,
+    warnings: tuple[str, ...],
+    stages: Stages,
+    page: Page | None,
+) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
         sources = _of_tables(config.source, tables, lambda table: table.identity(spark))
@@ -79,12 +89,13 @@ def _made(spark: SparkSession, config: Config, tables: RawTables, before: Source
                 confirm(filesystem, attempt.root)
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
+        made: list[Made] = []
 
         def work() -> Manifest:
-            ours, report = make(spark, config, sources, tables, warnings, attempt, stages)
+            made.append(make(spark, config, sources, tables, warnings, attempt, stages))
             check_unchanged(tables, before)
             with stages("commit"):
-                ours = ours.model_copy(update={"run_id": tracked.run_id})
+                ours, report = made[0].manifest.model_copy(update={"run_id": tracked.run_id}), made[0].report
                 return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
 
         with Deferred() as signals:
@@ -92,11 +103,22 @@ def _made(spark: SparkSession, config: Config, tables: RawTables, before: Source
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _warned(attempt.root):
                     _sweep(attempt, folder)
+                survey = _survey(config, manifest, sources, made[0], stages)
                 with _warned(attempt.root):
-                    tracked.finish(manifest, stages.seconds)
+                    tracked.finish(manifest, stages.seconds, survey.spark)
+                if page is not None:
+                    with _warned(attempt.root):
+                        tracked.keep(page(survey))
             done()
             signals.forget()
     return manifest
+
+
+def _survey(config: Config, manifest: Manifest, sources: Sources, made: Made, stages: Stages) -> Survey:
+    assert stages.spark is not None, "rows have been read"
+    samples, refused = made.gathered.samples, made.report.samples
+    spark = spark_stages(stages.spark, stages.spans)
+    return Survey(config, manifest, sources, samples, made.gathered.contents, refused, stages.seconds, spark, event_log(stages.spark))
 
 
 def _check_apart(config: Config, tables: RawTables) -> None:

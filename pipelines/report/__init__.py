@@ -3,4 +3,6 @@
 1. `style`   has the colours and the style sheet of all pages and figures.
 2. `page`    makes HTML: a page, its sections, tables, notes. Text is escaped, except what is already `Html`.
 3. `charts`  draws small charts as inline SVG: curves with marks, and bars.
+
+`survey` is the page about the data of an ETL.
 """

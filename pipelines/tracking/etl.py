@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.survey import Files, SparkStage
 from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
@@ -23,7 +24,7 @@ _REASON_LENGTH = 200
 
 @dataclass(frozen=True)
 class EtlRun(Run):
-    def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float]) -> None:
+    def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float], spark: Sequence[SparkStage] = ()) -> None:
         """Log the results. Training runs link to this run by the `run_id` in the manifest."""
         refused = sum(manifest.quarantined.values())
         by_reason = Counter[str]()
@@ -36,6 +37,7 @@ class EtlRun(Run):
             **{f"rows/{split}": summary.rows for split, summary in manifest.splits.items()},
             **{f"quarantined/{reason}": rows for reason, rows in by_reason.items()},
             **{f"seconds/{stage}": seconds for stage, seconds in seconds_by_stage.items()},
+            **_of_spark(spark),
         }
         now = int(time.time() * 1_000)
         self.tag({"dataset.digest": manifest.digest, "dataset.version": manifest.version})
@@ -45,6 +47,22 @@ class EtlRun(Run):
             )
             self.client.log_text(self.run_id, manifest.to_json().decode(), "manifest.json")
             self.client.log_dict(self.run_id, manifest.profile, "profile.json")
+
+    def keep(self, files: Files) -> None:
+        """Keep files in the run, by their names."""
+        with reaching(self.uri):
+            for name, content in files.items():
+                self.client.log_text(self.run_id, content, name)
+
+
+def _of_spark(stages: Sequence[SparkStage]) -> dict[str, float]:
+    """For each stage of the ETL: seconds of all of Spark's tasks, bytes spilled to disk, and the worst skew."""
+    found: dict[str, float] = {}
+    for stage in stages:
+        for name, value in (("task_seconds", stage.task_seconds), ("spilled_bytes", stage.spilled_bytes)):
+            found[f"spark/{stage.stage}/{name}"] = found.get(f"spark/{stage.stage}/{name}", 0.0) + value
+        found[f"spark/{stage.stage}/skew"] = max(found.get(f"spark/{stage.stage}/skew", 1.0), stage.skew)
+    return found
 
 
 def _balance(manifest: Manifest) -> dict[str, int]:

@@ -29,6 +29,7 @@ from pipelines.dataset import storage
 from pipelines.dataset.commit import commit
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.schema import END
+from pipelines.dataset.survey import Survey
 from pipelines.dataset.versions import versions
 from pipelines.errors import ConfigError, DatasetError, SourceError, TrackingError
 from pipelines.etl import make as making
@@ -39,6 +40,7 @@ from pipelines.etl.progress import Stages
 from pipelines.etl.run import run
 from pipelines.etl.summary import summary
 from pipelines.etl.write import Job, write_parts
+from pipelines.report.survey import files_of
 from pipelines.sources.formats import raw_tables
 from pipelines.tracking.etl import EtlRun
 
@@ -61,8 +63,11 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     filesystem, place = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
     tables = raw_tables(config.source)
-    manifest, report = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
-    return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine), Path(attempt.root)
+    found = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
+    manifest = commit(filesystem, attempt.root, found.manifest, found.report.row_groups, found.report.quarantine)
+    shown = found.gathered.samples, found.gathered.contents, found.report.samples, {"fit": 1.0}
+    assert "<h1>" in files_of(Survey(config, manifest, {}, *shown))["data.html"]
+    return manifest, Path(attempt.root)
 
 
 def set_aside(root: Path, manifest: Manifest) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ FAULTS = (
         "tests/integration/test_exact_runs.py -k differ",
     ),
     Fault(
-        "P6", "pipelines/etl/placement.py", "(column.isNull(), _hashable(column, kind))", "(_hashable(column, kind),)",
+        "P6", "pipelines/etl/placement.py", "(column.isNull(), hashable(column, kind))", "(hashable(column, kind),)",
         "tests/integration/test_etl_placement.py",
     ),
     Fault(

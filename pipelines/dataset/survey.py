@@ -1,0 +1,67 @@
+"""What an ETL knows about its data beyond the manifest. Pages are made from it; nothing of it enters a version or its digest."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config import Config
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.sources import Sources
+
+TEXT_LENGTH = 120
+"""Characters that a sample keeps of a text."""
+
+
+@dataclass(frozen=True)
+class SparkStage:
+    """One of Spark's stages, as Spark's own status has it."""
+
+    stage: str
+    """The stage of the ETL that it belongs to, such as `fit`."""
+    number: int
+    what: str
+    """Spark's name of it: the call, with its file and line."""
+    tasks: int
+    seconds: float
+    """From the submission to the end."""
+    task_seconds: float
+    """Of all tasks together."""
+    median_seconds: float
+    longest_seconds: float
+    """Of a task."""
+    rows_read: int
+    """From sources, caches and shuffles."""
+    spilled_bytes: int
+    """Written to disk for lack of memory."""
+    shuffled_bytes: int
+
+    @property
+    def skew(self) -> float:
+        """The longest task over the median; 1 where the tasks are too short to tell."""
+        return self.longest_seconds / max(self.median_seconds, 0.1) if self.longest_seconds > 0.1 else 1.0
+
+
+@dataclass(frozen=True)
+class Survey:
+    config: Config
+    manifest: Manifest
+    sources: Sources
+    samples: Mapping[str, pa.Table]
+    """Rows of each split: raw columns, with the beginnings of texts, the lengths of lists, and True for bytes and nested values."""
+    contents: np.ndarray
+    """Rows of a sample of contents by split, int64 of shape (contents, splits). Rows of one content have the same features."""
+    refused: Mapping[str, str]
+    """A refused record for each reason."""
+    seconds: Mapping[str, float]
+    """By stage of the ETL."""
+    spark: tuple[SparkStage, ...] = ()
+    event_log: str = ""
+    """Address of Spark's event log; empty if it writes none."""
+
+
+Files = Mapping[str, str]
+"""Contents of files by name."""
+Page = Callable[[Survey], Files]
+"""Draws the files about the data that the run of an ETL keeps."""

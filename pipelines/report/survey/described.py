@@ -1,0 +1,69 @@
+"""Everything that the page shows, as JSON: kept beside it, so that the page can be drawn again and other programs can read it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.dataset.manifest import SPLITS
+from pipelines.dataset.survey import Survey
+from pipelines.report.survey import findings as tests
+from pipelines.report.survey.columns import described_columns
+
+_MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
+
+
+def describe(survey: Survey) -> dict[str, Any]:
+    """A survey for JSON, with what the tests have found first."""
+    manifest, dataset = survey.manifest, survey.config.dataset
+    return {
+        "findings": [asdict(finding) for finding in _findings(survey)],
+        "warnings": list(manifest.warnings),
+        "pipeline": manifest.name,
+        "version": manifest.version,
+        "digest": manifest.digest,
+        "created": manifest.created.isoformat(timespec="seconds"),
+        "run_id": manifest.run_id,
+        "path": dataset.path,
+        "key": list(dataset.key),
+        "split": dataset.split.model_dump(mode="json"),
+        "rows": {split: summary.rows for split, summary in manifest.splits.items()},
+        "bytes": {split: summary.bytes for split, summary in manifest.splits.items()},
+        "sampled": {split: len(rows) for split, rows in survey.samples.items()},
+        "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
+        "columns": described_columns(manifest, survey.samples, dataset.key)[:_MOST_COLUMNS],
+        "refused": [
+            {"reason": reason, "rows": rows, "record": survey.refused.get(reason, "")[:_RECORD_LENGTH]}
+            for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))
+        ],
+        "sources": [
+            {
+                "table": table,
+                "files": len(files),
+                "bytes": sum(file.bytes for file in files),
+                "listed": list(map(asdict, files[:_MOST_FILES])),
+            }
+            for table, files in survey.sources.items()
+        ],
+        "query": survey.config.source.sql,
+        "expect": dict(survey.config.source.expect),
+        "seconds": dict(survey.seconds),
+        "spark": [{**asdict(stage), "skew": round(stage.skew, 2)} for stage in survey.spark],
+        "event_log": survey.event_log,
+        "versions": manifest.versions,
+    }
+
+
+def _findings(survey: Survey) -> Iterator[tests.Finding]:
+    manifest, dataset = survey.manifest, survey.config.dataset
+    train = survey.samples.get(SPLITS[0], pa.table({}))
+    features = dict.fromkeys(column for name in dataset.features for column in manifest.encoders[name].inputs)
+    for name in dataset.target:
+        for column in manifest.encoders[name].inputs:
+            yield from tests.leaks(train, features, column)
+    columns = dict.fromkeys(column for fitted in manifest.encoders.values() for column in fitted.inputs)
+    yield from tests.constants(manifest.profile, train, columns)
+    yield from tests.drifts(survey.samples, [column for column in columns if column not in dataset.key])
+    yield from tests.shared_contents(survey.contents)
+    yield from tests.skewed(survey.spark)

@@ -1,0 +1,173 @@
+"""Tests that say what looks wrong with the data. Each is a function of plain values, with its threshold beside it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.dataset.manifest import SPLITS
+from pipelines.dataset.survey import SparkStage
+from pipelines.report.survey.coding import MISSING, as_numbers, as_texts, codes_of, counted, distinct, is_free_text, is_numeric
+
+LEAK = 0.95
+"""Share of the target's errors or variance that one column alone may explain."""
+LEAK_ROWS = 100
+"""Rows of the sample below which a leak is not looked for."""
+PSI = 0.1
+"""Population stability index from which a split is said to differ, as is usual; 0.25 is said to differ much."""
+CHANCE = 1e-4
+"""Probability of a higher index by chance, over all columns of a split, above which nothing is said."""
+SHARED, SHARED_ROWS = 0.01, 5
+"""Share and number of a split's sampled rows that have the features of a row of the training split."""
+SKEW, SKEW_SECONDS = 4.0, 10.0
+"""Longest task over the median, of a stage whose longest task takes at least so long."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: str
+    """`leak`, `constant`, `drift`, `shared` or `skew`."""
+    text: str
+    columns: tuple[str, ...] = ()
+
+
+def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Finding]:
+    """Columns that equal the target, or determine it nearly, in a sample of the training split."""
+    if target not in sample.column_names or len(sample) < LEAK_ROWS or distinct(sample[target]) < 2:
+        return
+    for name in features:
+        if name == target:
+            yield Finding("leak", f"{name} is a feature and the target", (name,))
+        elif name in sample.column_names:
+            share = explained(sample[name], sample[target])
+            if as_texts(sample[name]) == as_texts(sample[target]):
+                yield Finding("leak", f"{name} equals the target {target} in all {len(sample):,} sampled rows", (name,))
+            elif share >= LEAK:
+                yield Finding(
+                    "leak", f"{name} alone tells {share:.1%} of the target {target}: would it be known before the target is?", (name,)
+                )
+
+
+def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
+    """How much of a target one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
+
+    Of numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
+    prediction; of classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
+    """
+    fit, test = slice(0, None, 2), slice(1, None, 2)
+    rows = np.arange(len(column))
+    (codes,) = codes_of(column.take(rows[fit]), [column], bins=100, most=1_000)
+    if is_numeric(target) and distinct(target) > 20:
+        values = as_numbers(target)
+        known = np.isfinite(values)
+        codes, values = codes[known], values[known].argsort().argsort().astype(float)
+        means = _means(codes[fit], values[fit])
+        errors = values[test] - np.array([means.get(code, values[fit].mean()) for code in codes[test]])
+        spread = ((values[test] - values[fit].mean()) ** 2).sum()
+        return float(1 - (errors**2).sum() / spread) if spread else 0.0
+    (classes,) = codes_of(target, [target], bins=10**9, most=10**9)
+    most = np.bincount(classes[fit] - MISSING).argmax() + MISSING
+    likeliest = {code: np.bincount(classes[fit][codes[fit] == code] - MISSING).argmax() + MISSING for code in np.unique(codes[fit])}
+    wrong = (classes[test] != np.array([likeliest.get(code, most) for code in codes[test]])).sum()
+    base = (classes[test] != most).sum()
+    return float(1 - wrong / base) if base >= SHARED_ROWS else 0.0
+
+
+def _means(codes: np.ndarray, values: np.ndarray) -> dict[int, float]:
+    found, places = np.unique(codes, return_inverse=True)
+    means = np.bincount(places, values) / np.bincount(places)
+    return dict(zip(found.tolist(), means.tolist(), strict=True))
+
+
+def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, columns: Iterable[str]) -> Iterator[Finding]:
+    """Columns with one value in the training split, or with none."""
+    for name in columns:
+        known = profile.get(name, {})
+        rows, nulls = known.get("rows", 0), known.get("nulls", 0)
+        if rows and nulls == rows:
+            yield Finding("constant", f"{name} is missing in all {rows:,} rows of train", (name,))
+        elif rows and not nulls:
+            values = known.get("distinct") or (1 if "minimum" in known and known["minimum"] == known["maximum"] else None)
+            in_sample = name in sample.column_names and not known.keys() & {"distinct", "minimum"} and _is_constant(sample[name])
+            if values == 1:
+                yield Finding("constant", f"{name} has the same value in all {rows:,} rows of train", (name,))
+            elif in_sample and len(sample) >= LEAK_ROWS:
+                yield Finding("constant", f"{name} has the same value in all {len(sample):,} sampled rows of train", (name,))
+
+
+def _is_constant(values: pa.ChunkedArray) -> bool:
+    return not values.null_count and not pa.types.is_boolean(values.type) and distinct(values) == 1
+
+
+def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[Finding]:
+    """Columns that are distributed otherwise in validation or test than in train, the most different first."""
+    if "train" not in samples:
+        return
+    names = [name for name in columns if name in samples["train"].column_names]
+    for split, rows in samples.items():
+        if split == "train":
+            continue
+        found = [(stability(samples["train"][name], rows[name]), name) for name in names]
+        told = [(index, name) for (index, limit), name in found if index > max(PSI, limit * _many(len(names)))]
+        for index, name in sorted(told, reverse=True):
+            much = "much otherwise" if index > 0.25 else "otherwise"
+            what = f"the length of {name}" if is_free_text(samples["train"][name]) else name
+            text = f"{what} is distributed {much} in {split} than in train (population stability index {index:.2f})"
+            yield Finding("drift", text, (name,))
+
+
+def _many(columns: int) -> float:
+    """How much higher the limit is for many columns than for one, roughly: a quantile of χ² grows with the logarithm of 1/chance."""
+    return 1 + 0.1 * float(np.log10(max(columns, 1)))
+
+
+def stability(fitted: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[float, float]:
+    """The population stability index Σ (p − q) ln(p / q) of two columns, and the index that only CHANCE exceeds if both come from one
+    distribution.
+
+    Over deciles of the first column, or its 20 most frequent categories and all others; NULL is one more. Half a row is added to every
+    count. Without drift, the index over (1/n + 1/m) is nearly χ² with one degree less than there are bins (Yurdakul and Naranjo 2020).
+    """
+    first, second = codes_of(fitted, [fitted, other], bins=10, most=20)
+    size = int(max(first.max(initial=0), second.max(initial=0))) + 1
+    one, two = counted(first, size), counted(second, size)
+    used = (one + two) > 0
+    one, two = one[used], two[used]
+    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (one, two))
+    index = float(((p - q) * np.log(p / q)).sum())
+    return index, _chi_squared(max(len(one) - 1, 1), CHANCE) * (1 / max(one.sum(), 1) + 1 / max(two.sum(), 1))
+
+
+def _chi_squared(degrees: int, chance: float) -> float:
+    """The value that χ² exceeds with this probability (Wilson and Hilferty 1931)."""
+    part = 2 / (9 * degrees)
+    return float(degrees * (1 - part + NormalDist().inv_cdf(1 - chance) * part**0.5) ** 3)
+
+
+def shared_contents(contents: np.ndarray) -> Iterator[Finding]:
+    """Splits with rows whose features are those of a row of train. `contents` are rows by split, shape (contents, splits)."""
+    train = contents[:, SPLITS.index("train")] > 0
+    for split in ("validation", "test"):
+        rows = contents[:, SPLITS.index(split)]
+        both, all_rows = int(rows[train].sum()), int(rows.sum())
+        if all_rows and both >= SHARED_ROWS and both >= SHARED * all_rows:
+            yield Finding(
+                "shared",
+                f"about {both / all_rows:.1%} of {split}'s rows have the same features as a row of train, after texts are put in lower "
+                f"case and reduced to words, and numbers rounded to float32 ({both:,} of {all_rows:,} sampled rows)",
+            )
+
+
+def skewed(stages: Iterable[SparkStage]) -> Iterator[Finding]:
+    """Stages of Spark that wait for one task."""
+    for stage in stages:
+        if stage.tasks > 1 and stage.skew >= SKEW and stage.longest_seconds >= SKEW_SECONDS:
+            yield Finding(
+                "skew",
+                f"{stage.stage}: the longest of {stage.tasks} tasks took {stage.longest_seconds:.1f} s, the median "
+                f"{stage.median_seconds:.1f} s (Spark's stage {stage.number}, {stage.what}): its partition has more rows, or its "
+                "machine is slow",
+            )

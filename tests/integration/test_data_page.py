@@ -1,0 +1,145 @@
+"""The page about the data of a real ETL: what it warns of, what it shows of hostile values, and that it fits on every screen."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from chromium import look
+from mlflow import MlflowClient
+from pyspark.sql import SparkSession
+from stores import new_store
+
+from pipelines.config import Config, parse
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.survey import Files, Survey
+from pipelines.etl.run import run
+from pipelines.report.survey import files_of
+
+ROWS = 3_000
+HOSTILE = "<script>alert(1)</script>"
+
+
+def pipeline(folder: Path, uri: str, name: str = "planted") -> Config:
+    """A table in which everything is planted that the page can warn of, except skew."""
+    random = np.random.default_rng(3)
+    lines = []
+    for number in range(ROWS):
+        split = ("train", "train", "train", "validation", "test")[number % 5]
+        rich = random.random() < 0.3
+        paid = f"{random.normal(900 if rich else 100, 20):.2f}"
+        drifted = "" if random.random() < 0.1 else f"{random.normal(1.5 if split == 'validation' else 0, 1):.4f}"
+        twin = number - 1 if number % 25 == 3 else number  # a row of validation that has the text and size of one of train
+        text = ("  A Film, number %d!" if twin < number else "a film number %d") % twin
+        size = np.random.default_rng(twin).random()
+        city = random.choice(["Ulm", "Bonn", HOSTILE, '"&amp;', "x" * 300])
+        age = 400 if number % 100 == 7 else random.integers(18, 90)
+        lines.append("\t".join(map(str, (number, split, str(rich).lower(), paid, drifted, text, size, city, age, "always"))))
+    (folder / "raw.tsv").write_text("\n".join(lines) + "\n")
+    columns = "id int, split string, rich boolean, paid double, drifted double, text string, size double, city string, age int, only string"
+    features = {
+        "text": {"encoder": "sequence", "length": 5},
+        "size": "standardize",
+    }
+    more = {"paid": "standardize", "drifted": {"encoder": "standardize", "impute": "mean"}, "city": "vocabulary", "age": "standardize"}
+    hashed = {"only": {"encoder": "hash", "buckets": 7}}
+    values = {
+        "name": name,
+        "source": {
+            "tables": {"rows": {"format": "csv", "path": str(folder / "raw.tsv"), "schema": columns, "options": {"sep": "\t"}}},
+            "query": "SELECT * FROM rows -- </pre>",
+            "expect": {"plausible age": "age <= 120"},
+            "max_quarantined": 0.05,
+        },
+        "dataset": {
+            "path": str(folder / name),
+            "key": ["id"],
+            "split": {"by": "split", "validation": 0},
+            "features": features if name == "twins" else {**features, **more, **hashed},
+            "target": {"rich": "binary"},
+        },
+        "task": {"kind": "tabular"},
+        "tracking": {"uri": uri},
+    }
+    return parse(values, "t")
+
+
+@dataclass(frozen=True)
+class Made:
+    manifest: Manifest
+    page: str
+    described: dict
+    metrics: dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return new_store(tmp_path_factory.mktemp("tracking"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Made:
+    manifest = run(pipeline(tmp_path_factory.mktemp("planted"), uri), files_of)
+    found = MlflowClient(uri).get_run(manifest.run_id)
+    page, described = (mlflow.artifacts.load_text(f"{found.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
+    return Made(manifest, page, json.loads(described), found.data.metrics)
+
+
+def test_the_page_warns_of_what_was_planted_and_of_nothing_else(made: Made) -> None:
+    found = {(finding["kind"], *finding["columns"]) for finding in made.described["findings"]}
+    assert found == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
+
+
+def test_rows_that_are_alike_are_found_though_they_are_written_otherwise(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    manifest = run(pipeline(tmp_path, uri, "twins"), files_of)
+    artifacts = MlflowClient(uri).get_run(manifest.run_id).info.artifact_uri
+    (found,) = json.loads(mlflow.artifacts.load_text(f"{artifacts}/data.json"))["findings"]
+    twins = [line for line in (tmp_path / "raw.tsv").read_text().splitlines() if "A Film" in line and "\tvalidation\t" in line]
+    assert found["kind"] == "shared" and f"({len(twins)} of {manifest.splits['validation'].rows} sampled rows)" in found["text"]
+
+
+def test_all_rows_are_accounted_for(made: Made) -> None:
+    described = made.described
+    assert sum(described["rows"].values()) + sum(reason["rows"] for reason in described["refused"]) == ROWS
+    assert described["refused"][0]["reason"] == "plausible age" and '"age": 400' in described["refused"][0]["record"]
+    assert described["sources"][0]["listed"][0]["checksum"].startswith("sha256:")
+    missing = next(column for column in described["columns"] if column["name"] == "drifted")["missing"]
+    assert all(0.05 < share < 0.15 for share in missing.values()) and len(missing) == 3
+
+
+def test_spark_tells_seconds_spill_and_skew_of_the_stages(made: Made) -> None:
+    assert {stage["stage"] for stage in made.described["spark"]} >= {"read", "fit", "write"}
+    for stage in made.described["spark"]:
+        assert stage["tasks"] > 0 and stage["longest_seconds"] >= stage["median_seconds"] >= 0 and stage["skew"] >= 1
+    assert made.metrics["spark/fit/task_seconds"] > 0 and made.metrics["spark/write/spilled_bytes"] == 0
+    assert made.metrics["spark/write/skew"] >= 1
+
+
+def test_values_from_the_data_stay_text(made: Made) -> None:
+    assert HOSTILE not in made.page and "&lt;script&gt;alert(1)" in made.page and "&lt;/pre&gt;" in made.page
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(made: Made, width: int, tmp_path: Path) -> None:
+    seen = look(made.page, width, tmp_path)
+    assert (seen.asked, seen.complaints) == ([], [])
+    assert seen.wide <= width and seen.height > 1_000
+    assert len(made.page) < 5e6
+
+
+def test_a_page_that_cannot_be_drawn_fails_nothing(
+    made: Made, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(survey: Survey) -> Files:
+        raise ZeroDivisionError("planted")
+
+    with caplog.at_level(logging.WARNING, "pipelines"):
+        manifest = run(pipeline(tmp_path, uri), broken)
+    assert manifest.digest == made.manifest.digest, "what is shown of the rows does not change them"
+    assert MlflowClient(uri).get_run(manifest.run_id).info.status == "FINISHED"
+    assert [record.getMessage() for record in caplog.records if "planted" in record.getMessage()] == [
+        f"{tmp_path}/planted/{manifest.version} is committed; afterwards ZeroDivisionError: planted"
+    ]

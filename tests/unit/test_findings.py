@@ -1,0 +1,173 @@
+"""What the page about the data warns of: each fault is planted in literal data, beside data without it."""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.dataset.survey import TEXT_LENGTH, SparkStage
+from pipelines.etl import alike, row_sample
+from pipelines.report.survey.findings import constants, drifts, explained, leaks, shared_contents, skewed, stability
+
+ROWS = 2_000
+RANDOM = np.random.default_rng(1)
+
+
+def table(**columns: object) -> pa.Table:
+    return pa.table({name: pa.array(values) for name, values in columns.items()})
+
+
+def told(found: object) -> list[tuple[str, ...]]:
+    return [(finding.kind, *finding.columns) for finding in found]  # type: ignore[attr-defined]
+
+
+def classes() -> pa.Table:
+    """A class that one column repeats, two determine, one tells only half of, and none of the others knows."""
+    y = RANDOM.random(ROWS) < 0.3
+    noise = RANDOM.random(ROWS)
+    return table(
+        y=y,
+        copy=y,
+        score=np.where(y, 0.7, 0.2) + 0.2 * noise,
+        paid=[f"on day {place}" if found else None for place, found in zip(RANDOM.integers(0, 9, ROWS), y, strict=True)],
+        half=np.where(RANDOM.random(ROWS) < 0.5, y, RANDOM.random(ROWS) < 0.3),
+        noise=noise,
+        name=[f"row {number}" for number in range(ROWS)],
+        city=RANDOM.choice(["Ulm", "Bonn", "Jena"], ROWS),
+    )
+
+
+def test_a_column_that_equals_or_determines_a_class_is_a_leak() -> None:
+    found = leaks(classes(), ["copy", "score", "paid", "half", "noise", "name", "city", "absent"], "y")
+    assert told(found) == [("leak", "copy"), ("leak", "score"), ("leak", "paid")]
+
+
+def test_a_column_that_determines_a_number_is_a_leak() -> None:
+    y = RANDOM.lognormal(10, 2, ROWS)
+    rows = table(y=y, cents=-100 * y, log=np.log(y) + RANDOM.normal(0, 0.02, ROWS), related=np.log(y) + RANDOM.normal(0, 2, ROWS))
+    assert told(leaks(rows, ["cents", "log", "related", "y"], "y")) == [("leak", "cents"), ("leak", "log"), ("leak", "y")]
+
+
+@pytest.mark.parametrize("y", [[True] * 500, [None] * 500, [True, False] * 20], ids=["one class", "no class", "few rows"])
+def test_of_a_target_that_cannot_be_tested_nothing_is_said(y: list[bool | None]) -> None:
+    assert told(leaks(table(y=y, x=y), ["x"], "y")) == []
+
+
+def test_what_explains_a_rare_class_is_measured_on_its_rows() -> None:
+    y = np.arange(ROWS) % 100 == 7
+    assert explained(pa.chunked_array([pa.array(RANDOM.random(ROWS))]), pa.chunked_array([pa.array(y)])) < 0.5
+
+
+def test_a_constant_is_told_from_the_whole_split_where_it_is_known() -> None:
+    profile = {
+        "one": {"rows": 900, "nulls": 0, "minimum": 5.0, "maximum": 5.0},
+        "none": {"rows": 900, "nulls": 900},
+        "rare": {"rows": 900, "nulls": 899, "minimum": 5.0, "maximum": 5.0},
+        "word": {"rows": 900, "nulls": 0, "distinct": 1},
+        "words": {"rows": 900, "nulls": 0, "distinct": 2},
+        "hashed": {"rows": 900, "nulls": 0},
+        "image": {"rows": 900, "nulls": 0},
+    }
+    sample = table(hashed=["a"] * 200, image=[True] * 200, words=["a"] * 200)
+    assert told(constants(profile, sample, profile)) == [("constant", name) for name in ("one", "none", "word", "hashed")]
+
+
+def samples(shift: float, rows: int = ROWS) -> dict[str, pa.Table]:
+    def drawn(moved: float, count: int) -> pa.Table:
+        return table(
+            x=RANDOM.normal(moved, 1, count),
+            city=RANDOM.choice(["Ulm", "Bonn", "Jena"], count, p=[0.2 + 0.3 * moved, 0.5 - 0.3 * moved, 0.3]),
+            gap=np.where(RANDOM.random(count) < 0.05 + 0.3 * moved, np.nan, 1.0),
+            same=RANDOM.random(count),
+        )
+
+    return {"train": drawn(0, rows), "validation": drawn(shift, rows), "test": drawn(0, rows)}
+
+
+def test_a_split_with_other_values_other_categories_or_more_gaps_drifts() -> None:
+    found = told(drifts(samples(1.0), ["x", "city", "gap", "same"]))
+    assert sorted(found) == [("drift", "city"), ("drift", "gap"), ("drift", "x")]
+
+
+@pytest.mark.parametrize("rows", [20, 60, 200, ROWS])
+def test_chance_is_no_drift_however_few_rows_there_are(rows: int) -> None:
+    for _ in range(20):
+        assert told(drifts(samples(0.0, rows), ["x", "city", "gap", "same"])) == []
+
+
+def test_the_index_is_the_one_of_the_textbook() -> None:
+    one = pa.chunked_array([pa.array(["a"] * 600 + ["b"] * 400)])
+    other = pa.chunked_array([pa.array(["a"] * 400 + ["b"] * 600)])
+    index, _ = stability(one, other)
+    assert index == pytest.approx(0.2 * 2 * np.log(1.5), rel=0.01)
+
+
+def test_a_split_that_has_rows_of_train_is_told_with_their_share() -> None:
+    contents = np.array([[1, 0, 0]] * 800 + [[1, 1, 0]] * 10 + [[0, 1, 0]] * 90 + [[0, 0, 1]] * 100)
+    (found,) = shared_contents(contents)
+    assert found.kind == "shared" and "10.0% of validation's rows" in found.text
+    assert list(shared_contents(contents[:0])) == []
+
+
+def test_the_sketch_of_contents_does_not_depend_on_partitions() -> None:
+    hashes, split = RANDOM.integers(0, 2**64, 30_000, np.uint64), RANDOM.integers(0, 3, 60_000)
+    hashes = np.concatenate([hashes, hashes])
+
+    def sketch(*bounds: int) -> np.ndarray:
+        summaries = []
+        for start, stop in pairwise(bounds):
+            part = alike.Contents()
+            for batch in range(start, stop, 1_000):
+                part.add(hashes[batch : batch + 1_000], split[batch : batch + 1_000])
+            summaries.append(part.summary())
+        whole = summaries[0]
+        for summary in summaries[1:]:
+            whole = alike.combined(whole, summary)
+        return alike.rows_of(whole)
+
+    whole = sketch(0, 60_000)
+    assert len(whole) == alike.CONTENTS and (whole.sum(axis=1) == 2).all()
+    assert (sketch(0, 7_000, 41_000, 60_000) == whole).all()
+
+
+def test_the_sample_of_keyed_rows_does_not_depend_on_partitions_and_keeps_what_can_be_shown() -> None:
+    count = 9_000
+    order, split = RANDOM.integers(0, 2**64, count, np.uint64), (np.arange(count) % 3 > 0).astype(np.int32)
+    columns = {
+        "x": pa.array(np.arange(count)),
+        "text": pa.array(["ü" * 300] * count),
+        "list": pa.array([[1, 2, 3], None] * (count // 2)),
+        "bytes": pa.array([b"x", None] * (count // 2)),
+    }
+
+    def sampled(*bounds: int) -> dict[str, pa.Table]:
+        whole = ""
+        for start, stop in pairwise(bounds):
+            part = row_sample.RowSample(keyed=True)
+            part.add({name: values.slice(start, stop - start) for name, values in columns.items()}, split[start:stop], order[start:stop])
+            whole = row_sample.combined(whole, part.summary())
+        return row_sample.by_split(whole)
+
+    found = sampled(0, count)
+    assert {name: len(rows) for name, rows in found.items()} == {"train": row_sample.ROWS, "validation": row_sample.ROWS}
+    assert sampled(0, 10, 10, 5_000, count) == found
+    first = found["train"].slice(0, 2).to_pylist()[0]
+    assert first["text"] == "ü" * TEXT_LENGTH and first["list"] in (3, None) and first["bytes"] in (True, None)
+
+
+def test_equal_rows_without_a_key_are_sampled_like_others() -> None:
+    part = row_sample.RowSample(keyed=False)
+    value = np.repeat([0, 1], [9_000, 1_000])
+    hashes = np.array([2**63, 5], np.uint64)[value]
+    part.add({"x": pa.array(value)}, np.zeros(len(value), np.int32), hashes)
+    share = np.mean(row_sample.by_split(part.summary())["train"]["x"].to_numpy())
+    assert 0.07 < share < 0.13
+
+
+def test_a_stage_that_waits_for_one_task_is_skewed() -> None:
+    def stage(median: float, longest: float, tasks: int = 8) -> SparkStage:
+        return SparkStage("write", 7, "mapInArrow", tasks, longest, 8 * median, median, longest, 100, 0, 0)
+
+    assert told(skewed([stage(3.0, 19.0)])) == [("skew",)]
+    assert told(skewed([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1)])) == []
