@@ -22,16 +22,20 @@ Command = Callable[[str, list[str]], None]
 
 def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
-    config = configured(program, arguments)
+    config = _spoken(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import summary
+    from pipelines.progress import tell
 
-    print(summary(config, prepare(config)))
+    manifest = prepare(config)
+    told = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
+    rows = {split: found.rows for split, found in manifest.splits.items()}
+    tell("result", summary(config, manifest), **told, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
 
 
 def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow."""
-    config = configured(program, arguments)
+    config = _spoken(program, arguments)
     from pipelines.api import train
 
     train(config)
@@ -92,11 +96,42 @@ def _chosen(name: str = "", *, arguments: list[str]) -> None:
     commands = "".join(f"\n  {command:10}{function.__doc__}" for command, function in COMMANDS.items())
     usage = f"usage: lockstep COMMAND CONF.yaml [--section.setting VALUE ...]\n{commands}"
     if name in ("-h", "--help"):
-        print(f"{usage}\n\nA command's settings: lockstep COMMAND CONF.yaml --help")
+        print(
+            f"{usage}\n\nA command's settings: lockstep COMMAND CONF.yaml --help\n"
+            "etl and train: --quiet prints warnings and errors only, --json one JSON object a line"
+        )
     elif name not in COMMANDS:
         raise ConfigError(f"{usage}\nlockstep: a command comes first (got {name or 'nothing'})")
     else:
         COMMANDS[name](f"lockstep {name}", arguments)
+
+
+def _spoken(program: str, arguments: list[str]) -> "Config":
+    """The config; `--quiet` and `--json` among the arguments say how the command tells of its progress."""
+    asked = [argument for argument in arguments if argument in ("--quiet", "--json")]
+    others = [argument for argument in arguments if argument not in asked]
+    if len(set(asked)) > 1:
+        raise ConfigError("--quiet and --json exclude each other; give one of them")
+    config = configured(program, others)
+    if asked:
+        from pipelines.progress import speak
+
+        speak("json" if "--json" in asked else "quiet")
+        _log_as(asked[0])
+    return config
+
+
+def _log_as(way: str) -> None:
+    """With `--quiet`, log warnings and errors only; with `--json`, log to standard output in lines of JSON."""
+    from pipelines.progress import JsonLines
+
+    if way == "--quiet":
+        logging.getLogger("pipelines").setLevel(logging.WARNING)
+        return
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stdout)
 
 
 def configured(program: str, arguments: list[str], level: int = logging.INFO) -> "Config":

@@ -11,6 +11,7 @@
     heartbeats/<rank>.json  each worker   its heartbeat, twenty times per timeout or every five seconds
     profile/                each worker   traces and tables of torch's profiler, if the config asks for them
     hung/<rank>.json        each worker   what it waited for when a collective operation timed out
+    deaths.json             Ray           the workers that died last, and when
     failure.json            a worker      an error that another attempt would repeat
     weights.safetensors     rank 0        the weights of the best epoch, at the end
 
@@ -38,6 +39,7 @@ INITIAL, WEIGHTS = "initial.safetensors", "weights.safetensors"
 SUM = ".checksum"
 """Suffix of a file that contains the checksum of the file beside it."""
 PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", "reservation"
+DEATHS = "deaths.json"
 ATTEMPT = "attempt"
 """Identifies the group of workers that owns the directory: the one that started last."""
 LOOK_SECONDS = {True: 0.5, False: 5.0}

@@ -8,6 +8,7 @@
                 and results; `worker_watch` names workers that are slow or that all wait for, and
                 `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from outside.
 4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
-                loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is.
+                loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is, `gauges` are what
+                Prometheus sees of a run, and `deaths` tells the driver which workers have died.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
 """

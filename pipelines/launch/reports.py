@@ -13,6 +13,7 @@ import ray.train
 from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.agree import of_rank_0
 from pipelines.errors import TrainingError
+from pipelines.launch.gauges import Gauges
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.train.hooks import Silent
 
@@ -70,14 +71,20 @@ class RankZeroReports(Reports):
 
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, total_steps: int, epochs: int) -> None:
         super().__init__(directory, heartbeat)
-        self._progress: dict[str, Any] = {"step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         self._attempt = uuid4().hex.encode()
+        own = {"attempt": self._attempt.decode(), "first_step": None}
+        self._progress: dict[str, Any] = {**own, "step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         directory.put(ATTEMPT, self._attempt)
         self._stop, self._closed = Event(), Event()
         if directory.has(STOP):
             self._stop.set()
         self._thread = Thread(target=self._exchange, name="run-directory", daemon=True)
         self._thread.start()
+
+    def step(self, number: int) -> None:
+        super().step(number)
+        if self._progress["first_step"] is None:
+            self._progress = {**self._progress, "first_step": number}
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
@@ -109,14 +116,17 @@ class RankZeroReports(Reports):
 
 
 class TrackedReports(RankZeroReports):
-    """The callbacks of rank 0 in a training: they also send metrics and texts to MLflow. `finish` ends them."""
+    """The callbacks of rank 0 in a training: they also send metrics and texts to MLflow, and show gauges. `finish` ends them."""
 
-    def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, sender: "Sender", total_steps: int, epochs: int) -> None:
+    def __init__(
+        self, directory: RunDirectory, heartbeat: Heartbeat, sender: "Sender", gauges: Gauges, total_steps: int, epochs: int
+    ) -> None:
         super().__init__(directory, heartbeat, total_steps, epochs)
-        self._sender = sender
+        self._sender, self._gauges = sender, gauges
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self._sender.log(step, metrics)
+        self._gauges.show(step, metrics)
         super().log(step, metrics)
 
     def write(self, epoch: int, text: str) -> None:

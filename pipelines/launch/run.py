@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import serve, tracking
-from pipelines.checkpoint.run_directory import ATTEMPT, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, TrackingError, TrainingError
@@ -73,7 +73,9 @@ def train(config: Config) -> Result:
                 raise
             _file_evidence(config, run, directory, progress)
             result = _filed(config, version, run, directory, trained)
-    progress.say(summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model))
+    told = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, "metrics": result.metrics}
+    last = summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
+    progress.say(last, "result", **told, rows=result.rows, seconds=result.seconds)
     return result
 
 
@@ -149,7 +151,7 @@ def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
 
 def _forget_messages(directory: RunDirectory) -> None:
     """Remove what an earlier group of workers, its driver and Ray have left for each other."""
-    for name in (STOP, ATTEMPT, FAILURE, PROGRESS, HEARTBEATS, HUNG, _RAY_STATE):
+    for name in (STOP, ATTEMPT, DEATHS, FAILURE, PROGRESS, HEARTBEATS, HUNG, _RAY_STATE):
         directory.remove(name)
 
 

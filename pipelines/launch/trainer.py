@@ -16,6 +16,7 @@ from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.installed import installed
 from pipelines.launch.cluster import may_grow
+from pipelines.launch.deaths import Deaths
 from pipelines.launch.worker import PACKAGES, Assignment
 from pipelines.parallel.strategies import strategy_class
 
@@ -107,6 +108,7 @@ def trainer_of(
             storage_path=parent,
             storage_filesystem=directory.filesystem,
             logging_config=LoggingConfig(log_level="WARNING"),
+            callbacks=[Deaths(directory.uri)],  # type: ignore[list-item]  # as above
             failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
             # Set before CUDA starts, which happens before our code runs.
             worker_runtime_env={"env_vars": dict(strategy.environment)} if gpus and strategy.environment else None,

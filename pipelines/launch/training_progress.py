@@ -1,5 +1,6 @@
 """Prints a training's progress, the metrics of each epoch, and a summary."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +13,53 @@ class TrainingProgress:
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Progress()
         self._epoch = 0.0
+        self._attempt, self._died = "", 0.0
 
-    def show(self, written: Mapping[str, Any] | None) -> None:
-        """Print the metrics of a new epoch, and the progress if it is due."""
-        if written is None or not written["step"]:
+    def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
+        """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
+        if deaths is not None and deaths["time"] > self._died:
+            self._died = deaths["time"]
+            self._say_died(deaths["workers"], written)
+        if written is None:
+            return
+        if written["first_step"] is not None and written["attempt"] != self._attempt:
+            if self._attempt:
+                self._say_back(written, deaths)
+            self._attempt = written["attempt"]
+        if not written["step"]:
             return
         metrics = written["metrics"]
         if metrics.get("validation/epoch", 0.0) > self._epoch:
             self._epoch = metrics["validation/epoch"]
-            self.say(f"epoch {self._epoch:.0f} of {written['epochs']}: {_of_split(metrics, 'validation')}")
-        self._progress.show(written["step"], written["steps"], _line(written))
+            of_epoch = f"epoch {self._epoch:.0f} of {written['epochs']}: {_of_split(metrics, 'validation')}"
+            self.say(of_epoch, "epoch", epoch=int(self._epoch), epochs=written["epochs"], metrics=_metrics(metrics, "validation"))
+        self._progress.show(written["step"], written["steps"], _line(written), metrics=metrics)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays."""
-        self._progress.say(line)
+        self._progress.say(line, event, **values)
+
+    def _say_died(self, workers: Mapping[str, str], written: Mapping[str, Any] | None) -> None:
+        at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
+        reasons = "; ".join(dict.fromkeys(workers.values()))
+        self.say(f"{_named(workers)} died{at}: {reasons}", "died", workers=dict(workers))
+
+    def _say_back(self, written: Mapping[str, Any], deaths: Mapping[str, Any] | None) -> None:
+        """Another group of workers has begun: after a death, or with another number of workers."""
+        step, steps = written["first_step"], written["steps"]
+        back = f"back at step {step:,} of {steps:,}"
+        if deaths is None:
+            self.say(f"the workers have restarted; {back}", "restart", workers=[], step=step, steps=steps)
+            return
+        seconds = max(time.time() - deaths["time"], 0.0)
+        told = {"workers": [int(rank) for rank in deaths["workers"]], "step": step, "steps": steps, "seconds": round(seconds, 1)}
+        self.say(f"{_named(deaths['workers'])} died; {back} in {seconds:.0f} s", "restart", **told)
+
+
+def _named(workers: Mapping[str, str]) -> str:
+    ranks = sorted(map(int, workers))
+    shown = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
+    return f"worker{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _line(written: Mapping[str, Any]) -> str:
@@ -41,8 +75,11 @@ def _line(written: Mapping[str, Any]) -> str:
 
 def _of_split(metrics: Mapping[str, float], split: str) -> str:
     """The metrics of a split as text: `validation auc 0.924, accuracy 0.868`."""
-    found = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
-    return f"{split} " + ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "epoch")
+    return f"{split} " + ", ".join(f"{name} {value:.4g}" for name, value in _metrics(metrics, split).items() if name != "epoch")
+
+
+def _metrics(metrics: Mapping[str, float], split: str) -> dict[str, float]:
+    return {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
 
 
 def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:

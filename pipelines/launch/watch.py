@@ -11,7 +11,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from pipelines import errors
-from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
@@ -70,7 +70,7 @@ def watch(
 def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
     """Print the workers' progress. If the store fails, it is read again later; the workers raise if it fails for too long."""
     try:
-        progress.show(directory.glance(PROGRESS))
+        progress.show(directory.glance(PROGRESS), directory.glance(DEATHS))
     except TrainingError as error:
         log.warning("%s", error)
 

@@ -92,3 +92,12 @@ def test_a_port_in_use_or_no_port_at_all_is_told_before_the_ui_starts(tmp_path: 
 
 def test_there_are_jobs() -> None:
     assert {"jobs/etl.py", "jobs/train.py"} <= set(JOBS)
+
+
+@pytest.mark.parametrize("job", ["jobs/etl.py", "jobs/train.py"])
+def test_a_command_speaks_in_one_way(job: str) -> None:
+    done = answer(job, "conf/adult.yaml", "--quiet", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "--quiet and --json exclude each other; give one of them\n"
+    done = answer(job, "--json", "conf/adult.yaml", "--train.lr", "-1")
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("--train.lr:")

@@ -1,5 +1,8 @@
 """What a training prints about its progress: a bar on a terminal, a line every few seconds elsewhere."""
 
+import json
+import logging
+from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any
 
@@ -17,7 +20,7 @@ class Terminal(StringIO):
 
 def point(step: int, **metrics: float) -> dict[str, Any]:
     shown = {"train/loss": 0.5, "train/step_seconds": 0.5, "train/rows_per_second": 1234.5}
-    return {"step": step, "steps": 400, "epochs": 2, "metrics": {**shown, **metrics}}
+    return {"attempt": "one", "first_step": 0, "step": step, "steps": 400, "epochs": 2, "metrics": {**shown, **metrics}}
 
 
 def test_a_terminal_has_a_bar_with_rate_and_time_left() -> None:
@@ -51,3 +54,58 @@ def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeyp
         f"step {step} of 400  loss 0.5  1,234 rows/s  {left} left" for step, left in ((100, "2:30"), (105, "2:28"))
     ]
     assert "\x1b" not in seen.getvalue()
+
+
+def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = StringIO()
+    shown = TrainingProgress(Progress(seen))
+    shown.show(point(300))
+    dead = {"time": 1_000.0, "workers": {"1": "The worker died"}}
+    for _ in range(2):
+        shown.show(point(300), dead)
+    monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_011.4)
+    shown.show({**point(0), "attempt": "two", "first_step": None}, dead)
+    for _ in range(2):
+        shown.show({**point(0), "attempt": "two", "first_step": 200}, dead)
+    assert seen.getvalue().splitlines()[1:] == [
+        "worker 1 died at about step 300 of 400: The worker died",
+        "worker 1 died; back at step 200 of 400 in 11 s",
+    ]
+
+
+def test_a_group_of_another_size_is_no_death() -> None:
+    seen = StringIO()
+    shown = TrainingProgress(Progress(seen))
+    shown.show(point(0))
+    shown.show({**point(0), "attempt": "two", "first_step": 40})
+    assert seen.getvalue() == "the workers have restarted; back at step 40 of 400\n"
+
+
+@pytest.fixture
+def speaking() -> Iterator[Callable[[progress.Way], None]]:
+    yield progress.speak
+    progress.speak("text")
+
+
+def test_json_is_one_object_a_line(speaking: Callable[[progress.Way], None], capsys: pytest.CaptureFixture[str]) -> None:
+    speaking("json")
+    shown = TrainingProgress(Progress(Terminal()))
+    shown.say("run 1 starts\non two lines")
+    shown.show(point(100, **{"validation/epoch": 1.0, "validation/auc": 0.9}), {"time": 5.0, "workers": {"0": "x", "3": "y"}})
+    shown.show({**point(0), "attempt": "two", "first_step": 7}, {"time": 5.0, "workers": {"0": "x", "3": "y"}})
+    record = logging.LogRecord("pipelines", logging.WARNING, "", 0, "a %s", ("b\nc",), None)
+    print(progress.JsonLines().format(record))
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in found] == ["message", "died", "epoch", "progress", "restart", "log"]
+    assert found[2]["metrics"] == {"epoch": 1.0, "auc": 0.9} and found[3]["done"] == 100 and found[3]["total"] == 400
+    assert found[4]["workers"] == [0, 3] and found[4]["step"] == 7 and found[5]["text"] == "a b\nc"
+
+
+def test_quiet_says_nothing(speaking: Callable[[progress.Way], None], capsys: pytest.CaptureFixture[str]) -> None:
+    speaking("quiet")
+    seen = Terminal()
+    shown = TrainingProgress(Progress(seen))
+    shown.say("run 1 starts")
+    shown.show(point(100), {"time": 5.0, "workers": {"0": "x"}})
+    progress.tell("result", "rows", rows=7)
+    assert seen.getvalue() == "" and capsys.readouterr().out == ""

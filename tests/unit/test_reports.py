@@ -5,7 +5,7 @@ from pathlib import Path
 
 from groups import FORKING
 
-from pipelines.checkpoint.run_directory import PROGRESS, STOP, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports
@@ -44,6 +44,8 @@ def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:
 def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path) -> None:
     reports, folder = begin(str(tmp_path)), RunDirectory(str(tmp_path))
     reports.epoch(2)
+    for number in (5, 6):
+        reports.step(number)
     reports.log(7, {"train/loss": 0.5})
     assert not reports.asked_to_stop()
     folder.put(STOP, b"")
@@ -51,5 +53,7 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
     while not reports.asked_to_stop() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert reports.asked_to_stop()
-    assert folder.get_json(PROGRESS) == {"step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}
+    written = folder.get_json(PROGRESS)
+    assert written and written.pop("attempt") == (folder.get(ATTEMPT) or b"").decode()
+    assert written == {"first_step": 5, "step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}
     reports.close()
