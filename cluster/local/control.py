@@ -2,7 +2,8 @@
 
     python cluster/local/control.py up | down | status
 
-They are a Spark master with two workers, a Ray head with a second node, and MLflow on PostgreSQL. The folder LOCKSTEP_CLUSTER,
+They are a Spark master with two workers, a Ray head with a second node, and MLflow on PostgreSQL; also Prometheus and Grafana where
+they are installed. The folder LOCKSTEP_CLUSTER,
 by default `.cluster` in LOCKSTEP_HOME, has their logs, secrets and data, and `cluster.env`, which a shell sources to use
 them. `up` starts what is not running, and so also restarts what has died. A `hosts.json` in the folder assigns servers to
 other hosts.
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import mlflow_server
+import monitoring
 import postgres
 from credentials import private, write
 from places import Places, forget_places, kept_places, new_places
@@ -67,10 +69,11 @@ def up(folder: Path) -> None:
         places = new_places(folder)
         private(folder / "logs")  # Ray's logs may show a token
         write_conf(places)
+        monitoring.write_conf(places)
         postgres.initialise(folder)
     begun: list[Service] = []
     try:
-        for wave in servers(places):
+        for wave in (*servers(places), *([service] for service in monitoring.services(places))):
             missing = [server for server in wave if server.state() != "up"]
             for server in missing:
                 begun.append(server)
@@ -86,7 +89,7 @@ def up(folder: Path) -> None:
         if isinstance(error, NotStartedError):
             sys.exit(str(error))
         raise
-    print(f"logs {folder}/logs; to use it in a shell:\n  . {shlex.quote(str(environment(places)))}")
+    print(f"links {folder}/links.html\nlogs {folder}/logs; to use it in a shell:\n  . {shlex.quote(str(environment(places)))}")
 
 
 def down(places: Places) -> None:
@@ -115,13 +118,14 @@ def status(places: Places) -> None:
     for server in everything(places):
         states.append(state := server.state())
         print(f"{server.name:<16} {state:<14} {server.address}")
+    print(f"links {places.folder}/links.html")
     print(f"logs {places.folder}/logs, of Ray {places.sockets}/*/session_latest/logs")
     sys.exit(any(state != "up" for state in states))
 
 
 def everything(places: Places) -> list[Service]:
     first, then = servers(places)
-    return [*first, *then]
+    return [*first, *then, *monitoring.services(places)]
 
 
 def environment(places: Places) -> Path:

@@ -24,6 +24,8 @@ PORTS = {
     "jobs": ("ray-head", 8265),
 }
 """By name: the server that listens on the port, and its usual number."""
+MONITORING_PORTS = {"textfiles": 9101, "prometheus": 9090, "grafana": 3000}
+"""The ports of servers that are always on this machine's loopback."""
 SERVERS = {"ray-node", *(server for server, _ in PORTS.values())}
 _KEPT = "places.json"
 
@@ -70,8 +72,9 @@ class Places:
         return self.hosts.get(server, HERE)
 
     def at(self, name: str) -> str:
-        """host:port of one of PORTS."""
-        return f"{self.host(PORTS[name][0]).address}:{self.ports[name]}"
+        """host:port of one of PORTS or MONITORING_PORTS."""
+        host = self.host(PORTS[name][0]) if name in PORTS else HERE
+        return f"{host.address}:{self.ports[name]}"
 
 
 def kept_places(folder: Path) -> Places | None:
@@ -92,7 +95,8 @@ def new_places(folder: Path) -> Places:
     Exits, naming the file, if that is invalid.
     """
     hosts = _described(folder / "hosts.json")
-    ports = {name: port if is_free(port) else free_port() for name, (_, port) in PORTS.items()}
+    usual = {name: port for name, (_, port) in PORTS.items()} | MONITORING_PORTS
+    ports = {name: port if is_free(port) else free_port() for name, port in usual.items()}
     places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), hosts)
     write(folder / _KEPT, json.dumps(asdict(Keeping(ports, str(places.sockets), hosts))))
     return places

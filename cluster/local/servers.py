@@ -9,6 +9,7 @@ import mlflow_server
 import spark_servers
 from credentials import content, secret
 from http_json import get_json
+from monitoring import textfiles_folder
 from places import HERE, Places
 from ray_head import head_options, node_command
 from ray_on_loopback import VARIABLES
@@ -63,6 +64,7 @@ def client_variables(places: Places) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(secret(places.folder, "ray-token")),
         "MLFLOW_TRACKING_URI": mlflow_server.address(places),
         "MLFLOW_TRACKING_USERNAME": mlflow_server.USER,
+        "LOCKSTEP_METRICS": str(textfiles_folder(places)),
     }
 
 

@@ -11,6 +11,13 @@ from http_json import get_json
 from places import Places
 from service import Service
 
+PROMETHEUS = """\
+*.sink.prometheusServlet.class=org.apache.spark.metrics.sink.PrometheusServlet
+*.sink.prometheusServlet.path=/metrics/prometheus/
+master.sink.prometheusServlet.path=/metrics/master/prometheus/
+applications.sink.prometheusServlet.path=/metrics/applications/prometheus/
+"""
+"""Settings of Spark's metrics, which the servers' pages then also give in Prometheus's format."""
 WORKER_CPUS = max(1, (os.cpu_count() or 1) // 2)
 
 
@@ -55,6 +62,7 @@ def write_conf(places: Places) -> None:
     for name in ("spark", "spark-servers"):
         lines = [f"{key} {value}\n" for key, value in settings.items()]
         write(private(places.folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
+    write(places.folder / "conf/spark-servers/metrics.properties", PROMETHEUS)
     quiet = Path(__file__).with_name("spark") / "log4j2.properties"
     write(places.folder / "conf/spark/log4j2.properties", quiet.read_text())
 

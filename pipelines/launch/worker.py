@@ -27,6 +27,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
 from pipelines.federated.loop import FederatedLoop
 from pipelines.installed import disagreement, installed
+from pipelines.launch.gauges import Gauges
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.learning import task_of
@@ -169,7 +170,9 @@ def _reports(config: Config, assignment: Assignment, directory: RunDirectory, he
     from pipelines import tracking
 
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
-    return TrackedReports(directory, heartbeat, sender, total_steps(config, assignment.version.rows("train")), config.train.epochs)
+    steps = total_steps(config, assignment.version.rows("train"))
+    gauges = Gauges(config.name, assignment.run_id, steps)
+    return TrackedReports(directory, heartbeat, sender, gauges, steps, config.train.epochs)
 
 
 def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> AbstractContextManager[None]:

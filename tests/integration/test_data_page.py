@@ -45,11 +45,12 @@ def pipeline(folder: Path, uri: str, name: str = "planted") -> Config:
         "size": "standardize",
     }
     more = {"paid": "standardize", "drifted": {"encoder": "standardize", "impute": "mean"}, "city": "vocabulary", "age": "standardize"}
+    options = {"sep": "\t", "quote": ""}
     hashed = {"only": {"encoder": "hash", "buckets": 7}}
     values = {
         "name": name,
         "source": {
-            "tables": {"rows": {"format": "csv", "path": str(folder / "raw.tsv"), "schema": columns, "options": {"sep": "\t"}}},
+            "tables": {"rows": {"format": "csv", "path": str(folder / "raw.tsv"), "schema": columns, "options": options}},
             "query": "SELECT * FROM rows -- </pre>",
             "expect": {"plausible age": "age <= 120"},
             "max_quarantined": 0.05,

@@ -162,7 +162,7 @@ def workers() -> list[psutil.Process]:
     return found
 
 
-def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) -> None:
     config = training(tmp_path, **LONG)
     killed: list[int] = []
     seen: list[str] = []
@@ -184,7 +184,6 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
     for rank in (0, 1):  # each with step, phase, rates and stack
         assert re.search(rf"worker {rank}: process \d+ on .* step \d+.*\n  seconds per step: .*forward [\d.e-]+", seen[0]), seen[0]
     assert seen[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in seen[0], seen[0]
-    assert re.search(r"^workers? [\d, ]+ died; back at step \d+ of \d+ in \d+ s$", capsys.readouterr().out, re.MULTILINE)
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))

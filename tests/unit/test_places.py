@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import PORTS, SERVERS, forget_places, kept_places, new_places
+from places import MONITORING_PORTS, PORTS, SERVERS, forget_places, kept_places, new_places
 from service import Service
 
 TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["env", "-i"]}
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_without_hosts_all_is_on_loopback(folder: Path) -> None:
     places = new_places(folder)
     assert {places.at(name).rpartition(":")[0] for name in PORTS} == {"127.0.0.1"}
-    assert len(set(places.ports.values())) == len(PORTS)
+    assert len(set(places.ports.values())) == len({*PORTS, *MONITORING_PORTS})
 
 
 def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) -> None:

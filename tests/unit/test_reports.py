@@ -5,8 +5,9 @@ from pathlib import Path
 
 from groups import FORKING
 
-from pipelines.checkpoint.run_directory import ATTEMPT, PROGRESS, STOP, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.launch.deaths import Deaths
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports
 
@@ -57,3 +58,13 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
     assert written and written.pop("attempt") == (folder.get(ATTEMPT) or b"").decode()
     assert written == {"first_step": 5, "step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}
     reports.close()
+
+
+def test_of_a_group_the_dead_are_named_and_not_those_that_lost_them(tmp_path: Path) -> None:
+    """Ray wraps what a worker's own code raised, such as the lost connection to a dead one."""
+    own = RuntimeError("wrapped")
+    own._base_exc = ValueError("Connection reset by peer")  # type: ignore[attr-defined]
+    Deaths(str(tmp_path)).after_exception(None, {0: own, 1: RuntimeError("A worker health check failed.\nmore")})
+    assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"1": "A worker health check failed."}
+    Deaths(str(tmp_path)).after_exception(None, {0: own})
+    assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"0": "Connection reset by peer"}
