@@ -65,7 +65,8 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
 
 
 def _sha256(file: Path) -> str:
-    return sha256(file.read_bytes()).hexdigest()
+    """Empty if there is no such file."""
+    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:

@@ -18,6 +18,7 @@ from filed import filed
 from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
+from pipelines.serve.model import read_model
 from pipelines.tracking import weights_of
 
 FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
@@ -116,8 +117,11 @@ def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_pa
             file.unlink() if damaged is None else file.write_bytes(damaged)
             with pytest.raises(CorruptError, match=rf"{name} (has SHA-256|is missing)"):
                 load(folder)
+            with pytest.raises(CorruptError, match=rf"{name}.*log (it|the model) again"):
+                read_model(folder)
         file.write_bytes(content)
     load(folder)
+    assert read_model(folder)[2].keys() == served.weights.keys()
 
 
 def write_digest(folder: Path, name: str) -> None:
