@@ -14,6 +14,8 @@
 9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP.
 9. `report`    draws figures and writes pages from what runs leave behind.
 
+9. `registry`  makes a logged model the champion if it passes gates; `predict` predicts tables with a logged model, with Spark.
+
 `api` and `commands` are the entry points. `baseline` fits Spark's linear models to the same rows; `installed` compares the
 versions installed on machines; `compat` has all private names of libraries that are used; `weights` converts a model's weights to
 bytes; `progress` shows progress bars; `atomic` writes files atomically; `philox` generates random words; `interrupts` handles SIGINT

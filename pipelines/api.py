@@ -8,13 +8,13 @@
     for batch in api.open_loader(config): ...    # the rows that a training reads, in its order
     model = api.load_model(config, result.model)
 
-Each function imports the libraries that it needs: only `prepare` and `baseline` import Spark, only `train` and `verify` Ray. All
-raise the LockstepErrors of `pipelines.errors`.
+Each function imports the libraries that it needs: only `prepare`, `baseline`, `promote` and `predict` import Spark, only `train` and
+`verify` Ray. All raise the LockstepErrors of `pipelines.errors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,13 @@ from pipelines.config.load import with_absolute_paths
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
+    from pyarrow.dataset import Dataset
 
     from pipelines.dataset.manifest import Manifest
     from pipelines.launch.run import Result
     from pipelines.loader import Loader, Order
+    from pipelines.predict.output import Predictions
+    from pipelines.registry.run import Decision
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -85,3 +88,33 @@ def load_model(config: Config, uri: str = "") -> PyFuncModel:
     from pipelines import serve, tracking
 
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))
+
+
+def promote(config: Config, run_id: str) -> Decision:
+    """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
+    from pipelines.registry.run import promote
+
+    return promote(config, run_id)
+
+
+def rollback(config: Config) -> Decision:
+    """Make the champion before the present one the champion again."""
+    from pipelines.registry.run import rollback
+
+    return rollback(config)
+
+
+def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (), keep: Sequence[str] = ()) -> Predictions:
+    """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
+
+    Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
+    from pipelines.predict.run import run
+
+    return run(config, model, inputs, output, keep)
+
+
+def open_predictions(output: str) -> Dataset:
+    """The predictions in a folder of `predict` that were made or confirmed last."""
+    from pipelines.predict.output import open_predictions
+
+    return open_predictions(output)

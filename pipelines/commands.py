@@ -79,7 +79,45 @@ def baseline(program: str, arguments: list[str]) -> None:
     print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
 
 
-COMMANDS: dict[str, Command] = {"etl": etl, "train": train, "verify": verify, "export": export, "baseline": baseline}
+def predict(program: str, arguments: list[str]) -> None:
+    """Predict the rows of files or tables with a model, with Spark."""
+    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--input", nargs="*", default=[])
+    parser.add_argument("--output", default="")
+    parser.add_argument("--keep", nargs="*", default=[])
+    own, others = parser.parse_known_args(arguments)
+    config = _config(f"{program} --model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]", others)
+    if not own.model or not own.output:
+        raise ConfigError(f"--model is {own.model!r} and --output {own.output!r}; give the URI of a model, models:/…, and a folder")
+    from pipelines.api import predict
+
+    print(predict(config, own.model, own.output, own.input, own.keep).summary(own.output))
+
+
+def promote(program: str, arguments: list[str]) -> None:
+    """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
+    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
+    parser.add_argument("--run", default="")
+    parser.add_argument("--rollback", action="store_true")
+    own, others = parser.parse_known_args(arguments)
+    config = _config(f"{program} (--run RUN_ID | --rollback)", others)
+    if bool(own.run) == own.rollback:
+        raise ConfigError(f"--run is {own.run!r} and --rollback {own.rollback}; give the ID of a run to promote, or --rollback")
+    from pipelines.api import promote, rollback
+
+    print((rollback(config) if own.rollback else promote(config, own.run)).text)
+
+
+COMMANDS: dict[str, Command] = {
+    "etl": etl,
+    "train": train,
+    "verify": verify,
+    "export": export,
+    "baseline": baseline,
+    "promote": promote,
+    "predict": predict,
+}
 
 
 def run(name: str, program: str) -> None:

@@ -11,6 +11,7 @@
     │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
     ├── TrackingError        MLflow is unreachable, or the run missing or active  exit code 6
     ├── MismatchError        machines or processes have different versions        exit code 7
+    ├── RefusedError         a model does not pass the gates of the registry      exit code 8
     └── ExportError          a target cannot express a model, or is not installed  exit code 9
 
 A message states the value, the rule and the remedy. Any other exception is a defect or a library's own, and propagates
@@ -65,6 +66,10 @@ class TrackingError(LockstepError):
 
 class MismatchError(LockstepError):
     exit_code = 7
+
+
+class RefusedError(LockstepError):
+    exit_code = 8
 
 
 class ExportError(LockstepError):

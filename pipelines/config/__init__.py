@@ -1,8 +1,8 @@
 """Reads the YAML file of a pipeline. No other package does.
 
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
-2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking` and
-                   `export` and `endpoint`, one file each; `local_sgd` and `clients` are sections of `train`.
+2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, `registry`, `export` and
+                   `endpoint`, one file each; `local_sgd` and `clients` are sections of `train`.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
 4. `table_formats` lists the formats of raw tables by name, `strategies` the strategies of `train`, of which `compression`, `parallel`

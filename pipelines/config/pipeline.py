@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pipelines.config.dataset import Dataset
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
+from pipelines.config.registry import Registry
 from pipelines.config.secrets import ELSEWHERE, secrets_in
 from pipelines.config.section import Section
 from pipelines.config.source import Source
@@ -50,6 +51,8 @@ class Config(Section):
     """How a model is written for other software and hardware."""
     endpoint: Endpoint = Endpoint()
     """How a model is served over HTTP."""
+    registry: Registry = Registry()
+    """What a model must reach before it becomes the champion."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":

@@ -16,6 +16,7 @@ from pipelines.config.local_sgd import LocalSgd
 from pipelines.config.parallel import Parallel
 from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import Config
+from pipelines.config.registry import Registry
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
@@ -61,6 +62,7 @@ def _sections() -> list[str]:
         "`train.parallel`": Parallel,
         "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
+        "`registry`": Registry,
         "`export`": Export,
         "`export.hls4ml`": Hls4ml,
         "`endpoint`": Endpoint,

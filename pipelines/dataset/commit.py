@@ -45,7 +45,7 @@ def commit(
     quarantine = quarantine or {}
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
-    _remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
+    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
     index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
     checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
@@ -102,6 +102,11 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
     except DatasetError as error:
         log.warning("old attempts stay: %s", error)
         return
+    remove_dead_attempts(filesystem, root, manifest.attempt if manifest else "")
+
+
+def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> None:
+    """Remove the files of attempts other than the committed one that have not been written to for a day."""
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root, recursive=True):
         top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
@@ -110,11 +115,11 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
             written = entry.mtime.timestamp() if entry.mtime else time.time()
             newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
-        if (manifest is None or attempt != manifest.attempt) and time.time() - written > DEBRIS_AGE_SECONDS:
+        if attempt != committed and time.time() - written > DEBRIS_AGE_SECONDS:
             remove_attempt(filesystem, root, attempt)
 
 
-def _remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
+def remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:
     """Remove files of this attempt that no report names: a retried task leaves one."""
     for kind in FOLDERS:
         for entry in storage.entries(filesystem, f"{root}/{kind}-{attempt}", recursive=True):

@@ -58,7 +58,7 @@ def make(
         served = served_query(spark, config, rows)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(found.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
-        judged = _judged(rows, config, steady=not warnings)
+        judged = judge(rows, config, steady=not warnings)
         gathered = gather(judged, dataset)
         refused = malformed.refused + Counter(gathered.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
@@ -86,7 +86,7 @@ def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float
     return found, malformed
 
 
-def _judged(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
+def judge(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
     """The rows with their identity and split, or the reason for refusing them; persisted if not `steady`."""
     rows = expectations(placement.identified(rows, config.dataset.key), config.source.expect)
     if not steady and config.source.expect:

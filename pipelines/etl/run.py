@@ -58,13 +58,13 @@ def run(config: Config, page: Page | None = None) -> Manifest:
     stages = Stages()
     tables = raw_tables(config.source)
     _check_apart(config, tables)
-    before = _of_tables(config.source, tables, lambda table: table.state())
+    before = of_tables(config.source, tables, lambda table: table.state())
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)
     with stages("analysis"):
         warnings = analyse(spark, config, tables)
-    with _freed(spark):
+    with freed(spark):
         return _made(spark, config, tables, before, warnings, stages, page)
 
 
@@ -79,7 +79,7 @@ def _made(
 ) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
-        sources = _of_tables(config.source, tables, lambda table: table.identity(spark))
+        sources = of_tables(config.source, tables, lambda table: table.identity(spark))
     filesystem, folder = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
@@ -141,7 +141,7 @@ def check_unchanged(tables: RawTables, before: Sources) -> None:
             raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
 
 
-def _of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+def of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
     found = {}
     for name, table in tables.items():
         with naming_table(name), source_errors(source):
@@ -150,7 +150,7 @@ def _of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]],
 
 
 @contextmanager
-def _freed(spark: SparkSession) -> Iterator[None]:
+def freed(spark: SparkSession) -> Iterator[None]:
     """Free Spark's cache at the end, unless the process ends on a signal, which may have interrupted a call to Spark."""
     try:
         yield

@@ -63,8 +63,10 @@ class Encoders:
 
 
 def kind_of(reason: str) -> str:
-    """A reason from `Encoders.encode` without the value, for counting."""
-    encoder, _, value = reason.partition(_CANNOT)
+    """A reason from `Encoders.encode` without the value, for counting; any other reason as it is."""
+    encoder, cannot, value = reason.partition(_CANNOT)
+    if not cannot:
+        return reason
     return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}"
 
 

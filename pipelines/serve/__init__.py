@@ -4,9 +4,10 @@
 2. `signature`   describes the columns of input and output for MLflow, with an example.
 3. `model`       logs config, manifest, weights and code as the model of a run, with a digest of every file, and loads such models.
 4. `entry`       is the code that MLflow stores with the model and runs to load it; it verifies the digests and unpickles nothing.
+5. `process`     runs a model in a process of its own, `alone`, with the code that was logged with it.
 """
 
-from pipelines.serve.model import load_model, load_predictor, log_model
+from pipelines.serve.model import download_model, load_model, load_predictor, log_model
 from pipelines.serve.predictor import REFUSED, Predictor
 
-__all__ = ["REFUSED", "Predictor", "load_model", "load_predictor", "log_model"]
+__all__ = ["REFUSED", "Predictor", "download_model", "load_model", "load_predictor", "log_model"]

@@ -91,6 +91,18 @@ def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
         ) from error
 
 
+def download_model(tracking_uri: str, uri: str, folder: str | Path) -> Path:
+    """Download a logged model by its URI, and return its folder below `folder`. Raises TrackingError if MLflow does not have it."""
+    mlflow.set_tracking_uri(tracking_uri)
+    try:
+        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+    except (MlflowException, OSError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise TrackingError(
+            f"model {uri} cannot be read from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
+        ) from error
+
+
 def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:
     """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`.
 

@@ -1,4 +1,4 @@
-"""MLflow runs of ETL, training and baselines. Only this package and `serve` call MLflow.
+"""MLflow runs of ETL, training and baselines. Only this package, `serve` and `registry` call MLflow.
 
 1. `client`     connects to the tracking server or file, and turns its errors into TrackingErrors.
 2. `liveness`   sends heartbeats, which show the next command whether a run is alive or was killed.

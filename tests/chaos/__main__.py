@@ -1,7 +1,7 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl fuzz cost] [--seconds 900] [--results FOLDER]
-                [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl predict fuzz cost] [--seconds 900]
+                [--results FOLDER] [--append]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, layouts, nan, servers, signals, stages, training
+from chaos import cost, etl, fuzz, layouts, nan, predict, servers, signals, stages, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -37,6 +37,7 @@ ETL_COUNTS = dict(zip(etl.FAULTS, (3, 1, 1, 3, 2, 1, 2, 1), strict=True))
 FUZZ_FAULTS = 2_000
 SERVER_FAULTS = 60
 LAYOUT_KILLS = 20
+PREDICT_KILLS = 10
 
 
 def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -102,6 +103,17 @@ def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables,
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
+def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    undisturbed = predict.prepared(folder / "undisturbed")
+    until, outcomes = time.monotonic() + seconds, []
+    for number in range(PREDICT_KILLS):
+        if time.monotonic() < until:
+            outcomes.append(predict.disturb(number, seed, folder / str(number), undisturbed))
+            print(f"{number}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
+    sound = all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
+
+
 def run_fuzz(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     began = time.monotonic()
     found = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
@@ -128,6 +140,7 @@ CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     "stages": run_stages,
     "nan": run_nan,
     "etl": run_etl,
+    "predict": run_predict,
     "fuzz": run_fuzz,
     "cost": run_cost,
 }

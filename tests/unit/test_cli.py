@@ -12,6 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(f"jobs/{file.name}" for file in ROOT.glob("jobs/*.py"))
 
+OWN_FLAGS = {
+    "jobs/verify.py": " --run RUN_ID [--steps FIRST_STEPS]",
+    "jobs/promote.py": " (--run RUN_ID | --rollback)",
+    "jobs/predict.py": " --model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]",
+}
+
 
 def answer(*command: str) -> subprocess.CompletedProcess[str]:
     start = time.perf_counter()
@@ -24,7 +30,7 @@ def answer(*command: str) -> subprocess.CompletedProcess[str]:
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
     done = answer(job, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    own = " --run RUN_ID [--steps FIRST_STEPS]" if job == "jobs/verify.py" else ""
+    own = OWN_FLAGS.get(job, "")
     assert done.stdout.startswith(f"usage: {job}{own} CONF.yaml [--section.setting VALUE ...]")
 
 

@@ -1,0 +1,227 @@
+"""From a config, a model and an input to a committed output.
+
+1. The model is downloaded, verified, and compared with the config, before Spark starts.
+2. The columns of the tables or of the query are compared with the model's, before any data are read.
+3. Model, settings and checksums of the input name the snapshot. If it exists, the run ends here.
+4. Files that an earlier snapshot covers are taken over; the rows of the others are predicted and written, or refused.
+5. If the row counts agree, the manifest is created, which makes the output visible.
+"""
+
+import json
+import logging
+import tarfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import Config
+from pipelines.dataset import storage
+from pipelines.dataset.commit import remove_attempt
+from pipelines.dataset.sources import Sources
+from pipelines.dataset.versions import confirm
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.etl.attempt import Attempt, Report, together
+from pipelines.etl.driver import driver_errors
+from pipelines.etl.executors import check_executors
+from pipelines.etl.fit import raw_schema
+from pipelines.etl.progress import Stages
+from pipelines.etl.quality import REASON, check_quarantined
+from pipelines.etl.quarantine import write_malformed
+from pipelines.etl.run import check_unchanged, freed
+from pipelines.etl.session import session, weigh_batches
+from pipelines.predict import output
+from pipelines.predict.output import Predictions
+from pipelines.predict.source import (
+    Input,
+    Model,
+    check_model,
+    deciding,
+    files_of,
+    only,
+    opened,
+    rows_of,
+    separable,
+    with_inputs,
+)
+from pipelines.predict.worker import WRITTEN, Job, predict_rows
+from pipelines.serve.model import download_model
+from pipelines.serve.predictor import REFUSED
+from pipelines.serve.process import ModelProcess, misfits
+from pipelines.sources.faults import source_errors
+from pipelines.sources.tables import read_tables
+from pipelines.tracking.client import connect
+
+log = logging.getLogger(__name__)
+
+
+@driver_errors()
+def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Sequence[str] = ()) -> Predictions:
+    """Predict the `inputs`, `[TABLE=]PATH`, with the model `uri` into the folder `place`, unless that is done already.
+
+    Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all. Raises the
+    LockstepErrors of its stages; then nothing is committed.
+    """
+    stages = Stages()
+    with TemporaryDirectory(prefix="lockstep-model-") as folder:
+        with stages("model"):
+            archive, model, wanted, predicted = _fetched(config, uri, folder)
+        config, names = with_inputs(config, inputs, str(model.about["table"]))
+        _check_apart(place, config)
+        with stages("spark"):
+            spark = stages.spark = session(config.name)
+            check_executors(spark)
+        with freed(spark):
+            found = opened(spark, config, model, names)
+            before = {name: table.state() for name, table in found.tables.items()}
+            kept = _kept(spark, found, model, wanted, predicted, keep)
+            spark.sparkContext.addFile(str(archive))
+            return _predicted(spark, found, model, archive.name, kept, place, before, stages)
+
+
+def _fetched(config: Config, uri: str, folder: str) -> tuple[Path, Model, pa.Schema, pa.Schema]:
+    """The archive of the model, what is known of it, and the columns that it takes and gives."""
+    connect(config.tracking.uri)
+    there = download_model(config.tracking.uri, uri, folder)
+    with ModelProcess(there) as rows:
+        model, wanted, predicted = Model(uri, rows.about), rows.inputs, rows.outputs
+    check_model(config, model)
+    archive = Path(folder, f"model-{model.about['digest'][:12]}-{uuid4().hex[:8]}.tar")
+    with tarfile.open(archive, "w") as tar:
+        tar.add(there, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
+    return archive, model, wanted, predicted
+
+
+def _check_apart(place: str, config: Config) -> None:
+    _, folder = storage.locate(place)
+    for name, table in config.source.tables.items():
+        for path in table.paths:
+            if "://" not in path + place and f"{folder}/".startswith(f"{storage.locate(path)[1]}/"):
+                raise ConfigError(f"--output {place} lies in {path}, where source.tables.{name} is read from; give a folder outside")
+
+
+def _kept(spark: SparkSession, found: Input, model: Model, wanted: pa.Schema, predicted: pa.Schema, keep: Sequence[str]) -> tuple[str, ...]:
+    """The columns to keep. Raises ConfigError if there are no such columns, or if the model's are missing or of another type."""
+    rows = rows_of(spark, found, model.takes).drop(REASON)
+    schema = raw_schema(rows)
+    where = " and ".join(f"source.tables.{name}" for name in found.tables) if model.takes == "rows" else "source.query"
+    if told := misfits(wanted, schema):
+        raise ConfigError(f"{where} gives {'; '.join(told)}, which the model {model.uri} takes; it gives {', '.join(schema.names)}")
+    if missing := [name for name in keep if name not in schema.names]:
+        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {', '.join(schema.names)}")
+    kept = tuple(dict.fromkeys(keep)) or tuple(schema.names)
+    if twice := sorted({name for name in kept if name in predicted.names} - {REFUSED}):
+        raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
+    return kept
+
+
+def _predicted(
+    spark: SparkSession,
+    found: Input,
+    model: Model,
+    archive: str,
+    keep: tuple[str, ...],
+    place: str,
+    before: Sources,
+    stages: Stages,
+) -> Predictions:
+    with stages("checksums"):
+        sources = files_of(spark, found)
+    settings = _settings(found, model, keep)
+    filesystem, folder = storage.locate(place)
+    snapshot = sha256(json.dumps([settings, deciding(found, sources)], sort_keys=True).encode()).hexdigest()[:12]
+    attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
+    if earlier := output.read(filesystem, attempt.root):
+        log.info("%s is up to date", attempt.root)
+        confirm(filesystem, attempt.root)
+        return earlier
+    base, left = output.continued(filesystem, folder, settings, sources) if separable(found, sources) else (None, sources)
+    if base:
+        covered, new = sum(one.files for one in base.inputs.values()), sum(map(len, left.values()))
+        log.info("%s covers %d files; %d are new", base.snapshot, covered, new)
+    try:
+        job = Job(attempt, archive, model.takes, keep)
+        with stages("predict"), source_errors(found.config.source):
+            own = _written(spark, only(found, left) if base else found, model, job, snapshot)
+        check_unchanged(found.tables, before)
+        about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
+        made = _whole(own, base).model_copy(update={**about, "settings": settings})
+        with stages("commit"):
+            done = output.commit(attempt, made, sources)
+    except BaseException:
+        with suppress(DatasetError, OSError):
+            there = output.read(filesystem, attempt.root)
+            if there is None or there.attempt != attempt.name:
+                remove_attempt(filesystem, attempt.root, attempt.name)
+        raise
+    with suppress(DatasetError, OSError):
+        output.sweep(filesystem, folder)
+    return done
+
+
+def _settings(found: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
+    """What decides the output besides the bytes of the input, as plain values of JSON."""
+    source = found.config.source
+    dumped = source.model_dump(mode="json", by_alias=True, include={"tables"}, exclude={"tables": {"__all__": {"path"}}})
+    query = {"query": source.sql, "expect": dict(source.expect)} if model.takes == "query" else {}
+    tables = {name: dumped["tables"][name] for name in found.tables}
+    return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
+
+
+def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot: str) -> Predictions:
+    """Predict all rows of the input, and describe what was written."""
+    if not found.tables:
+        return _described([], Report(), 0, 0, job, snapshot)
+    tables = read_tables(spark, found.tables)
+    malformed = write_malformed(tables.malformed, job.attempt) if tables.malformed else Report()
+    rows = rows_of(spark, found, job.takes)
+    weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
+    written = _collected(rows, job)
+    own = together([row.report for row in written])
+    own.add(malformed)
+    faults = {reason: count for reason, count in own.refused.items() if reason not in model.dropping}
+    check_quarantined(own.taken + sum(faults.values()), faults, found.config.source.max_quarantined, own.samples)
+    # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
+    rows_in = tables.rows_parsed if job.takes == "rows" else own.taken + own.refused.total()
+    return _described([(row.file, row.rows) for row in written if row.file], own, tables.rows_parsed, rows_in, job, snapshot)
+
+
+def _collected(rows: DataFrame, job: Job) -> list[Any]:
+    return rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
+
+
+def _described(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
+    return Predictions(
+        snapshot=snapshot,
+        attempt=job.attempt.name,
+        model="",
+        model_digest="",
+        dataset_digest="",
+        settings={},
+        inputs={},
+        files={f"{snapshot}/{file}": rows for file, rows in sorted(files)},
+        quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
+        rows_parsed=parsed,
+        rows_in=rows_in,
+        rows_out=report.taken,
+        refused=dict(sorted(report.refused.items())),
+        versions={package: version(package) for package in ("pyspark", "pyarrow")},
+    )
+
+
+def _whole(own: Predictions, base: Predictions | None) -> Predictions:
+    """The output of all files: of those that were predicted now, and of those that `base` covers."""
+    if base is None:
+        return own
+    refused = {reason: base.refused.get(reason, 0) + own.refused.get(reason, 0) for reason in sorted({*base.refused, *own.refused})}
+    counts = {name: getattr(base, name) + getattr(own, name) for name in ("rows_parsed", "rows_in", "rows_out")}
+    files, quarantine = {**base.files, **own.files}, {**base.quarantine, **own.quarantine}
+    return own.model_copy(update={"files": files, "quarantine": quarantine, "refused": refused, "continues": base.snapshot, **counts})

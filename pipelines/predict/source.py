@@ -1,0 +1,184 @@
+"""Finds the tables of a prediction, and the rows that the model takes from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import Config, home
+from pipelines.config.load import with_absolute_paths
+from pipelines.config.source import FileTableSettings
+from pipelines.dataset.sources import Sources
+from pipelines.errors import ConfigError
+from pipelines.etl.placement import named
+from pipelines.etl.quality import REASON, expectations
+from pipelines.etl.query import check_query
+from pipelines.rowwise.translate import rowwise
+from pipelines.rowwise.untranslatable import UntranslatableError
+from pipelines.serve.process import Takes
+from pipelines.sources.faults import source_errors, table_errors
+from pipelines.sources.formats import RawTables, raw_tables
+
+BY_FILE = ("csv", "json", "parquet", "text")
+"""Formats that make each row from one file."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the driver knows of a model."""
+
+    uri: str
+    about: Mapping[str, Any]
+    """As `serve.alone` tells it."""
+
+    @property
+    def takes(self) -> Takes:
+        return "rows" if self.about["table"] else "query"
+
+    @property
+    def dropping(self) -> set[str]:
+        """Reasons of rows that a WHERE of the query drops, which are no fault of theirs."""
+        return set(self.about["conditions"]) - set(self.about["source"].get("expect", ()))
+
+
+@dataclass(frozen=True)
+class Input:
+    """The tables that are read; the query's others are empty."""
+
+    config: Config
+    """With the paths of the input."""
+    tables: RawTables
+    by_file: bool
+    """Whether each row comes from one row of a table, so that files can be predicted separately."""
+
+
+def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Config, tuple[str, ...]]:
+    """The config with the paths of `inputs`, `[TABLE=]PATH`, and the names of their tables; `usual` is the table of a path without a
+    name. Raises ConfigError if there is no such table, or if it does not consist of files."""
+    paths: dict[str, list[str]] = {}
+    for text in inputs:
+        name, equals, path = text.partition("=")
+        if not equals or name not in config.source.tables:
+            name, path = usual or _only_table(config, text), text
+        if not path:
+            raise ConfigError(f"--input {text}: the path is missing; write --input {name}=PATH")
+        paths.setdefault(name, []).append(path)
+    tables = dict(config.source.tables)
+    for name, found in paths.items():
+        settings = tables[name]
+        if not isinstance(settings, FileTableSettings):
+            raise ConfigError(f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings")
+        tables[name] = settings.model_copy(update={"path": found[0] if len(found) == 1 else tuple(found)})
+    changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
+    return with_absolute_paths(changed, home()), tuple(paths)
+
+
+def _only_table(config: Config, text: str) -> str:
+    names = list(config.source.tables)
+    if len(names) != 1:
+        raise ConfigError(
+            f"--input {text}: the config has the tables {', '.join(names)}; name one of them, as in --input {names[0]}={text}"
+        )
+    return names[0]
+
+
+def check_model(config: Config, model: Model) -> None:
+    """Raises ConfigError unless the model was trained on what the config's pipeline makes."""
+    pipeline, source = model.about["pipeline"], model.about["source"]
+    if pipeline != config.name:
+        raise ConfigError(
+            f"--model {model.uri} is a model of the pipeline {pipeline}, and the config is {config.name}; give its own config"
+        )
+    if model.takes == "query" and source and (source.get("query") or "") != config.source.query:
+        raise ConfigError(
+            f"--model {model.uri} takes the columns of another query than the config's source.query; give the config it was trained "
+            "with, or train a model with this one"
+        )
+
+
+def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
+    """The tables to read: those named, or else all. A query that is not row by row needs all of its tables."""
+    tables = raw_tables(config.source)
+    columns = {}
+    for name, table in tables.items():
+        if name in named_tables or not named_tables or model.takes == "query":
+            with table_errors(table):
+                empty = table.empty(spark)
+            empty.createOrReplaceTempView(f"`{name}`")
+            columns[name] = empty.columns
+    branches = _branches(config, columns)
+    if model.takes == "rows":
+        read = named_tables or tuple(branches) or (model.about["table"],)
+        return Input(config, {name: tables[name] for name in read}, by_file=True)
+    with source_errors(config.source, "source.query"):
+        check_query(spark, config.source.sql, config.source.tables)
+    read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
+    return Input(config, {name: tables[name] for name in read}, by_file=bool(branches))
+
+
+def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
+    """The tables whose rows the query takes one by one; none if it is not row by row."""
+    try:
+        return list(dict.fromkeys(branch.table for branch in rowwise(config.source.sql, columns)))
+    except UntranslatableError:
+        return []
+
+
+def rows_of(spark: SparkSession, found: Input, takes: Takes) -> DataFrame:
+    """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
+
+    Of several tables, those columns that all of them have.
+    """
+    if takes == "query":
+        with source_errors(found.config.source, "source.query"):
+            rows = spark.sql(found.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+        return expectations(rows, _applicable(found.config))
+    frames = [spark.table(f"`{name}`") for name in found.tables]
+    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+    rows = reduce(DataFrame.unionAll, [frame.select(*map(named, shared)) for frame in frames])
+    return rows.withColumn(REASON, F.lit(None).cast("string"))
+
+
+def _applicable(config: Config) -> dict[str, str]:
+    """The expectations on columns that features are made of: a row to predict need not have a target."""
+    dataset = config.dataset
+    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
+    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
+    return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}
+
+
+def files_of(spark: SparkSession, found: Input) -> Sources:
+    """Every table's files with their checksums."""
+    files = {}
+    for name, table in found.tables.items():
+        with table_errors(table):
+            files[name] = table.identity(spark)
+    return files
+
+
+def deciding(found: Input, files: Sources) -> dict[str, list[str]]:
+    """The part of the files' identity that decides rows, by table."""
+    statements = (found.config.source.sql, *found.config.source.expect.values())
+    return {name: list(table.named_by(files[name], statements)) for name, table in found.tables.items()}
+
+
+def separable(found: Input, files: Sources) -> bool:
+    """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
+    names = deciding(found, files)
+    return found.by_file and all(
+        table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
+        for name, table in found.tables.items()
+    )
+
+
+def only(found: Input, files: Sources) -> Input:
+    """The input with these of its files only."""
+    tables = dict(found.config.source.tables)
+    for name in found.tables:
+        tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
+    config = found.config.model_copy(update={"source": found.config.source.model_copy(update={"tables": tables})})
+    read = {name: table for name, table in raw_tables(config.source).items() if name in found.tables and files.get(name)}
+    return Input(config, read, found.by_file)

@@ -1,0 +1,113 @@
+"""Registers versions, and moves the alias `champion`, one promotion at a time.
+
+MLflow's registry cannot set an alias on a condition. But it numbers the versions of a model in one transaction, and creates each with
+its tags. So a version is a ticket: it is created as `pending`, and whoever then finds a lower one that is pending steps back. Of two
+promotions at once, the one with the lower number goes on, and the other is told. Before it moves the alias, it also makes sure that the
+champion is the one it was compared with, and afterwards, that its move was not overwritten.
+
+What this guarantees: no two promotions move the alias at once, as long as a request takes less than half of LEASE_SECONDS, since a
+ticket is ignored when its process is known to have ended, or when it is older than that. An alias that is set by other means, such as
+MLflow's UI, is noticed only before and after the move.
+"""
+
+import time
+from collections.abc import Mapping
+
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import reaching
+from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT, at_work, heartbeat, is_alive
+
+CHAMPION = "champion"
+STATE, PREVIOUS = "lockstep.promotion", "lockstep.previous"
+"""Tags of a version: pending, promoted or withdrawn; and the number of the champion before it, empty if there was none."""
+LEASE_SECONDS = DEAD_SECONDS
+
+
+def champion(client: MlflowClient, uri: str, name: str) -> ModelVersion | None:
+    """The version with the alias; None if there is none."""
+    with reaching(uri):
+        try:
+            return client.get_model_version_by_alias(name, CHAMPION)
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                return None
+            raise
+
+
+def promoted(
+    client: MlflowClient, uri: str, name: str, source: str, run_id: str, expected: ModelVersion | None, tags: Mapping[str, str]
+) -> ModelVersion:
+    """Register a version of the model at `source`, `models:/…`, and make it the champion in place of `expected`.
+
+    Raises TrackingError if another promotion is under way or was faster, or if MLflow does not answer.
+    """
+    with reaching(uri):
+        _create(client, name)
+        before = expected.version if expected else ""
+        model_id = source.removeprefix("models:/") if "@" not in source and source.startswith("models:/m-") else None
+        state = {**tags, STATE: "pending", PREVIOUS: tags.get(PREVIOUS, str(before)), HEARTBEAT: heartbeat()}
+        ours = client.create_model_version(name, source, run_id, tags=state, model_id=model_id)
+    began = time.monotonic()
+    try:
+        with reaching(uri):
+            _check_turn(client, name, ours, expected, began)
+            client.set_registered_model_alias(name, CHAMPION, ours.version)
+            _check_kept(client, name, ours)
+            client.set_model_version_tag(name, ours.version, STATE, "promoted")
+            _remove_abandoned(client, name, ours)
+    except TrackingError as error:
+        if isinstance(error.__cause__, MlflowException | OSError):
+            raise TrackingError(
+                f"version {ours.version} of {name} is registered, but MLflow no longer answered, so the alias {CHAMPION} may not have "
+                f"been moved to it: {error.__cause__}; run the same command again"
+            ) from error
+        raise
+    return ours
+
+
+def _create(client: MlflowClient, name: str) -> None:
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _check_turn(client: MlflowClient, name: str, ours: ModelVersion, expected: ModelVersion | None, began: float) -> None:
+    others = [found for found in client.search_model_versions(f"name = '{name}'") if int(found.version) < int(ours.version)]
+    busy = [found for found in others if found.tags.get(STATE) == "pending" and is_alive(found.tags)]
+    now = _alias(client, name)
+    wanted = str(expected.version) if expected else ""
+    told = ""
+    if busy:
+        told = f"run {busy[0].run_id} is being promoted as version {busy[0].version} ({at_work(busy[0].tags)}); run again after it"
+    elif now != wanted:
+        told = f"the champion is now version {now or 'none'}, not {wanted or 'none'}; run again to be compared with it"
+    elif time.monotonic() - began > LEASE_SECONDS / 2:
+        told = "MLflow took too long to answer; run again"
+    if told:
+        client.set_model_version_tag(name, ours.version, STATE, "withdrawn")
+        raise TrackingError(f"version {ours.version} of {name} does not become the champion: {told}")
+
+
+def _check_kept(client: MlflowClient, name: str, ours: ModelVersion) -> None:
+    if (now := _alias(client, name)) != str(ours.version):
+        client.set_model_version_tag(name, ours.version, STATE, "withdrawn")
+        raise TrackingError(f"version {ours.version} of {name} was the champion, and version {now or 'none'} was set in its place")
+
+
+def _alias(client: MlflowClient, name: str) -> str:
+    """Number of the version with the alias; empty if there is none."""
+    return str(client.get_registered_model(name).aliases.get(CHAMPION, ""))
+
+
+def _remove_abandoned(client: MlflowClient, name: str, ours: ModelVersion) -> None:
+    """Remove earlier versions of the same run whose promotion was broken off."""
+    for found in client.search_model_versions(f"name = '{name}'"):
+        broken_off = found.tags.get(STATE) == "pending" and not is_alive(found.tags)
+        if found.run_id == ours.run_id and broken_off and int(found.version) < int(ours.version):
+            client.delete_model_version(name, found.version)

@@ -1,0 +1,192 @@
+"""Has models predict the test rows, each in a process of its own with its own code, for the gates that need predictions."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipelines.config import Config
+from pipelines.config.registry import Registry
+from pipelines.dataset.manifest import Manifest
+from pipelines.dataset.schema import to_numpy
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.features import Encoders
+from pipelines.features.raw import numbers
+from pipelines.learning import task_of
+from pipelines.registry.gates import Gate, at_least, at_most
+from pipelines.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
+from pipelines.serve.process import ModelProcess, misfits
+from pipelines.tasks.supervised import Supervised
+
+_ROWS_AT_ONCE = 8_192
+_WARM_UP, _REQUESTS = 10, 100
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the models predict, and the metric that compares them."""
+
+    metric: str
+    column: str
+    """Of the query."""
+    manifest: Manifest
+    classes: tuple[str, ...]
+    """Empty for a quantity."""
+
+    @property
+    def higher(self) -> bool:
+        return HIGHER_IS_BETTER[self.metric]
+
+
+@dataclass
+class Found:
+    """The gates that were measured, and what else is worth recording."""
+
+    gates: list[Gate] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def target_of(config: Config, manifest: Manifest) -> Target:
+    """Raises ConfigError if the metric cannot be computed from the predictions of rows."""
+    task = task_of(config.task, manifest)
+    classes = task.data.classes or tuple(map(str, range(manifest.target.cardinality or 0))) if isinstance(task, Supervised) else ()
+    known: tuple[str, ...] = ()
+    if isinstance(task, Supervised):
+        known = (("auc",) if len(classes) == 2 else ()) + OF_CLASSES if classes else OF_QUANTITIES
+    metric = config.registry.metric or task.monitor[0]
+    if metric not in known:
+        raise ConfigError(
+            f"registry.metric: {metric} cannot be computed from a row's prediction; choose {', '.join(known) or 'no metric'}, or set "
+            "registry.compare to false and registry.slices to []"
+        )
+    return Target(metric, manifest.encoders[manifest.target.name].inputs[0], manifest, classes)
+
+
+def check_slices(settings: Registry, names: list[str]) -> None:
+    """Raises ConfigError unless every slice is a column and has a bound."""
+    if missing := [name for name in settings.slices if name not in names]:
+        raise ConfigError(f"registry.slices: the query gives no column {', '.join(missing)}; it gives {', '.join(names)}")
+    if settings.slices and settings.slice_bound is None:
+        raise ConfigError("registry.slice_bound: slices need one: the worst value of registry.metric that a slice may have")
+
+
+def of_files(settings: Registry, folder: Path) -> list[Gate]:
+    """The gate of the model's size."""
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+    return [] if settings.size_mb is None else [at_most("the size", size, settings.size_mb, " MB")]
+
+
+def of_rows(settings: Registry, target: Target, rows: pa.Table, logged: float | None, candidate: Path, champion: Path | None) -> Found:
+    """The gates that need predictions of the test rows. `logged` is the test metric in MLflow if `rows` are the whole split."""
+    found = Found()
+    with ModelProcess(candidate, "query") as model:
+        if settings.latency_ms is not None:
+            found.gates.append(at_most("the latency", _latency(model, rows), settings.latency_ms, " ms"))
+        ours, accepted = _predicted(model, rows)
+    rows, ours = rows.filter(pa.array(accepted)), ours.filter(pa.array(accepted))
+    truth, known = _truth(target, rows)
+    rows, ours, truth = rows.filter(pa.array(known)), ours.filter(pa.array(known)), truth[known]
+    mine = _metric(target, truth, ours)
+    value = mine(np.ones(len(truth)))
+    found.numbers = {"rows": len(truth), target.metric: value}
+    if logged is not None:
+        near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
+        found.gates.append(
+            Gate(f"{target.metric} of the model from raw rows", near, value, f"test/{target.metric} {logged:.6g} of the run")
+        )
+    if champion is not None and settings.compare:
+        found.gates.append(_not_worse(settings, target, rows, truth, ours, champion, found.numbers))
+    found.gates += _slices(settings, target, rows, truth, ours, found.numbers)
+    return found
+
+
+def _not_worse(
+    settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, champion: Path, numbers_found: dict[str, Any]
+) -> Gate:
+    """Only rows that both models accept count; how many those are is recorded."""
+    with ModelProcess(champion, "query") as model:
+        if told := misfits(model.inputs, rows.schema):
+            raise ConfigError(
+                f"the champion cannot predict the rows of this config: they have {'; '.join(told)}; set registry.compare to false"
+            )
+        theirs, both = _predicted(model, rows)
+    kept = pa.array(both)
+    if not both.any():
+        raise DatasetError("the champion refuses all of the test rows, so the models cannot be compared; set registry.compare to false")
+    mine, other = (_metric(target, truth[both], predicted.filter(kept)) for predicted in (ours, theirs))
+    found = compared(mine, other, target.higher, int(both.sum()), settings.confidence, settings.resamples, settings.seed)
+    allowed = settings.tolerance * abs(found.champion)
+    numbers_found["comparison"] = {
+        "rows": int(both.sum()), "candidate": found.candidate, "champion": found.champion, "lower": found.lower, "allowed": allowed,
+    }  # fmt: skip
+    name = (
+        f"{target.metric} minus the champion's, {found.candidate:.6g} and {found.champion:.6g} on the same rows, at confidence "
+        f"{settings.confidence:g}"
+    )
+    return Gate(name if target.higher else name.replace("minus", "below"), found.lower >= -allowed, found.lower, f"at least {-allowed:.6g}")
+
+
+def _slices(
+    settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, numbers_found: dict[str, Any]
+) -> Iterator[Gate]:
+    numbers_found["slices"] = {}
+    for column in settings.slices:
+        values = rows[column].to_pylist()
+        places: dict[Any, list[int]] = {}
+        for row, value in enumerate(values):
+            places.setdefault(str(value), []).append(row)
+        for value, listed in sorted(places.items()):
+            if len(listed) < settings.slice_rows:
+                continue
+            taken = np.array(listed)
+            measured = _metric(target, truth[taken], ours.take(pa.array(taken)))(np.ones(len(taken)))
+            numbers_found["slices"][f"{column} {value}"] = {"rows": len(taken), target.metric: measured}
+            if np.isnan(measured):
+                continue  # the AUC of rows of one class
+            bound = at_least if target.higher else at_most
+            yield bound(f"{target.metric} of the {len(taken)} rows with {column} {value}", measured, settings.slice_bound or 0.0)
+
+
+def _predicted(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:
+    """The predictions, and whether each row was accepted."""
+    batches = [model.predict(batch) for batch in rows.combine_chunks().to_batches(max_chunksize=_ROWS_AT_ONCE)]
+    table = pa.Table.from_batches(batches, model.outputs)
+    return table, table["refused"].is_null().to_numpy()
+
+
+def _truth(target: Target, rows: pa.Table) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The number of the class, or the value in the query's units, of each row, and whether it is known."""
+    if not target.classes:
+        found = numbers(rows[target.column].combine_chunks())
+        return found, np.isfinite(found)
+    fitted = target.manifest.encoders[target.manifest.target.name]
+    encoded, reasons = Encoders({target.manifest.target.name: fitted}).encode(rows)
+    known = reasons.is_null().to_numpy(zero_copy_only=False)
+    truth = np.zeros(len(rows), np.int64)
+    truth[known] = to_numpy(fitted.column, encoded.column(0).combine_chunks())
+    return truth, known
+
+
+def _metric(target: Target, truth: NDArray[Any], predicted: pa.Table) -> Metric:
+    if not target.classes:
+        return quantity_metric(target.metric, truth, predicted["prediction"].to_numpy())
+    # A class that a model does not know has the probability 0.
+    names = [f"probability_{name}" for name in target.classes]
+    columns = [predicted[name].to_numpy() if name in predicted.column_names else np.zeros(len(truth)) for name in names]
+    return class_metric(target.metric, truth, np.stack(columns, axis=1))
+
+
+def _latency(model: ModelProcess, rows: pa.Table) -> float:
+    """Milliseconds of the 95th percentile of single rows."""
+    (row,) = rows.slice(0, 1).combine_chunks().to_batches()
+    seconds = []
+    for _ in range(_WARM_UP + _REQUESTS):
+        began = time.perf_counter()
+        model.predict(row)
+        seconds.append(time.perf_counter() - began)
+    return float(np.percentile(seconds[_WARM_UP:], 95) * 1e3)

@@ -1,0 +1,74 @@
+"""Metrics of weighted rows, and the paired bootstrap of two models' metrics.
+
+A bootstrap draws as many rows as there are, with replacement; a row that is drawn k times has the weight k in both models' metrics
+(Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 16).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Metric = Callable[[Floats], float]
+"""A metric of rows as a function of their weights, float64 of shape (rows,)."""
+
+HIGHER_IS_BETTER = {"auc": True, "accuracy": True, "loss": False, "rmse": False, "mae": False, "mse": False}
+OF_CLASSES, OF_QUANTITIES = ("accuracy", "loss"), ("rmse", "mae", "mse")
+
+
+def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> Metric:
+    """`auc` (of two classes), `accuracy` or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
+    (rows, classes)."""
+    if name == "auc":
+        return _auc(truth == 1, probabilities[:, 1])
+    if name == "accuracy":
+        return _mean((probabilities.argmax(1) == truth).astype(np.float64))
+    chosen = probabilities[np.arange(len(truth)), truth]
+    return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)))
+
+
+def quantity_metric(name: str, truth: Floats, predicted: Floats) -> Metric:
+    """`rmse`, `mae` or `mse` of rows with these values and predictions, shape (rows,)."""
+    if name == "mae":
+        return _mean(np.abs(predicted - truth))
+    mse = _mean((predicted - truth) ** 2)
+    return mse if name == "mse" else lambda weights: mse(weights) ** 0.5
+
+
+def _mean(values: Floats) -> Metric:
+    return lambda weights: float(values @ weights / weights.sum())
+
+
+def _auc(positive: NDArray[np.bool_], scores: Floats) -> Metric:
+    """The probability that a positive row has a higher score than a negative one; equal scores count half. NaN without rows of both."""
+    _, place = np.unique(scores, return_inverse=True)
+
+    def value(weights: Floats) -> float:
+        above = np.bincount(place, weights * positive)
+        below = np.bincount(place, weights * ~positive)
+        pairs = above.sum() * below.sum()
+        return float(above @ (np.cumsum(below) - below / 2) / pairs) if pairs else float("nan")
+
+    return value
+
+
+@dataclass(frozen=True)
+class Comparison:
+    candidate: float
+    champion: float
+    lower: float
+    """With the wanted confidence, the model is better than the champion by at least this, which may be negative."""
+
+
+def compared(candidate: Metric, champion: Metric, higher: bool, rows: int, confidence: float, resamples: int, seed: int) -> Comparison:
+    """Compare two models' metrics of the same rows. `higher` says whether a higher value is better."""
+    random, sign = np.random.default_rng(seed), 1.0 if higher else -1.0
+    differences = np.empty(resamples)
+    for number in range(resamples):
+        weights = np.bincount(random.integers(0, rows, rows), minlength=rows).astype(np.float64)
+        differences[number] = sign * (candidate(weights) - champion(weights))
+    ones = np.ones(rows)
+    # A sample of a small split may have rows of one class only, for which the AUC is not defined.
+    return Comparison(candidate(ones), champion(ones), float(np.nanquantile(differences, 1 - confidence)))

@@ -1,0 +1,174 @@
+"""What becomes of a logged model: Spark predicts with it, and the registry makes it the champion or refuses it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mlflow import MlflowClient
+from people import ROWS, write_pipeline
+from promotions import finished_run, weights_of
+from pyspark.sql import SparkSession
+from stores import new_store
+
+from pipelines import api
+from pipelines.config import Config
+from pipelines.errors import ConfigError, LockstepError, QualityError, RefusedError, SourceError, TrackingError
+
+
+@pytest.fixture(scope="module")
+def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
+    """A pipeline with its dataset version. Comparisons are by the loss, since its labels are random."""
+    folder, before = tmp_path_factory.mktemp("people"), mlflow.get_tracking_uri()
+    path = write_pipeline(folder, new_store(folder), files=3)
+    config = api.read_config(path, {"task.hidden": [8], "registry.metric": "loss", "registry.tolerance": 0.0, "registry.resamples": 200})
+    api.prepare(config)
+    yield config
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def good(config: Config) -> tuple[str, str]:
+    return finished_run(config, weights_of(config, seed=1))
+
+
+def changed(config: Config, **registry: Any) -> Config:
+    return config.model_copy(update={"registry": config.registry.model_copy(update=registry)})
+
+
+def raw(config: Config, folder: Path, *numbers: int) -> Path:
+    """A folder with copies of some of the pipeline's files."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        shutil.copy(Path(config.source.tables["people"].path, f"{number}.csv"), folder)
+    return folder
+
+
+def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
+    inputs, output = raw(config, tmp_path / "in", 0, 1), tmp_path / "out"
+    made = api.predict(config, good[1], str(output), [str(inputs)])
+    assert made.rows_in == 2 * ROWS // 3 == made.rows_out + sum(made.refused.values())
+    assert set(made.refused) == {"plausible age"}
+    found = api.open_predictions(str(output)).to_table().to_pandas().set_index("id").sort_index()
+    columns = ["id", "age", "height", "city", "job", "rich"]
+    rows = pd.concat([pd.read_csv(file, names=columns, keep_default_na=False) for file in sorted(inputs.iterdir())])
+    rows["height"] = pd.to_numeric(rows["height"])
+    expected = api.load_model(config, good[1]).predict(rows.drop(columns="rich")).set_axis(rows["id"]).sort_index()
+    taken = expected[expected["refused"].isna()]
+    assert found.index.tolist() == taken.index.tolist()
+    assert found["prediction"].tolist() == taken["prediction"].tolist()
+    assert (found["probability_true"] - taken["probability_true"]).abs().max() < 1e-7
+    assert list(found.columns) == [*columns[1:], "prediction", "probability_false", "probability_true"]
+    kept = pa.concat_tables(pq.read_table(output / file) for file in made.quarantine).to_pylist()
+    assert {row["reason"] for row in kept} == {"plausible age"}
+    assert all(json.loads(row["record"])["age"] == 130 for row in kept)
+
+
+def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
+    inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
+
+    def predicted(**keep: list[str]) -> Any:
+        return api.predict(config, good[1], output, [f"people={inputs}"], keep.get("keep", ["id"]))
+
+    first = predicted()
+    assert predicted().attempt == first.attempt
+    raw(config, inputs, 1)
+    second = predicted()
+    assert second.continues == first.snapshot and first.files.items() < second.files.items()
+    assert second.rows_in == 2 * first.rows_in
+    ids = api.open_predictions(output).to_table()["id"].to_pylist()
+    assert len(ids) == len(set(ids)) == second.rows_out
+    (inputs / "0.csv").write_text("".join((inputs / "0.csv").read_text().splitlines(keepends=True)[:500]))
+    third = predicted()
+    assert not third.continues and third.rows_in == 500 + ROWS // 3
+    assert api.open_predictions(f"{output}/{first.snapshot}").count_rows() == first.rows_out
+    assert not predicted(keep=["id", "city"]).continues
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "error", "message"),
+    [
+        ({"name": "others"}, {}, ConfigError, "is of the pipeline people, and the config is that of others"),
+        ({}, {"model": "models:/people@nobody"}, TrackingError, "model models:/people@nobody cannot be read from sqlite"),
+        ({}, {"keep": ["nothing"]}, ConfigError, "--keep nothing: source.tables.people gives no such column; it gives id, age"),
+        ({}, {"inputs": ["/nowhere"]}, SourceError, "/nowhere: no such file"),
+        ({"schema": "id int, age int, height double, job string, rich boolean"}, {}, ConfigError, r"no column city \(string\)"),
+        (
+            {"schema": "id int, age string, height double, city string, job string, rich boolean"},
+            {},
+            ConfigError,
+            "age as string, not int32",
+        ),
+        ({"options": {"sep": ";"}}, {}, QualityError, "1,000 of 1,000 rows were refused"),
+    ],
+)
+def test_bad_input_is_one_clear_answer_and_leaves_nothing(
+    config: Config,
+    good: tuple[str, str],
+    tmp_path: Path,
+    settings: dict[str, Any],
+    options: dict[str, Any],
+    error: type[LockstepError],
+    message: str,
+) -> None:
+    table = config.source.tables["people"]
+    renamed = {"ddl": settings["schema"]} if "schema" in settings else {name: settings[name] for name in settings if name == "options"}
+    tables = {"people": table.model_copy(update=renamed)}
+    other = config.model_copy(
+        update={"name": settings.get("name", "people"), "source": config.source.model_copy(update={"tables": tables})}
+    )
+    inputs = options.get("inputs", [str(raw(config, tmp_path / "in", 0))])
+    with pytest.raises(error, match=message):
+        api.predict(other, options.get("model", good[1]), str(tmp_path / "out"), inputs, options.get("keep", ()))
+    assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+
+
+def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(config: Config, good: tuple[str, str]) -> None:
+    gates = changed(config, slices=("city",), slice_bound=2.0, latency_ms=60_000.0, size_mb=100.0, at_most={"loss": 2.0})
+    client = MlflowClient(config.tracking.uri)
+    first = api.promote(gates, good[0])
+    assert first.version == "1" and first.text.endswith("gates hold")
+    assert api.promote(gates, good[0]).text.endswith("already, as version 1")
+    worse, _ = finished_run(config, weights_of(config, seed=1, times=4.0))
+    with pytest.raises(RefusedError, match=r"loss below the champion's, [\d.]+ and [\d.]+ on the same rows, at confidence 0.95 is -"):
+        api.promote(changed(config), worse)
+    assert client.get_model_version_by_alias("people", "champion").version == 1
+    assert client.get_run(worse).data.tags["lockstep.decision"].startswith("refused: ")
+    (artifact,) = client.list_artifacts(worse, "registry")
+    recorded = json.loads(Path(mlflow.artifacts.download_artifacts(run_id=worse, artifact_path=artifact.path)).read_text())
+    assert [gate["name"] for gate in recorded["gates"] if not gate["holds"]] == [recorded["gates"][-1]["name"]]
+
+    equal, _ = finished_run(config, weights_of(config, seed=1))
+    assert api.promote(changed(config), equal).version == "2"
+    assert api.rollback(config).run_id == good[0]
+    back = client.get_model_version_by_alias("people", "champion")
+    assert (back.version, back.run_id, back.tags["lockstep.rollback_of"]) == (3, good[0], "2")
+    with pytest.raises(TrackingError, match="no champion before version 3"):
+        api.rollback(config)
+
+
+@pytest.mark.parametrize(
+    ("registry", "commit", "message"),
+    [
+        ({"at_least": {"auc": 0.99}}, "a" * 40, r"test/auc is 0\.\d+, and at least 0.99 is wanted"),
+        ({"at_least": {"hits": 0.5}}, "a" * 40, "test/hits is missing, and at least 0.5 is wanted"),
+        ({"size_mb": 0.001}, "a" * 40, r"the size is [\d.]+, and at most 0.001 MB is wanted"),
+        ({}, f"{'a' * 40}-dirty", "the commit of the code is a+-dirty, and a commit without -dirty is wanted"),
+    ],
+)
+def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: dict[str, Any], commit: str, message: str) -> None:
+    run_id, _ = finished_run(config, weights_of(config, seed=2), commit)
+    with pytest.raises(RefusedError, match=message):
+        api.promote(changed(config, **registry, model="refusals"), run_id)
+    assert not MlflowClient(config.tracking.uri).search_registered_models("name = 'refusals'")
+
+
+def test_a_slice_has_its_own_bound(config: Config, good: tuple[str, str]) -> None:
+    with pytest.raises(RefusedError, match=r"loss of the \d+ rows with city Bonn is 0\.\d+, and at most 0.1 is wanted"):
+        api.promote(changed(config, slices=("city",), slice_bound=0.1, slice_rows=20, model="slices"), good[0])

@@ -1,0 +1,48 @@
+"""Finished runs with a model, as a training leaves them, without a training."""
+
+import mlflow
+import torch
+from torch import Tensor
+
+from pipelines.api import open_loader
+from pipelines.config import Config
+from pipelines.dataset.versions import open_version
+from pipelines.learning import task_of
+from pipelines.loader import Order
+from pipelines.serve import log_model
+from pipelines.tracking.client import experiment_of
+from pipelines.weights import model_digest
+
+
+def weights_of(config: Config, seed: int, times: float = 1.0) -> dict[str, Tensor]:
+    """Weights of a model that was not trained, all of them multiplied."""
+    torch.manual_seed(seed)
+    task = task_of(config.task, open_version(config.dataset.path, config.data_identity).manifest)
+    return {name: value * times if value.is_floating_point() else value for name, value in task.model().state_dict().items()}
+
+
+def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" * 40) -> tuple[str, str]:
+    """ID of the run, and URI of its model. Its test metrics are those of the model."""
+    version = open_version(config.dataset.path, config.data_identity)
+    client = mlflow.MlflowClient(config.tracking.uri)
+    tags = {"dataset.digest": version.digest, "model.digest": model_digest(weights), "git.commit": commit}
+    run_id = client.create_run(experiment_of(client, config), tags=tags).info.run_id
+    client.log_text(run_id, config.model_dump_json(), "config.json")
+    for name, value in tested(config, weights).items():
+        client.log_metric(run_id, f"test/{name}", value)
+    uri = log_model(config, version.manifest, weights, run_id)
+    client.set_terminated(run_id)
+    return run_id, uri
+
+
+def tested(config: Config, weights: dict[str, Tensor]) -> dict[str, float]:
+    """Metrics of the rows that ETL encoded for the test split."""
+    task = task_of(config.task, open_version(config.dataset.path, config.data_identity).manifest)
+    model, metrics = task.model().eval(), task.metrics()
+    model.load_state_dict(weights)
+    order = Order(1, 64, shuffle=False, remainder="keep")
+    loader = open_loader(config, "test", order)
+    with torch.inference_mode():
+        for batch in loader:
+            task.update(metrics, model(batch), batch)
+    return {name: float(value) for name, value in metrics.compute().items()}

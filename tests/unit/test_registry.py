@@ -1,0 +1,166 @@
+"""Metrics of weighted rows and their comparison; the alias, when several promote at once; models in processes of their own."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pyarrow as pa
+import pytest
+from filed import Served, filed
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from pipelines.config.registry import Registry
+from pipelines.errors import CorruptError, SourceError, TrackingError
+from pipelines.registry import alias
+from pipelines.registry.gates import at_least, bounds
+from pipelines.registry.scores import class_metric, compared, quantity_metric
+from pipelines.serve.model import download_model
+from pipelines.serve.predictor import Predictor
+from pipelines.serve.process import ModelProcess, misfits
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))
+def test_the_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[bool, float, int]]) -> None:
+    truth = np.array([positive for positive, _, _ in rows], np.int64)
+    scores, weights = np.array([score for _, score, _ in rows]), np.array([float(weight) for _, _, weight in rows])
+    pairs = [
+        (weight * other_weight, 1.0 if score > other else 0.5 if score == other else 0.0)
+        for positive, score, weight in rows
+        for other_positive, other, other_weight in rows
+        if positive and not other_positive
+    ]
+    total = sum(weight for weight, _ in pairs)
+    found = class_metric("auc", truth, np.stack([1 - scores, scores], axis=1))(weights)
+    assert np.isnan(found) if not total else found == pytest.approx(sum(weight * right for weight, right in pairs) / total)
+
+
+def test_metrics_of_rows() -> None:
+    truth, probabilities = np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
+    ones = np.ones(3)
+    assert class_metric("accuracy", truth, probabilities)(ones) == pytest.approx(2 / 3)
+    assert class_metric("accuracy", truth, probabilities)(np.array([1.0, 1.0, 0.0])) == 1
+    assert class_metric("loss", truth, probabilities)(ones) == pytest.approx(-np.log([0.9, 0.6, 0.2]).mean())
+    values, predicted = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0])
+    assert [quantity_metric(name, values, predicted)(ones) for name in ("mae", "mse", "rmse")] == pytest.approx([1, 5 / 3, (5 / 3) ** 0.5])
+
+
+def test_a_bootstrap_tells_a_worse_model_from_an_equal_one() -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 2, 2_000)
+
+    def model(noise: float) -> np.ndarray:
+        score = 1 / (1 + np.exp(-(truth - 0.5 + noise * random.normal(size=len(truth)))))
+        return np.stack([1 - score, score], axis=1)
+
+    good, bad = class_metric("auc", truth, model(0.5)), class_metric("auc", truth, model(2.0))
+    same = compared(good, good, True, len(truth), 0.95, 100, seed=1)
+    assert (same.lower, same.candidate) == (0, same.champion)
+    worse = compared(bad, good, True, len(truth), 0.95, 100, seed=1)
+    assert worse.lower < worse.candidate - worse.champion < -0.1
+    assert worse == compared(bad, good, True, len(truth), 0.95, 100, seed=1)
+    assert compared(good, bad, True, len(truth), 0.95, 100, seed=1).lower > 0.1
+
+
+def test_bounds_name_what_was_found_and_what_is_wanted() -> None:
+    gates = bounds(Registry(at_least={"auc": 0.9}, at_most={"loss": 0.3, "rmse": 1.0}), {"test/auc": 0.91, "test/loss": 0.4})
+    assert [gate.holds for gate in gates] == [True, False, False]
+    assert [str(gate) for gate in gates[1:]] == [
+        "test/loss is 0.4, and at most 0.3 is wanted",
+        "test/rmse is missing, and at most 1 is wanted",
+    ]
+    assert not at_least("auc", float("nan"), 0.5).holds
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    before = mlflow.get_tracking_uri()
+    yield filed(tmp_path_factory.mktemp("served"))
+    mlflow.set_tracking_uri(before)
+
+
+def promoted(served: Served, name: str) -> str:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+    return str(alias.promoted(client, uri, name, served.uri, served.run_id, alias.champion(client, uri, name), {}).version)
+
+
+def test_of_promotions_at_once_one_wins_and_the_others_are_told(served: Served) -> None:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+
+    def answer(_: int) -> str:
+        try:
+            return str(alias.promoted(client, uri, "race", served.uri, served.run_id, None, {}).version)
+        except TrackingError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(answer, range(4)))
+    (winner,) = [text for text in answers if text.isdecimal()]
+    assert str(client.get_model_version_by_alias("race", "champion").version) == winner
+    assert all("of race does not become the champion" in text for text in answers if text != winner)
+    states = [version.tags[alias.STATE] for version in client.search_model_versions("name = 'race'")]
+    assert sorted(states) == ["promoted", "withdrawn", "withdrawn", "withdrawn"]
+
+
+def test_a_champion_that_was_replaced_meanwhile_is_named(served: Served) -> None:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+    assert promoted(served, "replaced") == "1"
+    with pytest.raises(TrackingError, match="the champion is now version 1, not none; run again to be compared with it"):
+        alias.promoted(client, uri, "replaced", served.uri, served.run_id, None, {})
+    assert promoted(served, "replaced") == "3"
+    assert client.get_model_version("replaced", "3").tags[alias.PREVIOUS] == "1"
+
+
+def test_a_promotion_that_was_broken_off_is_finished_by_the_next(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise MlflowException("Connection refused")
+
+    client = MlflowClient(served.config.tracking.uri)
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "set_registered_model_alias", away)
+        with pytest.raises(TrackingError, match=r"version 1 of away is registered, but .*Connection refused; run the same command again"):
+            promoted(served, "away")
+    with pytest.raises(TrackingError, match="is being promoted as version 1"):  # its process is alive: this one
+        promoted(served, "away")
+    client.set_model_version_tag("away", "1", alias.HEARTBEAT, '{"time": 0, "host": "nowhere", "process": 1}')
+    assert promoted(served, "away") == "3"
+    assert [int(version.version) for version in client.search_model_versions("name = 'away'")] == [3, 2]
+
+
+def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served, tmp_path: Path) -> None:
+    folder = download_model(served.config.tracking.uri, served.uri, str(tmp_path))
+    rows = served.raw.slice(0, 100)
+    expected = Predictor(served.config.task, served.manifest, served.weights).predict(rows)
+    with ModelProcess(folder) as model:
+        (batch,) = rows.combine_chunks().to_batches()
+        found = model.predict(batch).to_pandas()
+        assert found["prediction"].tolist() == expected["prediction"].tolist()
+        assert (found["probability_true"] - expected["probability_true"]).abs().max() < 1e-7
+        assert len(model.predict(batch.slice(0, 0))) == 0
+        with pytest.raises(SourceError, match=r"the rows have no column age \(double\), which the model takes"):
+            model.predict(batch.drop_columns(["age"]))
+        assert misfits(model.inputs, rows.schema) == []
+        assert model.about["pipeline"] == "served"
+    (folder / "artifacts/manifest.json").write_bytes(b"{}")
+    with pytest.raises(CorruptError, match=r"manifest.json has SHA-256 44136fa355b3…"):
+        ModelProcess(folder)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (pa.int8(), []),
+        (pa.int64(), ["n as int64, not int32"]),
+        (pa.string(), ["n as string, not int32"]),
+        (pa.float32(), ["n as float, not int32"]),
+    ],
+)
+def test_a_narrower_type_of_the_same_kind_will_do(found: pa.DataType, told: list[str]) -> None:
+    assert misfits(pa.schema({"n": pa.int32()}), pa.schema({"n": found})) == told
