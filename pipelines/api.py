@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import Config, home, load
-from pipelines.config.load import with_absolute_paths
+from pipelines.config.load import absolute_path, with_absolute_paths
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
@@ -110,11 +110,11 @@ def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (),
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
     from pipelines.predict.run import run
 
-    return run(config, model, inputs, output, keep)
+    return run(config, model, inputs, absolute_path(output, home()), keep)
 
 
 def open_predictions(output: str) -> Dataset:
     """The predictions in a folder of `predict` that were made or confirmed last."""
     from pipelines.predict.output import open_predictions
 
-    return open_predictions(output)
+    return open_predictions(absolute_path(output, home()))

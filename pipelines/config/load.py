@@ -77,11 +77,16 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         raise ConfigError("\n".join(lines(error, model, values, origin, flags))) from error
 
 
+def absolute_path(path: str, folder: Path) -> str:
+    """A path that starts at `folder` if it is relative. URIs stay as they are, and so does no path."""
+    return path if "://" in path or not path else str(folder / path)
+
+
 def with_absolute_paths(config: Config, folder: Path) -> Config:
     """The config with every relative path made absolute, because the working directory of a job may be an uploaded copy."""
 
     def absolute(path: str) -> str:
-        return path if "://" in path or not path else str(folder / path)
+        return absolute_path(path, folder)
 
     def table_paths(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
         return absolute(path) if isinstance(path, str) else tuple(map(absolute, path))

@@ -140,7 +140,7 @@ def continued(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], 
     """The snapshot with equal settings that covers the most of the files and nothing else, and the files that it lacks."""
     wanted = {name: Counter(file.checksum for file in files) for name, files in sources.items()}
     for earlier in sorted(snapshots(filesystem, folder), key=lambda found: sum(one.files for one in found.inputs.values()), reverse=True):
-        if earlier.settings != settings or earlier.model_digest != settings["model"]:
+        if earlier.settings != settings:
             continue
         known = read_sources(filesystem, sources_path(f"{folder}/{earlier.snapshot}", earlier.attempt), earlier.sources_checksum)
         had = {name: Counter(file.checksum for file in files) for name, files in known.items()}
