@@ -11,10 +11,9 @@
 7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts; `timing` finds slow workers, and
                profiles steps.
 8. `tracking`  logs the training as one MLflow run, and `serve` logs the model, which takes raw rows; `rowwise` applies the query to them.
-9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP.
-9. `report`    draws figures and writes pages from what runs leave behind.
-
-9. `registry`  makes a logged model the champion if it passes gates; `predict` predicts tables with a logged model, with Spark.
+9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP; `predict` predicts tables with Spark;
+               `registry` makes it the champion if it passes gates.
+10. `report`   draws figures and writes pages from what runs leave behind.
 
 `api` and `commands` are the entry points. `baseline` fits Spark's linear models to the same rows; `installed` compares the
 versions installed on machines; `compat` has all private names of libraries that are used; `weights` converts a model's weights to

@@ -87,7 +87,7 @@ def predict(program: str, arguments: list[str]) -> None:
     parser.add_argument("--output", default="")
     parser.add_argument("--keep", nargs="*", default=[])
     own, others = parser.parse_known_args(arguments)
-    config = _config(f"{program} --model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]", others)
+    config = configured(f"{program} --model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]", others)
     if not own.model or not own.output:
         raise ConfigError(f"--model is {own.model!r} and --output {own.output!r}; give the URI of a model, models:/…, and a folder")
     from pipelines.api import predict
@@ -101,7 +101,7 @@ def promote(program: str, arguments: list[str]) -> None:
     parser.add_argument("--run", default="")
     parser.add_argument("--rollback", action="store_true")
     own, others = parser.parse_known_args(arguments)
-    config = _config(f"{program} (--run RUN_ID | --rollback)", others)
+    config = configured(f"{program} (--run RUN_ID | --rollback)", others)
     if bool(own.run) == own.rollback:
         raise ConfigError(f"--run is {own.run!r} and --rollback {own.rollback}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback

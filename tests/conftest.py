@@ -29,6 +29,7 @@ LONG = (
         "test_demo",
         "test_train",
         "test_etl_jobs",
+        "test_after_training",
     ),
     *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices"),
 )

@@ -1,6 +1,6 @@
 """Computes test metrics from the output of jobs/predict.py, and compares them with those that a training logged in MLflow.
 
-    python -m benchmarks.predict.same_metrics conf/adult.yaml --model models:/m-… --truth "startswith(income, '>50K')"
+    python -m benchmarks.predict.same_metrics conf/adult.yaml --model models:/m-… --truth "starts_with(income, '>50K')"
                              --input test=data/raw/adult/adult-test.csv --keep income --output FOLDER [--results FOLDER]
 
 `--truth` is the class of a row, as DuckDB's SQL over the kept columns. Metrics are computed by `pipelines.registry.scores`, not by
