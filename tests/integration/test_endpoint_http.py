@@ -165,12 +165,13 @@ def test_a_killed_replica_is_replaced_and_only_what_it_held_fails(port: int) -> 
     assert len(failed) <= 1 and set(failed) <= {500, 503}, failed
 
 
-def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, ray_cluster: None) -> None:
+def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.endpoint.start import endpoint
 
     def changed(**settings: Any) -> Any:
         return model.config.model_copy(update={"endpoint": model.config.endpoint.model_copy(update=settings)})
 
+    monkeypatch.delenv("LOCKSTEP_TOKEN", raising=False)
     with pytest.raises(TrackingError, match="models:/served@nobody cannot be read"), endpoint(changed(model="models:/served@nobody")):
         pass
     with pytest.raises(ConfigError, match="without a token"), endpoint(changed(host="0.0.0.0")):
