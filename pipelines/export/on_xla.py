@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
 def _converter() -> Any:
     """torchax's function. torchax 0.0.13 names overloads that torch 2.13 no longer has in a table for mixed precision, which is not used
     here: they are replaced by a name while it is imported."""
-    packet: Any = torch._ops.OpOverloadPacket
+    packet: Any = type(torch.ops.aten.add)
     before = packet.__getattr__
 
     def lenient(self: Any, name: str) -> Any:
