@@ -20,7 +20,7 @@ class Hls4ml(Section):
     precisions: tuple[str, ...] = Field(default=("ap_fixed<8,4>", "ap_fixed<12,6>", "ap_fixed<16,6>"), min_length=1)
     """Types of weights and sums to compare, as Vitis HLS writes them; the last one is that of the artifact."""
     rows: PositiveInt = 500
-    """Rows of the test split to compare: the simulation computes some hundred a second."""
+    """Rows of the test split to compare: the simulation of a small CNN computes a few a second."""
     part: str = "xcu250-figd2104-2L-e"
     """The FPGA."""
     clock_ns: PositiveFloat = 5.0

@@ -55,8 +55,7 @@ class Replica:
         try:
             answer = await self._answer(request)
         except RequestError as refused:
-            retry = {"Retry-After": "1"} if refused.status == 503 else {}
-            answer = JSONResponse({"error": str(refused)}, refused.status, retry)
+            answer = JSONResponse({"error": str(refused)}, refused.status)
         self._counts["lockstep_requests_total", f'{{status="{answer.status_code}"}}'] += 1
         observe(self._counts, time.perf_counter() - began)
         return answer

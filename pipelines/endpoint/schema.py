@@ -37,7 +37,7 @@ def openapi(served: Served, settings: Endpoint, needs_token: bool) -> Schema:
         "401": "The token is missing or wrong.",
         "413": "The request has too many bytes or rows.",
         "422": f"The request has no list {ROWS} of objects.",
-        "503": "Too many requests wait; send it again after Retry-After seconds.",
+        "503": "Too many requests wait; send it again later.",
     }
     post: Schema = {
         "summary": "Predict rows",

@@ -49,7 +49,7 @@ def summary(report: list[Row]) -> str:
 def line(row: Row) -> str:
     """One row of a report, for the log."""
     told = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
-    return f"{row['model']:10}{', '.join(told)}"
+    return f"{row['model']:15}{', '.join(told)}"
 
 
 def _shown(value: object) -> str:
