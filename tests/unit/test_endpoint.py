@@ -95,7 +95,7 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) ->
         ({"age": True}, "the value of column age is no double: it is true"),
         ({"children": 1.5}, "the values of column children cannot be cast to int32"),
         ({"children": 2**80}, "the value of column children is no int32: it is 1208925819614629174706176"),
-        ({"pair": [1.0, False]}, "the value of column pair is no list<element: double>: it is false"),
+        ({"pair": [1.0, False]}, "the value of column pair is no list<item: double>: it is false"),
         ({"word": 5}, "the values of column word cannot be cast to string"),
         ({"word": {"a": 1}}, "the values of column word cannot be cast to string"),
         ({"born": "yesterday-ish"}, "the value of column born is no date32[day]"),
