@@ -53,7 +53,7 @@ def below(place: str) -> list[Block]:
     return found
 
 
-def demo_s_block() -> Block:
+def demo_block() -> Block:
     """README's block of `make demo`, which tests/integration/test_demo.py types."""
     (block,) = [block for block in shell_blocks() if "make demo" in block.text]
     return block
@@ -68,7 +68,7 @@ def _of(text: str, document: str) -> Iterator[Block]:
 
 
 @contextmanager
-def reader_s_folder(folder: Path) -> Iterator[Path]:
+def reader_folder(folder: Path) -> Iterator[Path]:
     """A copy of the checkout in `folder`, with raw data where the configs look for them, and an environment that is installed."""
     if not (Path(sys.prefix) / "installed").exists():
         pytest.skip(f"make has not installed {sys.prefix}, and would install the copy into it")

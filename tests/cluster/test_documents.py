@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from clusters import new_home, run_id_of
-from documents import below, reader_s_folder, typed
+from documents import below, reader_folder, typed
 
 pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with new_home() as home, reader_s_folder(home) as folder:
+    with new_home() as home, reader_folder(home) as folder:
         yield folder
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from clusters import cluster, run
-from documents import below, reader_s_folder, typed
+from documents import below, reader_folder, typed
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Iterator[dict[str, str]]:
-    with reader_s_folder(home), cluster(home) as environment:
+    with reader_folder(home), cluster(home) as environment:
         yield environment
 
 

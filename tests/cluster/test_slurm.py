@@ -12,7 +12,7 @@ import hosts
 import pytest
 import slurms
 from clusters import ROOT, new_home, plain_environment, run, run_id_of
-from documents import below, reader_s_folder, typed
+from documents import below, reader_folder, typed
 from http_json import get_json
 from loopback import free_port
 from mlflow import MlflowClient
@@ -85,7 +85,7 @@ def test_p1_the_page_s_commands_train_as_they_are_typed(environment: dict[str, s
     """Where Slurm and MLflow are is what a site sets."""
     variables = {name: environment[name] for name in ("SLURM_CONF", "MLFLOW_TRACKING_URI")}
     (block,) = below("docs/cluster.md: Slurm")
-    with new_home() as home, reader_s_folder(home) as folder:
+    with new_home() as home, reader_folder(home) as folder:
         (number,) = re.findall(r"Submitted batch job (\d+)", typed(block, folder, variables=variables))
         told, log = ended(number, environment), folder / f"lockstep-{number}.log"
         assert (told["JobState"], told["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()[-4000:]

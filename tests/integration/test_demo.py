@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import mlflow
 import pytest
-from documents import demo_s_block, reader_s_folder, typed
+from documents import demo_block, reader_folder, typed
 from mlflow.entities import Run
 from ray_head import answers, authorization, own_ray
 
@@ -22,7 +22,7 @@ DEMO = [sys.executable, "cluster/local/demo.py", "conf/digits.yaml"]
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A reader's checkout, where data, runs and mlflow.db go."""
-    with reader_s_folder(tmp_path_factory.mktemp("home")) as folder:
+    with reader_folder(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
 
@@ -66,7 +66,7 @@ def left_running(home: Path) -> list[str]:
 def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
     running_ray: dict[str, str], environment: dict[str, str], home: Path
 ) -> None:
-    said = typed(demo_s_block(), home, variables=running_ray)
+    said = typed(demo_block(), home, variables=running_ray)
     run = the_run(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
     for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):

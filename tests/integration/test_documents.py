@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import IN_CLUSTER_TESTS, Block, demo_s_block, reader_s_folder, shell_blocks, typed
+from documents import IN_CLUSTER_TESTS, Block, demo_block, reader_folder, shell_blocks, typed
 
-BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS and block != demo_s_block()]
+BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS and block != demo_block()]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with reader_s_folder(tmp_path_factory.mktemp("reader")) as folder:
+    with reader_folder(tmp_path_factory.mktemp("reader")) as folder:
         yield folder
 
 
