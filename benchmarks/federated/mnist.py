@@ -20,7 +20,8 @@ TARGET = 0.99
 PAPER = {"iid": 20, "two_digits": 350}
 """Rounds that the paper needed."""
 TWO_DIGITS = """
-SELECT image, label, 'train' AS split, ((row_number() OVER (ORDER BY label, xxhash64(image), image) - 1) DIV 300 * 173) % 200 DIV 2 AS client
+SELECT image, label, 'train' AS split,
+  ((row_number() OVER (ORDER BY label, xxhash64(image), image) - 1) DIV 300 * 173) % 200 DIV 2 AS client
 FROM train
 UNION ALL
 SELECT image, label, 'validation' AS split, 0 AS client FROM test

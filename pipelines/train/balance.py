@@ -12,7 +12,7 @@ from statistics import median_high
 
 from pipelines.collectives.agree import gathered
 from pipelines.config.train import Train
-from pipelines.parallel.step_clock import BACKWARD, FORWARD, PHASES
+from pipelines.parallel.step_clock import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from pipelines.parallel.strategy import Strategy
 from pipelines.train.hooks import Hooks
 
@@ -26,18 +26,19 @@ SLOW_SHARE = 1 / 3
 """A worker is named as slow below this share of the median speed."""
 
 
-def shard_counts(seconds_per_shard: Sequence[float], shards: int) -> tuple[int, ...]:
-    """How many shards each worker computes, at least one, so that the slowest one is done as early as possible.
+def shard_counts(seconds_per_shard: Sequence[float], fixed_seconds: Sequence[float], shards: int) -> tuple[int, ...]:
+    """How many shards each worker computes, at least one, so that the slowest one is done as early as possible. A worker's step takes
+    `fixed_seconds` however many it computes.
 
     Greedy, and optimal: every shard goes to the worker that would be done with it first; ties go to the lower rank.
     """
     counts = [1] * len(seconds_per_shard)
-    done = [(2 * seconds, rank) for rank, seconds in enumerate(seconds_per_shard)]
+    done = [(fixed + 2 * seconds, rank) for rank, (fixed, seconds) in enumerate(zip(fixed_seconds, seconds_per_shard, strict=True))]
     heapq.heapify(done)
     for _ in range(shards - len(counts)):
         _, rank = done[0]
         counts[rank] += 1
-        heapq.heapreplace(done, ((counts[rank] + 1) * seconds_per_shard[rank], rank))
+        heapq.heapreplace(done, (fixed_seconds[rank] + (counts[rank] + 1) * seconds_per_shard[rank], rank))
     return tuple(counts)
 
 
@@ -65,20 +66,18 @@ class Balance:
             return False
         mesh = self._strategy.mesh
         elapsed = (time.monotonic() - self._compared_at) / max(step - self._compared, 1)
-        compared = gathered((self._computed_seconds(), elapsed))
+        seconds, fixed, lasted = zip(*gathered((*self._step_seconds(), elapsed)), strict=True)
         counts = [len(owned) for owned in mesh.shards_by_replica(self._shards)]
-        self._next = step + max(FEWEST_STEPS, int(EVERY_SECONDS / max(seconds for _, seconds in compared)))
+        self._next = step + max(FEWEST_STEPS, int(EVERY_SECONDS / max(lasted)))
         self._compared, self._compared_at = step, time.monotonic()
-        seconds = [computed for computed, _ in compared]
         if not all(seconds):
             return False
         self._name_slow([count / each for count, each in zip(counts, seconds, strict=True)])
         if self.left_out:
             return False
         per_shard = [each / count for count, each in zip(counts, seconds, strict=True)]
-        wanted = shard_counts(per_shard, self._shards)
-        longest = max(count * each for count, each in zip(wanted, per_shard, strict=True))
-        if longest > (1 - LEAST_GAIN) * max(seconds):
+        wanted = shard_counts(per_shard, fixed, self._shards)
+        if _longest(wanted, per_shard, fixed) > (1 - LEAST_GAIN) * _longest(counts, per_shard, fixed):
             return False
         self._strategy.own(wanted)
         if mesh.context.rank == 0:
@@ -86,12 +85,14 @@ class Balance:
             self._hooks.log(step, {f"balance/shards_of_worker_{rank}": float(count) for rank, count in enumerate(wanted)})
         return True
 
-    def _computed_seconds(self) -> float:
-        """Seconds per step that this worker has computed since the last comparison, without waiting for others; 0 if none are known."""
+    def _step_seconds(self) -> tuple[float, float]:
+        """Seconds per step since the last comparison, without waiting for others: those in which this worker computed its shards, 0 if
+        none are known, and those of its optimizer, which do not depend on the number of shards."""
         totals = self._strategy.clock.totals()
         counted, self._counted = totals.since(self._counted), totals
         by_phase = dict(zip(PHASES, counted.seconds, strict=True))
-        return (by_phase[FORWARD] + by_phase[BACKWARD]) / max(1, counted.steps)
+        steps = max(1, counted.steps)
+        return (by_phase[FORWARD] + by_phase[BACKWARD]) / steps, by_phase[OPTIMIZER] / steps
 
     def _name_slow(self, speeds: list[float]) -> None:
         """Warn, on rank 0 and once for each, of workers that are slower than a third of the median. Leave out those that stay so."""
@@ -117,6 +118,11 @@ class Balance:
                 *(remaining, self._min_workers),
             )
         self._kept |= machines
+
+
+def _longest(counts: Sequence[int], seconds_per_shard: Sequence[float], fixed_seconds: Sequence[float]) -> float:
+    """Seconds of the slowest worker."""
+    return max(fixed + count * each for count, each, fixed in zip(counts, seconds_per_shard, fixed_seconds, strict=True))
 
 
 def _listed(counts: Sequence[int]) -> str:

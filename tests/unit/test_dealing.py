@@ -36,24 +36,25 @@ from pipelines.weights import model_digest
 SHARDS, SECONDS_PER_SHARD = 8, 0.01
 
 
-@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=4), st.integers(0, 5))
-def test_no_other_deal_is_done_earlier(seconds: list[float], more: int) -> None:
-    shards = len(seconds) + more
-    found = shard_counts(seconds, shards)
+@given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 10)), min_size=1, max_size=4), st.integers(0, 5))
+def test_no_other_deal_is_done_earlier(workers: list[tuple[float, float]], more: int) -> None:
+    shards = len(workers) + more
+    found = shard_counts(*zip(*workers, strict=True), shards)
     assert sum(found) == shards and min(found) >= 1
-    deals = (deal for deal in product(range(1, shards + 1), repeat=len(seconds)) if sum(deal) == shards)
-    assert slowest(found, seconds) == min(slowest(deal, seconds) for deal in deals)
+    deals = (deal for deal in product(range(1, shards + 1), repeat=len(workers)) if sum(deal) == shards)
+    assert slowest(found, workers) == min(slowest(deal, workers) for deal in deals)
 
 
-def slowest(counts: tuple[int, ...], seconds: list[float]) -> float:
-    return max(count * each for count, each in zip(counts, seconds, strict=True))
+def slowest(counts: tuple[int, ...], workers: list[tuple[float, float]]) -> float:
+    """Of workers with these seconds per shard, and in every step."""
+    return max(fixed + count * each for count, (each, fixed) in zip(counts, workers, strict=True))
 
 
 @given(st.integers(1, 6), st.integers(0, 10))
 def test_equal_workers_share_equally(workers: int, more: int) -> None:
     shards = workers + more
     mesh = Mesh(WorkerContext(0, workers))
-    dealt = Mesh(WorkerContext(0, workers), shard_counts=shard_counts([1.0] * workers, shards))
+    dealt = Mesh(WorkerContext(0, workers), shard_counts=shard_counts([1.0] * workers, [0.1] * workers, shards))
     assert mesh.shards_by_replica(shards) == [shards_of(rank, workers, shards) for rank in range(workers)]
     assert sorted(map(len, dealt.shards_by_replica(shards))) == sorted(map(len, mesh.shards_by_replica(shards)))
     assert [shard for owned in dealt.shards_by_replica(shards) for shard in owned] == list(range(shards))
