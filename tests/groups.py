@@ -16,7 +16,14 @@ from pipelines.collectives.context import WorkerContext
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
-    ["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact", "pipelines.parallel.sharded"]
+    [
+        "torch",
+        "torchmetrics",
+        "pipelines.train.loop",
+        "pipelines.parallel.ddp.ddp",
+        "pipelines.parallel.exact.exact",
+        "pipelines.parallel.sharded.sharded",
+    ]
 )
 
 

@@ -43,7 +43,9 @@ SMALL_WORKERS, SMALL_RESIZED = (1, 3, 8), (3, 2, 4)
 LIMIT_SECONDS = 600
 # Workers are forked from a server that has imported these modules: importing them in each worker took 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp", "pipelines.parallel.exact"])
+FORKING.set_forkserver_preload(
+    ["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp.ddp", "pipelines.parallel.exact.exact"]
+)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.config.plugins import is_path
 
 STRATEGIES = {
-    "ddp": "pipelines.parallel.ddp:DataParallel",
-    "exact": "pipelines.parallel.exact:Exact",
-    "local_sgd": "pipelines.parallel.local_sgd:LocalSgd",
+    "ddp": "pipelines.parallel.ddp.ddp:DataParallel",
+    "exact": "pipelines.parallel.exact.exact:Exact",
+    "local_sgd": "pipelines.parallel.local.local_sgd:LocalSgd",
     "federated": "pipelines.federated.strategy:Federated",
-    "sharded": "pipelines.parallel.sharded:Sharded",
+    "sharded": "pipelines.parallel.sharded.sharded:Sharded",
     "parameter_server": "pipelines.servers.strategy:Served",
 }
 """`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""

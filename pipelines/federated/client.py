@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.federated.rounds import Turn
-from pipelines.parallel.point import Point
+from pipelines.parallel.local.point import Point
+from pipelines.parallel.local.replica import SUMS, Replica
 from pipelines.parallel.precision import precision_of
-from pipelines.parallel.replica import SUMS, Replica
 from pipelines.parallel.step_clock import StepClock
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task

@@ -18,13 +18,13 @@ from pipelines.federated.client import Client
 from pipelines.federated.privacy import check_accountant, epsilon, noise
 from pipelines.federated.rounds import Round, Turn
 from pipelines.loader import Loader, shards_of
-from pipelines.parallel.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.parallel.exact.deterministic import CUBLAS, check_model, only_deterministic
 from pipelines.parallel.inference import predict, sample
+from pipelines.parallel.local.outer import Outer
+from pipelines.parallel.local.replica_means import ReplicaMeans
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.outer import Outer
 from pipelines.parallel.passes import aligned
 from pipelines.parallel.precision import precision_of
-from pipelines.parallel.replica_means import ReplicaMeans
 from pipelines.parallel.step import Flags, StepResult, of_all
 from pipelines.parallel.step_clock import EXCHANGE
 from pipelines.parallel.strategy import Strategy

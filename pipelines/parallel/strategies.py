@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 
-_PIPELINED = "pipelines.parallel.pipelined:Pipelined"
+_PIPELINED = "pipelines.parallel.sharded.pipelined:Pipelined"
 
 
 def strategy_class(name: str) -> type[Strategy]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
-from pipelines.parallel.exact import Exact
+from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.update import mean_factor, rescale
 from pipelines.servers.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready

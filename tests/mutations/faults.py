@@ -33,10 +33,16 @@ FAULTS = (
     Fault("P4", "pipelines/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/train/loop.py", "self._loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
-    Fault("P5", "pipelines/parallel/exact.py", "seed, number, shard)", "seed, number, self._context.rank)", "tests/unit/test_exact.py"),
-    Fault("P5", "pipelines/parallel/replica.py", "seed, number, self._number)", "seed, number)", "tests/unit/test_local_sgd.py -k dropout"),
     Fault(
-        "P5", "pipelines/parallel/exact.py",
+        "P5", "pipelines/parallel/exact/exact.py", "seed, number, shard)", "seed, number, self._context.rank)",
+        "tests/unit/test_exact.py",
+    ),
+    Fault(
+        "P5", "pipelines/parallel/local/replica.py", "seed, number, self._number)", "seed, number)",
+        "tests/unit/test_local_sgd.py -k dropout",
+    ),
+    Fault(
+        "P5", "pipelines/parallel/exact/exact.py",
         "microbatch in zip(self._owned, batch, strict=True):\n            self._buffers.restore(before)\n",
         "microbatch in zip(self._owned, batch, strict=True):\n",
         "tests/unit/test_exact.py",

@@ -11,7 +11,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.exact import Exact
+from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.step import Flags
 from pipelines.tasks.base import Batch
 from pipelines.weights import model_digest

@@ -18,7 +18,7 @@ from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.learning import task_of
-from pipelines.parallel.ddp import DataParallel
+from pipelines.parallel.ddp.ddp import DataParallel
 from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch, Data

@@ -12,8 +12,8 @@ from pipelines.config import Config, TaskSettings, load
 from pipelines.config.dataset import ByColumn
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded import Sharded
-from pipelines.parallel.skeleton import skeleton
+from pipelines.parallel.sharded.sharded import Sharded
+from pipelines.parallel.sharded.skeleton import skeleton
 from pipelines.tasks.base import Data
 from pipelines.tasks.language import Language
 

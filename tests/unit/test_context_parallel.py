@@ -14,8 +14,8 @@ from trainings import characters
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded import Sharded
-from pipelines.parallel.tokens import DividedTokens
+from pipelines.parallel.sharded.sharded import Sharded
+from pipelines.parallel.sharded.tokens import DividedTokens
 from pipelines.tasks.language import Language
 from pipelines.tasks.tokens import Tokens
 

@@ -19,9 +19,9 @@ from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.loader import Loader, Order, shards_of
-from pipelines.parallel import gradient_reducer
-from pipelines.parallel.exact import Exact
-from pipelines.parallel.gradient_reducer import GradientReducer
+from pipelines.parallel.exact import gradient_reducer
+from pipelines.parallel.exact.exact import Exact
+from pipelines.parallel.exact.gradient_reducer import GradientReducer
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags
 from pipelines.tasks.base import Batch

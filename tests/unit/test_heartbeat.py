@@ -23,8 +23,8 @@ from pipelines.config.parallel import Degrees
 from pipelines.errors import TrainingError
 from pipelines.launch import worker_watch
 from pipelines.launch.heartbeat import Heartbeat, _whereabouts
-from pipelines.parallel.degrees import device_mesh
-from pipelines.parallel.relay import receive
+from pipelines.parallel.sharded.degrees import device_mesh
+from pipelines.parallel.sharded.relay import receive
 from pipelines.parallel.step_clock import StepClock
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["recv", "send", "recv_object_list", "_wait_batch_p2p", "wait_tensor", "all_gather", "backward"])
 def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
-    own = FrameSummary("pipelines/parallel/pipeline.py", 90, "run")
+    own = FrameSummary("pipelines/parallel/sharded/pipeline.py", 90, "run")
     torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
     assert _whereabouts([own, torch_s]) == (own, True)
     assert _whereabouts([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)

@@ -21,9 +21,9 @@ from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import Found, ReplayCheck
 from pipelines.learning import task_of
 from pipelines.loader import shards_of
-from pipelines.parallel.int8_means import Int8Means
-from pipelines.parallel.local_sgd import LocalSgd
-from pipelines.parallel.outer import Outer
+from pipelines.parallel.local.int8_means import Int8Means
+from pipelines.parallel.local.local_sgd import LocalSgd
+from pipelines.parallel.local.outer import Outer
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch

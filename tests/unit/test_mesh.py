@@ -15,7 +15,7 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.learning import task_of
 from pipelines.loader import shards_of
-from pipelines.parallel.ddp import DataParallel
+from pipelines.parallel.ddp.ddp import DataParallel
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of

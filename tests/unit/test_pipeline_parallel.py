@@ -16,9 +16,9 @@ from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.parallel.microbatches import Microbatches
-from pipelines.parallel.pipelined import Pipelined
-from pipelines.parallel.stages import microbatches_of, stages_by_place
+from pipelines.parallel.sharded.microbatches import Microbatches
+from pipelines.parallel.sharded.pipelined import Pipelined
+from pipelines.parallel.sharded.stages import microbatches_of, stages_by_place
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import chosen, strategy_of
 from pipelines.tasks.base import Batch, Data, Task

@@ -21,7 +21,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.loader import Loader, Order
-from pipelines.parallel.exact import Exact
+from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.step import Flags
 from pipelines.servers import group
 from pipelines.servers.messages import SUMS_OF_STEP, Plan, Push

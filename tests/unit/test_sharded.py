@@ -16,8 +16,8 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees, Parallel
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded import Sharded
-from pipelines.parallel.skeleton import skeleton
+from pipelines.parallel.sharded.sharded import Sharded
+from pipelines.parallel.sharded.skeleton import skeleton
 from pipelines.parallel.strategies import first_model
 from pipelines.tasks.language import Language
 

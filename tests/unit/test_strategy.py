@@ -18,7 +18,7 @@ from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.parallel import ddp
+from pipelines.parallel.ddp import ddp
 from pipelines.parallel.step import Flags, StepResult
 from pipelines.parallel.strategies import strategy_class, strategy_of
 from pipelines.tasks.base import Batch, Data

@@ -15,9 +15,9 @@ from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.parallel.degrees import check_degrees
-from pipelines.parallel.pipelined import Pipelined
-from pipelines.parallel.sharded import Sharded
+from pipelines.parallel.sharded.degrees import check_degrees
+from pipelines.parallel.sharded.pipelined import Pipelined
+from pipelines.parallel.sharded.sharded import Sharded
 from pipelines.tasks.language import Language
 from pipelines.tasks.splits import Split
 

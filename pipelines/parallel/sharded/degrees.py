@@ -10,8 +10,8 @@ from pipelines.compat.torch import timeout_of_new_groups
 from pipelines.config.parallel import Degrees
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.parallel.tensor import check_divisible
-from pipelines.parallel.tokens import Division, check_tokens
+from pipelines.parallel.sharded.tensor import check_divisible
+from pipelines.parallel.sharded.tokens import Division, check_tokens
 from pipelines.tasks.base import Task
 
 DATA_PARALLEL = ("replicate", "shard")

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
-from pipelines.parallel.deterministic import check_passes
+from pipelines.parallel.exact.deterministic import check_passes
+from pipelines.parallel.local.point import Point
 from pipelines.parallel.passes import Passes
-from pipelines.parallel.point import Point
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.step_clock import FORWARD, StepClock

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipelines.collectives.all_reduce import TreeAllReduce
 from pipelines.collectives.tree import additions
-from pipelines.parallel.gradient_reducer import Bucket, groups
+from pipelines.parallel.exact.gradient_reducer import Bucket, groups
 
 
 class ReplicaMeans:

@@ -17,8 +17,8 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.deterministic import CUBLAS, check_model, check_passes, only_deterministic
-from pipelines.parallel.gradient_reducer import GradientReducer
+from pipelines.parallel.exact.deterministic import CUBLAS, check_model, check_passes, only_deterministic
+from pipelines.parallel.exact.gradient_reducer import GradientReducer
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.passes import Passes, aligned

@@ -16,9 +16,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.compression import Compression
-from pipelines.parallel.flat import Flat
-from pipelines.parallel.low_rank import LowRank
-from pipelines.parallel.top_k import BLOCK, TopK
+from pipelines.parallel.ddp.flat import Flat
+from pipelines.parallel.ddp.low_rank import LowRank
+from pipelines.parallel.ddp.top_k import BLOCK, TopK
 
 
 def _bf16(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]

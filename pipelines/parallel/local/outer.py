@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import SGD
 
 from pipelines.config.local_sgd import OuterStep
-from pipelines.parallel.point import Point
+from pipelines.parallel.local.point import Point
 
 
 class Outer:

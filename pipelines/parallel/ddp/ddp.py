@@ -17,8 +17,8 @@ from pipelines.errors import ConfigError
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import synchronised
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.compression import HOOKS, ErrorFeedback, mean_over_workers
-from pipelines.parallel.counted_loss import CountedLoss
+from pipelines.parallel.ddp.compression import HOOKS, ErrorFeedback, mean_over_workers
+from pipelines.parallel.ddp.counted_loss import CountedLoss
 from pipelines.parallel.inference import predict, sample
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.passes import split

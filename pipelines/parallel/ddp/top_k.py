@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipelines.collectives.context import WorkerContext
-from pipelines.parallel.flat import Flat
+from pipelines.parallel.ddp.flat import Flat
 
 BLOCK = 1024
 

@@ -17,16 +17,16 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.loader import Loader, shards_of
-from pipelines.parallel.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.parallel.exact.deterministic import CUBLAS, check_model, only_deterministic
 from pipelines.parallel.inference import predict, sample
-from pipelines.parallel.int8_means import Int8Means
+from pipelines.parallel.local.int8_means import Int8Means
+from pipelines.parallel.local.outer import Outer
+from pipelines.parallel.local.point import Point
+from pipelines.parallel.local.replica import Replica
+from pipelines.parallel.local.replica_means import ReplicaMeans
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.outer import Outer
 from pipelines.parallel.passes import aligned
-from pipelines.parallel.point import Point
 from pipelines.parallel.precision import precision_of
-from pipelines.parallel.replica import Replica
-from pipelines.parallel.replica_means import ReplicaMeans
 from pipelines.parallel.step import Flags, StepResult, of_all
 from pipelines.parallel.step_clock import EXCHANGE
 from pipelines.parallel.strategy import Strategy

@@ -17,12 +17,12 @@ from torch.distributed.pipelining import (
 
 from pipelines.config.parallel import Parallel
 from pipelines.config.train import Train
-from pipelines.parallel.degrees import data_parallel
-from pipelines.parallel.parameter_shards import spread
 from pipelines.parallel.precision import Precision
-from pipelines.parallel.recompute import recompute
-from pipelines.parallel.relay import receive, send
-from pipelines.parallel.stages import blocks_of, keep, owners, stages_by_place
+from pipelines.parallel.sharded.degrees import data_parallel
+from pipelines.parallel.sharded.parameter_shards import spread
+from pipelines.parallel.sharded.recompute import recompute
+from pipelines.parallel.sharded.relay import receive, send
+from pipelines.parallel.sharded.stages import blocks_of, keep, owners, stages_by_place
 from pipelines.tasks.base import Batch, Task
 
 _SCHEDULES: dict[str, Any] = {

@@ -16,21 +16,21 @@ from pipelines.collectives.spread import whole
 from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.microbatches import Microbatches
-from pipelines.parallel.parameter_shards import check_parameters, home_of_parameters
-from pipelines.parallel.pipeline import Pipeline
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
-from pipelines.parallel.recompute import check_recompute
-from pipelines.parallel.relay import from_place
-from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
-from pipelines.parallel.stages import check_stages, microbatches_of
+from pipelines.parallel.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.parallel.sharded.microbatches import Microbatches
+from pipelines.parallel.sharded.parameter_shards import check_parameters, home_of_parameters
+from pipelines.parallel.sharded.pipeline import Pipeline
+from pipelines.parallel.sharded.recompute import check_recompute
+from pipelines.parallel.sharded.relay import from_place
+from pipelines.parallel.sharded.skeleton import allocate, fill, named_tensors, skeleton
+from pipelines.parallel.sharded.stages import check_stages, microbatches_of
+from pipelines.parallel.sharded.tensor import divide, divided_loss
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.step_clock import EXCHANGE, OTHER
 from pipelines.parallel.strategy import Strategy
-from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from pipelines.collectives.context import WorkerContext
 from pipelines.compat.torch import power_sgd, power_sgd_hook
 from pipelines.errors import ConfigError
-from pipelines.parallel.flat import Flat
+from pipelines.parallel.ddp.flat import Flat
 
 
 class LowRank:

@@ -19,18 +19,18 @@ from pipelines.config.train import Train
 from pipelines.loader import Loader
 from pipelines.parallel.batch_norm import loss_of, synchronised
 from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.parameter_shards import check_parameters, home_of_parameters, spread
 from pipelines.parallel.passes import split
 from pipelines.parallel.precision import precision_of
 from pipelines.parallel.randomness import seed
-from pipelines.parallel.recompute import check_recompute, recompute
-from pipelines.parallel.skeleton import allocate, fill, named_tensors, skeleton
+from pipelines.parallel.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.parallel.sharded.parameter_shards import check_parameters, home_of_parameters, spread
+from pipelines.parallel.sharded.recompute import check_recompute, recompute
+from pipelines.parallel.sharded.skeleton import allocate, fill, named_tensors, skeleton
+from pipelines.parallel.sharded.tensor import divide, divided_loss
 from pipelines.parallel.step import FLAGS, Flags, StepResult
 from pipelines.parallel.step_clock import FORWARD
 from pipelines.parallel.strategy import Strategy
-from pipelines.parallel.tensor import divide, divided_loss
 from pipelines.parallel.update import Update
 from pipelines.tasks.base import Batch, Task, rows_of
 
