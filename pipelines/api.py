@@ -74,6 +74,13 @@ def baseline(config: Config) -> dict[str, float]:
     return run(config)
 
 
+def report(uri: str, *run_ids: str) -> str:
+    """The page of a run in MLflow, or a comparison of several, as HTML. `uri` is that of `config.tracking`."""
+    from pipelines.report.command import report
+
+    return report(uri, run_ids)
+
+
 def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
     """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
     from pipelines.dataset.versions import open_version

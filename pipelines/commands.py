@@ -109,6 +109,20 @@ def promote(program: str, arguments: list[str]) -> None:
     print((rollback(config) if own.rollback else promote(config, own.run)).text)
 
 
+def report(program: str, arguments: list[str]) -> None:
+    """Write the page of a run, or a comparison of several, as one HTML file."""
+    from pipelines.report.arguments import asked, usage
+
+    if arguments in (["-h"], ["--help"]):
+        print(f"{usage(program)}\n\n{report.__doc__} A YAML file stands for its newest run.")
+        return
+    found = asked(program, arguments)
+    _log_to_stderr(logging.WARNING)
+    from pipelines.report.command import write
+
+    print(write(found))
+
+
 COMMANDS: dict[str, Command] = {
     "etl": etl,
     "train": train,
@@ -117,6 +131,7 @@ COMMANDS: dict[str, Command] = {
     "baseline": baseline,
     "promote": promote,
     "predict": predict,
+    "report": report,
 }
 
 
@@ -177,8 +192,12 @@ def configured(program: str, arguments: list[str], level: int = logging.INFO) ->
     from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
 
     config = from_command_line(program, arguments)
+    _log_to_stderr(level)
+    return config
+
+
+def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_not_of_a_signal)
     logging.getLogger("pipelines").setLevel(level)
-    return config

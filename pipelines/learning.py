@@ -1,5 +1,7 @@
 """Binds a task to the columns of a dataset; training and the served model build the same task here."""
 
+import numpy as np
+
 from pipelines.config import TaskSettings
 from pipelines.config.plugins import imported
 from pipelines.dataset.manifest import Manifest
@@ -24,4 +26,13 @@ def data_of(manifest: Manifest) -> Data:
     encoder = restored(manifest.encoders[predicted.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()
     columns = tuple(column for column in manifest.columns if column.role != "carried")
-    return Data(columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, manifest.encoders)
+    carried = tuple(column for column in manifest.columns if column.role == "carried")
+
+    def raw(name: str, values: np.ndarray) -> np.ndarray:
+        return restored(manifest.encoders[name]).decode(values)
+
+    def names(name: str) -> list[str]:
+        fitted = manifest.encoders[name]
+        return restored(fitted).names(fitted.column.cardinality or 0)
+
+    return Data(columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, manifest.encoders, carried, raw, names)

@@ -8,6 +8,8 @@
     stop                    the driver    asks the workers to save and stop
     reservation             the driver    the name under which Ray reserves machines for an elastic group
     attempt                 rank 0        the group of workers that owns the directory, since its start
+    attempts.json           rank 0        when each group of workers began to train, at which step and with how many workers
+    evaluation-<split>.zip  rank 0        what the best epoch's evaluation kept for figures
     heartbeats/<rank>.json  each worker   its heartbeat, twenty times per timeout or every five seconds
     profile/                each worker   traces and tables of torch's profiler, if the config asks for them
     hung/<rank>.json        each worker   what it waited for when a collective operation timed out
@@ -42,6 +44,8 @@ PROGRESS, STOP, FAILURE, RESERVATION = "progress.json", "stop", "failure.json", 
 DEATHS = "deaths.json"
 ATTEMPT = "attempt"
 """Identifies the group of workers that owns the directory: the one that started last."""
+ATTEMPTS = "attempts.json"
+"""`attempts`: for each group of workers the time, the step that it began with and the number of workers."""
 LOOK_SECONDS = {True: 0.5, False: 5.0}
 """Time between polls of the directory, on a local disk (True) and on an object store, which charges for requests."""
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)

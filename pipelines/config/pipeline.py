@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.did_you_mean import suggestion
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
 from pipelines.config.registry import Registry
@@ -62,6 +63,15 @@ class Config(Section):
             raise ValueError(f"{', '.join(found)}: holds a password or a token, {ELSEWHERE}")
         return self
 
+    @model_validator(mode="after")
+    def _slices_are_columns(self) -> "Config":
+        known = self.dataset.encoders
+        for name in self.task.slices:
+            if name not in known:
+                remedy = suggestion(name, known, "add it to dataset.carried")
+                raise ValueError(f"task.slices: {name} is no column of the dataset, which has {', '.join(known)}; {remedy}")
+        return self
+
     @property
     def experiment(self) -> str:
         return self.tracking.experiment or self.name
@@ -79,7 +89,7 @@ class Config(Section):
 
     @property
     def model_identity(self) -> str:
-        """Hex digest of the settings that, with the dataset, determine the model: `task`, and `train` without placement."""
-        placement: Any = {"train": PLACEMENT}
+        """Hex digest of the settings that, with the dataset, determine the model: `task` without slices, and `train` without placement."""
+        placement: Any = {"train": PLACEMENT, "task": {"slices"}}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=placement)
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

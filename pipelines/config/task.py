@@ -20,6 +20,9 @@ class TaskSettings(Section):
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split."""
+    slices: tuple[str, ...] = ()
+    """Columns of the dataset for whose values the run's page shows results separately: features, the target or carried columns of
+    categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
 
 
 class Tabular(TaskSettings):

@@ -20,6 +20,8 @@ Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"
 Role = Literal["feature", "target", "carried"]
 """What a column is to the model, which does not see those that are `carried`."""
 
+ROW_NUMBERS = "row_number"
+"""Key of a batch's optional row numbers within the split, int64 of shape (rows,)."""
 ROW_KEYS = "row_key"
 """Key of a batch's optional 64-bit numbers, int64 of shape (rows,), from which tasks draw a row's random numbers. A row's number is a
 pure function of (seed, epoch, row)."""

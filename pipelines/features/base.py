@@ -85,6 +85,10 @@ class Encoder(ABC, Generic[Settings]):
         """Convert encoded values, shape (rows, …), back to the units of the query, as far as encoding is invertible."""
         return values
 
+    def names(self, count: int) -> list[str]:
+        """Names of the encoded numbers below `count`, for tables."""
+        return list(self.classes) or ["other" if value is None else str(value) for value in self.decode(np.arange(count)).tolist()]
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes that the encoded numbers stand for; empty if they are no classes."""

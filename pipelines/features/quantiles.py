@@ -4,6 +4,7 @@ Both take their points from the sorted sample by index, without arithmetic that 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -41,6 +42,12 @@ class Quantile(NumberEncoder[config.Quantile]):
         if self.state["impute"] is None:
             bins[np.isnan(found)] = len(self.state["edges"]) + 1
         return masked(bins, np.isinf(found))
+
+    def names(self, count: int) -> list[str]:
+        edges = [f"{edge:g}" for edge in self.state["edges"]]
+        between = [f"{low} to below {high}" for low, high in pairwise(edges)]
+        bins = [f"below {edges[0]}", *between, f"{edges[-1]} and above"] if edges else ["all"]
+        return [*bins, "missing"][:count]
 
     def transform(self, found: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.state["edges"], found, side="right")

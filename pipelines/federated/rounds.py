@@ -15,12 +15,11 @@ import torch
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.clients import Clients
-from pipelines.dataset.schema import ROW_KEYS
+from pipelines.dataset.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError
 from pipelines.federated.clients import places, read_column, rows_of_clients, seated
 from pipelines.loader import Loader, Order, shards_of
-from pipelines.loader.blocks import ROW_NUMBERS
 from pipelines.loader.permutations import CLIENT_ROWS, permutation, row_keys
 from pipelines.tasks.base import Batch
 

@@ -8,13 +8,16 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import ray.train
 
-from pipelines.checkpoint.run_directory import ATTEMPT, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.agree import of_rank_0
 from pipelines.errors import TrainingError
 from pipelines.launch.gauges import Gauges
 from pipelines.launch.heartbeat import Heartbeat
+from pipelines.report.evaluation import archive_name, packed
+from pipelines.tasks.details import Evaluated
 from pipelines.train.hooks import Silent
 
 if TYPE_CHECKING:
@@ -119,15 +122,49 @@ class TrackedReports(RankZeroReports):
     """The callbacks of rank 0 in a training: they also send metrics and texts to MLflow, and show gauges. `finish` ends them."""
 
     def __init__(
-        self, directory: RunDirectory, heartbeat: Heartbeat, sender: "Sender", gauges: Gauges, total_steps: int, epochs: int
+        self,
+        directory: RunDirectory,
+        heartbeat: Heartbeat,
+        sender: "Sender",
+        gauges: Gauges,
+        total_steps: int,
+        epochs: int,
+        workers: int = 1,
     ) -> None:
         super().__init__(directory, heartbeat, total_steps, epochs)
-        self._sender, self._gauges = sender, gauges
+        self._sender, self._gauges, self._workers = sender, gauges, workers
+        self._has_begun = False
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self._sender.log(step, metrics)
         self._gauges.show(step, metrics)
         super().log(step, metrics)
+
+    def step(self, number: int) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._note_attempt(number)
+        super().step(number)
+
+    def evaluated(self, found: Evaluated) -> None:
+        self._quietly(lambda: self._directory.put(archive_name(found.split), packed(found.summary, found.tables), durable=False))
+
+    def _note_attempt(self, step: int) -> None:
+        """Add this group of workers to the run's list, which shows restarts and resizes."""
+
+        def note() -> None:
+            earlier = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
+            own = {"seconds": time.time(), "step": step, "workers": self._workers}
+            self._directory.put_json(ATTEMPTS, {"attempts": [*earlier, own]}, durable=False)
+
+        self._quietly(note)
+
+    def _quietly(self, act: Callable[[], None]) -> None:
+        """Do what only the run's page needs; an error is logged, and does not fail the training."""
+        try:
+            act()
+        except (TrainingError, OSError, ValueError, TypeError, pa.ArrowException) as error:
+            log.warning("the run's page will lack something: %s", error)
 
     def write(self, epoch: int, text: str) -> None:
         self._sender.write(f"samples/epoch-{epoch:04}.txt", text)

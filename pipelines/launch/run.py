@@ -22,6 +22,7 @@ from pipelines.launch.worker import work
 from pipelines.launch.worker_watch import WorkerWatch
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import chosen
+from pipelines.report.filing import file_report
 from pipelines.servers.group import check_servers, servers_of
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.weights import from_bytes, model_digest
@@ -110,6 +111,7 @@ def check(config: Config, version: Version) -> None:
     settings = config.train
     task = task_of(config.task, version.manifest)
     task.monitored(settings.monitor)
+    task.details()
     strategy = chosen(settings)
     strategy.check(settings, task)
     check_servers(settings, task)
@@ -169,4 +171,5 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
     digest = model_digest(weights)
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
     run.tag({tracking.MODEL_DIGEST: digest})
+    file_report(run)
     return Result(run.run_id, model, digest, trained["metrics"], trained["rows"], trained["seconds"])

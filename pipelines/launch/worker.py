@@ -143,7 +143,7 @@ def _fit(
     servers: Sequence[ActorHandle],
 ) -> dict[str, Any]:
     task, strategy, checkpoints = prepared(config, assignment, directory, context)
-    reports = _reports(config, assignment, directory, heartbeat) if context.rank == 0 else Reports(directory, heartbeat)
+    reports = _reports(config, assignment, directory, heartbeat, context.world_size) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
     profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, partial(_put_profile, directory))
     reports.begins = profiler.begin
@@ -166,13 +166,13 @@ def _put_profile(directory: RunDirectory, name: str, content: bytes) -> None:
     directory.put(f"{PROFILE}/{name}", content)
 
 
-def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat) -> TrackedReports:
+def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat, workers: int) -> TrackedReports:
     from pipelines import tracking
 
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
     steps = total_steps(config, assignment.version.rows("train"))
     gauges = Gauges(config.name, assignment.run_id, steps)
-    return TrackedReports(directory, heartbeat, sender, gauges, steps, config.train.epochs)
+    return TrackedReports(directory, heartbeat, sender, gauges, steps, config.train.epochs, workers)
 
 
 def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@
 8. `loader`    joins these into an iterator whose state is three integers.
 """
 
-from pipelines.loader.blocks import ROW_NUMBERS
+from pipelines.dataset.schema import ROW_NUMBERS
 from pipelines.loader.loader import Batch, Loader
 from pipelines.loader.order import ORDER_VERSION, Order, shards_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import ROW_NUMBERS, TensorColumn
 
 ALIGNMENT = 64
 HUGE_PAGES_BYTES = 4 * 2**20
@@ -19,8 +19,6 @@ HUGE_PAGES_BYTES = 4 * 2**20
 WIDE_BYTES = 512
 """Values of at least this size are copied once, directly to their place in a batch. Narrower ones are first permuted within a window,
 column by column, which stays in the CPU's cache."""
-ROW_NUMBERS = "row_number"
-"""Key of a batch's optional row numbers within the split."""
 
 
 @dataclass(frozen=True)

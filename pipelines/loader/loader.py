@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.dataset.schema import ROW_KEYS
+from pipelines.dataset.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.loader.blocks import ROW_NUMBERS
 from pipelines.loader.chunks import Chunk, chunks
 from pipelines.loader.order import ORDER_VERSION, Epoch, Order
 from pipelines.loader.permutations import row_keys

@@ -7,8 +7,8 @@ from math import ceil, floor, isfinite, log10
 from pipelines.report.page import Html, text
 from pipelines.report.style import BLUE, COLOURS, GREY, INK, LINE
 
-WIDTH, HEIGHT = 340, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 12, 34
+WIDTH, HEIGHT = 340, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 34
 _MOST_POINTS = 600
 """Of a line: more would not be seen, and make the page large."""
 

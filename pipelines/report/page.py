@@ -106,7 +106,8 @@ def _is_numeric(values: list[Part]) -> bool:
 
 def facts(pairs: Iterable[tuple[str, Part]]) -> Html:
     """A table of two columns: what, and its value."""
-    return table(["", ""], [[element("b", name), value] for name, value in pairs])
+    rows = (element("tr", element("td", element("b", name)), element("td", value)) for name, value in pairs)
+    return element("table", element("tbody", *rows), kind="facts")
 
 
 def tiles(pairs: Iterable[tuple[str, Part]]) -> Html:

@@ -33,11 +33,12 @@ caption {{ text-align: left; color: {GREY}; padding: 2px 0 4px; }}
 th, td {{ text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid {LINE}; vertical-align: top; }}
 th {{ font-weight: 600; color: {GREY}; white-space: nowrap; }}
 td.number, th.number {{ text-align: right; white-space: nowrap; }}
+.facts td {{ overflow-wrap: anywhere; }}
 td img {{ image-rendering: pixelated; display: block; }}
 .note {{ border-left: 4px solid {SKY}; background: {PALE}; padding: 6px 12px; margin: 8px 0; border-radius: 0 4px 4px 0; }}
 .warning {{ border-left-color: {RED}; background: #fdf1ea; }}
 .good {{ border-left-color: {GREEN}; background: #eef8f4; }}
-.grid {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 18px 28px; align-items: start; }}
+.grid {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 320px), 1fr)); gap: 18px 28px; align-items: start; }}
 figure {{ margin: 0; min-width: 0; }}
 figure svg, figure img {{ display: block; width: 100%; height: auto; }}
 figcaption b {{ color: {INK}; }}

@@ -8,7 +8,7 @@ class weights are thus handled correctly for any number of workers.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.splits import Split
 from pipelines.tasks.tokens import Divisible
+
+if TYPE_CHECKING:
+    from pipelines.tasks.details import Details
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
@@ -47,6 +50,12 @@ class Data:
     """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
     encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
     """The fitted encoder of each column, by name."""
+    carried: tuple[TensorColumn, ...] = ()
+    """Columns that the model does not see, but whose values `task.slices` may name."""
+    raw: Callable[[str, np.ndarray], np.ndarray] = field(default=lambda name, values: values)
+    """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
+    names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
+    """Names of the values of a column of indices, in the order of their numbers."""
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:
@@ -112,6 +121,11 @@ class Task(ABC):
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """Add the rows of a batch to the metrics, given the output of the model for them."""
+
+    def details(self) -> "Details | None":
+        """What an evaluation collects for figures besides metrics, without rows; None for nothing. Raises ConfigError if
+        `task.slices` do not fit the dataset."""
+        return None
 
     @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:

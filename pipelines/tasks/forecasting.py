@@ -16,6 +16,7 @@ from pipelines.config import TaskSettings
 from pipelines.config.task import Forecasting as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.details import Details, ForecastDetails
 
 
 class Forecasting(Task):
@@ -55,6 +56,9 @@ class Forecasting(Task):
         for prefix, forecast in (("", output.detach().cpu().double()), ("repeat_last_", last)):
             for name in ("mse", "mae"):
                 metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
+
+    def details(self) -> Details:
+        return ForecastDetails(self.settings, self.data)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The forecast in the units of the query, shape (horizon, series)."""

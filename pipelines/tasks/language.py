@@ -15,6 +15,7 @@ from pipelines.config.task import Language as Settings
 from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut
@@ -89,6 +90,9 @@ class Language(Task):
         for name in ("nats_per_token", "perplexity"):
             metrics[name].update(nats, tokens)
         metrics["bits_per_byte"].update(nats / log(2), bytes_)
+
+    def details(self) -> Details:
+        return WindowDetails(self.settings, self.data)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The likelihood of each text: nats per token and in total, bits per byte, and tokens, including the end of the text.

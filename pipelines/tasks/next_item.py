@@ -17,6 +17,7 @@ from pipelines.config.task import NextItem as Settings
 from pipelines.dataset.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.details import Details, RankingDetails
 from pipelines.tasks.draws import content_keys, whole
 from pipelines.tasks.means import Loss, Score
 
@@ -105,6 +106,9 @@ class NextItem(Task):
         known = truth[:, 0] >= FIRST
         items, wanted = scores[known, FIRST:], truth[known, 0] - FIRST
         metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
+
+    def details(self) -> Details:
+        return RankingDetails(self.settings, self.data)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The predicted next item, and the TOP items with their scores, best first; they may include items of the history."""

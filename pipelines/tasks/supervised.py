@@ -9,7 +9,8 @@ from torchmetrics import MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.targets import target_kind
+from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
+from pipelines.tasks.targets import Quantity, target_kind
 
 
 class Supervised(Task):
@@ -47,6 +48,10 @@ class Supervised(Task):
         self.target.update(metrics, output, target)
         losses = self.target.losses(output, target)
         metrics["loss"].update(losses, self._weights(losses, target))
+
+    def details(self) -> Details:
+        kind = QuantityDetails if isinstance(self.target, Quantity) else ClassDetails
+        return kind(self.settings, self.data, self.target)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self.target.predict(output.detach().cpu().double())

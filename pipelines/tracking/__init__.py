@@ -7,9 +7,9 @@
 5. `training`   opens or continues the run of a training.
 6. `etl`        is the run of an ETL; `git` finds the commit of the code.
 7. `baseline`   is the run of a baseline.
-8. `system`     logs system metrics of each node.
-9. `recorded`   reads a finished training from MLflow; `models` finds logged models, and `registered` those of the
-                registry; `exports` logs what was made of the model of a run.
+8. `system`     logs system metrics of each node, `power` that of its processors.
+9. `recorded`   reads a finished training from MLflow, `history` a run's curves, tags and files; `models` finds logged models, and
+                `registered` those of the registry; `exports` logs what was made of the model of a run.
 """
 
 from pipelines.tracking.baseline import baseline_run

@@ -52,6 +52,11 @@ class Run:
             if left := sender.close(seconds):
                 raise TrackingError(f"{len(left)} points of run {self.run_id} are still unsent to {self.uri}; run the same command again")
 
+    def file_folder(self, folder: str) -> None:
+        """Log the files in a folder as artifacts, with its structure."""
+        with reaching(self.uri):
+            self.client.log_artifacts(self.run_id, folder)
+
     def end(self, status: Status) -> None:
         """Set the status of the run. If MLflow is unreachable, only warn: the next command corrects the status."""
         try:

@@ -1,11 +1,14 @@
 """Computes a split's metrics over all workers: every row counts exactly once, and any number of workers gives the same values.
 
-The model predicts each shard's rows separately, each shard has its own metrics, and these are merged in the order of the
+The model predicts each shard's rows separately, each shard has its own metrics and details, and these are merged in the order of the
 shards. So the best epoch does not depend on the number of workers.
 """
 
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from torch import Tensor
 from torchmetrics import MetricCollection
 
 from pipelines.collectives.agree import gathered
@@ -14,6 +17,17 @@ from pipelines.dataset.versions import Version
 from pipelines.loader import Loader, Order
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.details import Details, Evaluated, Part
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Shard:
+    """What is collected from the rows of a shard."""
+
+    metrics: MetricCollection
+    details: Details | None
 
 
 class Evaluation:
@@ -22,15 +36,20 @@ class Evaluation:
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
         self._shards = settings.shards
+        self._seen = [column.name for column in version.columns if column.role != "carried"]
+        self._evaluated: Evaluated | None = None
+        self._is_detailed = True
+        """Whether details are collected; false after an error, which would come again."""
         # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
         if version.rows(split):
             self._loader = Loader(
-                version,
+                _with_carried(version, task.settings.slices),
                 split,
                 order,
                 strategy.mesh.owned_shards(settings.shards),
+                row_numbers=True,
                 device=strategy.mesh.context.device,
                 cache_bytes=settings.cache_bytes // 4,
                 prefetch_bytes=settings.prefetch_bytes,
@@ -41,28 +60,67 @@ class Evaluation:
 
         Returns None if `broken_off` is true on any worker. It is called before every batch.
         """
+        self._evaluated = None
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
         self._loader.own(self._strategy.mesh.owned_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
-        shards = [self._task.metrics() for _ in self._loader.owned_shards]
+        shards = [_Shard(self._task.metrics(), self._new_details()) for _ in self._loader.owned_shards]
         for batch in self._loader:
             if any(gathered(broken_off())):
                 return None
             self._add(self._loader.by_shard(batch), shards, most_shards)
-        by_worker = gathered(shards)
-        merged = self._merged([metrics for rank in self._strategy.mesh.first_ranks for metrics in by_worker[rank]])
-        return {f"{self._split}/{name}": float(value) for name, value in merged.compute().items()}
+        by_worker = gathered([(shard.metrics, shard.details.parts if shard.details else None) for shard in shards])
+        in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
+        merged = self._merged([metrics for metrics, _ in in_order])
+        metrics = {name: float(value) for name, value in merged.compute().items()}
+        if self._strategy.mesh.context.rank == 0:
+            self._evaluated = self._detailed([found for _, found in in_order], metrics)
+        return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
-    def _add(self, microbatches: list[Batch], shards: list[MetricCollection], most_shards: int) -> None:
+    def evaluated(self) -> Evaluated | None:
+        """The details of the last call, on rank 0; None if there are none."""
+        return self._evaluated
+
+    def _add(self, microbatches: list[Batch], shards: list[_Shard], most_shards: int) -> None:
         """Add each shard's rows to its metrics. Prediction is collective, so every worker predicts the same number of batches."""
         for number in range(most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
-            output = self._strategy.predict(rows)
+            seen = {name: rows[name] for name in self._seen}
+            output = self._strategy.predict(seen)
             if rows_of(rows):
-                self._task.update(shards[number], output, rows)
+                output = output.detach().cpu()
+                self._task.update(shards[number].metrics, output, seen)
+                self._add_details(shards[number], output, rows)
+
+    def _add_details(self, shard: _Shard, output: Tensor, rows: Batch) -> None:
+        """They only make figures, so an error of theirs does not fail the training."""
+        if shard.details is not None and self._is_detailed:
+            try:
+                shard.details.update(output, rows)
+            except Exception as error:
+                self._give_up(error)
+
+    def _new_details(self) -> Details | None:
+        return self._task.details() if self._is_detailed else None
+
+    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, float]) -> Evaluated | None:
+        details = self._new_details()
+        if details is None or None in parts:
+            return None
+        try:
+            for shard in parts:
+                details.merge(shard or [])
+            return details.evaluated(self._split, metrics)
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_detailed = False
+        log.warning("the run has no figures of its %s split: %s: %s", self._split, type(error).__name__, error)
 
     def _merged(self, shards: list[MetricCollection]) -> MetricCollection:
         """Merge the shards' metrics into one collection."""
@@ -73,3 +131,13 @@ class Evaluation:
             for other in others:
                 metric.merge_state(other[name])
         return merged
+
+
+def _with_carried(version: Version, names: tuple[str, ...]) -> Version:
+    """The version with carried columns of these names as features, which batches have."""
+    encoders = dict(version.manifest.encoders)
+    for name in names:
+        column = encoders[name].column
+        if column.role == "carried":
+            encoders[name] = encoders[name].model_copy(update={"column": column.model_copy(update={"role": "feature"})})
+    return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders}))

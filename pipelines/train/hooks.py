@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+from pipelines.tasks.details import Evaluated
+
 
 class Hooks(Protocol):
     def log(self, step: int, metrics: dict[str, float]) -> None:
@@ -9,6 +11,9 @@ class Hooks(Protocol):
 
     def write(self, epoch: int, text: str) -> None:
         """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
+
+    def evaluated(self, found: Evaluated) -> None:
+        """What was collected for figures of a split, with the weights of the best epoch so far. Called on rank 0 only."""
 
     def epoch(self, number: int) -> None:
         """Epoch `number`, counted from 1, begins or resumes."""
@@ -39,6 +44,9 @@ class Silent:
         pass
 
     def write(self, epoch: int, text: str) -> None:
+        pass
+
+    def evaluated(self, found: Evaluated) -> None:
         pass
 
     def epoch(self, number: int) -> None:

@@ -195,6 +195,8 @@ class Loop:
         is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
         if self._context.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
+        if is_best and (found := self._validation.evaluated()):
+            self._hooks.evaluated(found)
         if text := self._strategy.sample(state.epochs):
             self._hooks.write(state.epochs, text)
         if self._saves(is_best):
@@ -218,6 +220,8 @@ class Loop:
             return self._trained(False, self._state.best_metrics)
         if self._context.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
+        if found := evaluation.evaluated():
+            self._hooks.evaluated(found)
         return self._trained(True, {**self._state.best_metrics, **metrics})
 
     def _trained(self, finished: bool, metrics: dict[str, float]) -> Trained:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import mlflow
 import pytest
+from browsing import seen
 from documents import demo_block, reader_folder, typed
 from mlflow.entities import Run
 from ray_head import answers, authorization, own_ray
@@ -77,6 +78,16 @@ def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
     (lines,) = re.findall(r"^```python\n(import mlflow\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     told = subprocess.run([sys.executable, "-c", lines], cwd=home, env=environment, capture_output=True, text=True, check=True).stdout
     assert "prediction" in told and "refused" in told
+
+
+def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
+    """Needs the test above."""
+    page = Path(the_run(home, "FINISHED").info.artifact_uri.removeprefix("file://")) / "report.html"
+    text = page.read_text()
+    assert "Most wrong rows of split test" in text and "data:image/png;base64," in text and "worst_pictures" not in text
+    assert page.stat().st_size < 5_000_000
+    found = seen(page)
+    assert (found.errors, found.overflow, found.broken) == ([], {400: 0, 1600: 0}, 0)
 
 
 @pytest.mark.timeout(600)

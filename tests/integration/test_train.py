@@ -16,11 +16,12 @@ import mlflow
 import pandas as pd
 import psutil
 import pytest
+from browsing import seen
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from trainings import FEATURES, training, version_of
 
-from pipelines import tracking
+from pipelines import api, tracking
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, NonFiniteError, TrainingError
@@ -69,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(home: Path) -> tuple[Config, Result]:
-    config = training(home, workers=2, profile={"steps": [5, 8], "ranks": [0, 1], "memory": True})
+    config = training(home, workers=2, task={"slices": ["label"]}, profile={"steps": [5, 8], "ranks": [0, 1], "memory": True})
     return config, train(config)
 
 
@@ -84,6 +85,39 @@ def test_a_training_becomes_one_finished_run(trained: tuple[Config, Result]) -> 
     assert history(config, result.run_id, "test/auc") == [93]
     assert run.data.metrics["test/auc"] == result.metrics["test/auc"] > 0.9
     assert result.rows == 93 * 64
+
+
+def test_it_files_figures_and_a_page_that_a_browser_shows(trained: tuple[Config, Result]) -> None:
+    _, result = trained
+    folder = Path(latest_run(trained[0]).info.artifact_uri.removeprefix("file://"))
+    for split in ("validation", "test"):
+        made = {file.name for file in (folder / "evaluation" / split).iterdir()}
+        assert made >= {
+            "summary.json",
+            "scores.parquet",
+            "worst.parquet",
+            "confusion.svg",
+            "roc.svg",
+            "precision_recall.svg",
+            "calibration.svg",
+        }
+        table = pd.read_parquet(folder / "evaluation" / split / "confusion.parquet")
+        right = table[table["true"] == table["predicted"]]["rows"].sum() / table["rows"].sum()
+        assert right == pytest.approx(result.metrics[f"{split}/accuracy"])
+    page = folder / "report.html"
+    text = page.read_text()
+    for told in (
+        result.run_id,
+        result.model_digest,
+        "training began with 2 workers",
+        "worker hours",
+        "By label, test",
+        "This run is finished",
+    ):
+        assert told in text
+    assert page.stat().st_size < 5_000_000
+    found = seen(page)
+    assert (found.errors, found.overflow, found.broken) == ([], {400: 0, 1600: 0}, 0)
 
 
 def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
@@ -138,6 +172,10 @@ def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[C
     said = capsys.readouterr().out
     assert f"run {result.run_id} of experiment toy" in said
     assert "train.profile: there is no profile of worker 0, which did not exist or did not come to steps 500 to 600" in said
+    page = api.report(config.tracking.uri, result.run_id)
+    assert f"test of its parent {earlier.run_id[:8]}" in page
+    compared = api.report(config.tracking.uri, earlier.run_id, result.run_id)
+    assert "train.init_from" in compared and "A is run" in compared and "The configs are equal" not in compared
 
 
 def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
@@ -190,6 +228,7 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) 
     assert history(config, result.run_id, "validation/auc") == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH]
     assert result.rows == 4 * EPOCH * 64
     assert len(MlflowClient(config.tracking.uri).search_runs([run.info.experiment_id])) == 1
+    assert re.search(r"restarted at step \d+, \d+ steps back", api.report(config.tracking.uri, result.run_id))
 
 
 def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,9 +239,12 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
     interrupted = latest_run(config)
     assert interrupted.info.status == "KILLED"
     assert "run the same command to resume" in capsys.readouterr().out
+    page = api.report(config.tracking.uri, interrupted.info.run_id)
+    assert "This run is KILLED" in page and "train/rows_per_second" in page and "training began with 2 workers" in page
     result = train(config.model_copy(update={"train": config.train.model_copy(update={"workers": 1})}))
     assert result.run_id == interrupted.info.run_id
     assert latest_run(config).info.status == "FINISHED"
+    assert "resized from 2 to 1 worker" in api.report(config.tracking.uri, result.run_id)
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
     assert result.rows == 4 * EPOCH * 64
 
@@ -212,6 +254,7 @@ def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> No
     with pytest.raises(NonFiniteError, match=r"step \d+: the .*the last complete checkpoint is kept"):
         train(config)
     assert latest_run(config).info.status == "FAILED"
+    assert "This run is FAILED" in api.report(config.tracking.uri, latest_run(config).info.run_id)
     assert list(Path(config.train.storage).glob("*/checkpoints/step-*/record.json"))
 
 

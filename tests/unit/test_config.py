@@ -432,3 +432,10 @@ def test_p6_paths_are_no_part_of_the_data_s_identity_and_encoders_are(values: di
     assert identities(moved) == (data, model)
     assert identities(changed(values, "dataset.features.age", "minmax")) != (data, model)
     assert identities(changed(values, "source.tables.people.options", {"nullValue": ""}))[0] != data
+
+
+def test_a_slice_that_is_no_column_is_told_with_the_columns_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"adult.yaml: task\.slices: sexx is no column of the dataset, .*; did you mean sex\?"):
+        load("conf/adult.yaml", {"task.slices": ["sexx"]})
+    plain, sliced = load("conf/adult.yaml"), load("conf/adult.yaml", {"task.slices": ["sex"]})
+    assert plain.model_identity == sliced.model_identity, "slices change no model"

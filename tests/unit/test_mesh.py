@@ -20,6 +20,7 @@ from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch
+from pipelines.tasks.details import Evaluated
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
@@ -103,16 +104,18 @@ def test_workers_with_unequal_shards_run_a_spread_model_equally_often(tmp_path: 
         assert isinstance(found, Trained) and not found.finished, found
 
 
-def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> dict[str, float] | None:
+def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, Evaluated | None]:
     config = training(home, **SETTINGS)
     version = version_of(config)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
-    return Evaluation(config.train, version, "validation", task, strategy)()
+    evaluation = Evaluation(config.train, version, "validation", task, strategy)
+    return evaluation(), evaluation.evaluated()
 
 
 @pytest.mark.slow
 def test_a_replica_counts_once_in_an_evaluation(tmp_path: Path) -> None:
-    wanted = evaluated(WorkerContext(), tmp_path, 1)
-    assert in_group(4, tmp_path / "group", evaluated, tmp_path, 2) == [wanted] * 4
+    metrics, details = evaluated(WorkerContext(), tmp_path, 1)
+    assert details and details.summary["rows"] == sum(details.tables["calibration"]["rows"]) > 0
+    assert in_group(4, tmp_path / "group", evaluated, tmp_path, 2) == [(metrics, details), *[(metrics, None)] * 3]

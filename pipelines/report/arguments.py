@@ -1,0 +1,57 @@
+"""The arguments of `jobs/report.py`. Reads configs, and nothing else, so that a fault in them is told at once."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.config import Config, from_command_line, home
+from pipelines.config.tracking import Tracking
+from pipelines.errors import ConfigError
+
+MOST_RUNS = 7
+"""As many as there are colours."""
+SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True)
+class Asked:
+    uri: str
+    """Address of MLflow."""
+    runs: tuple[str | Config, ...]
+    """IDs of runs; a config stands for its newest one."""
+    file: Path | None
+    """To write; None for one named after the runs."""
+
+
+def asked(program: str, arguments: list[str]) -> Asked:
+    """Raises ConfigError for a config or a flag that is wrong, or if there are no runs."""
+    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
+    parser.add_argument("--out", default="")
+    own, others = parser.parse_known_args(arguments)
+    first = next((place for place, one in enumerate(others) if one.startswith("-")), len(others))
+    names, flags = others[:first], others[first:]
+    if not 1 <= len(names) <= MOST_RUNS:
+        raise ConfigError(
+            f"{usage(program)}\n{program}: 1 to {MOST_RUNS} runs come first, by ID or by YAML (got {len(names) or 'nothing'})"
+        )
+    configs = {name: from_command_line(program, [name, *flags]) for name in names if name.endswith((".yaml", ".yml"))}
+    uris = {config.tracking.uri for config in configs.values()} or {_uri(program, flags)}
+    if len(uris) > 1:
+        raise ConfigError(f"{' and '.join(configs)} name the servers {' and '.join(sorted(uris))}; set one with --tracking.uri")
+    return Asked(uris.pop(), tuple(configs.get(name, name) for name in names), Path(own.out) if own.out else None)
+
+
+def usage(program: str) -> str:
+    return f"usage: {program} RUN_ID_OR_CONF.yaml ... [--section.setting VALUE ...] [--out FILE]"
+
+
+def _uri(program: str, flags: list[str]) -> str:
+    """The address for runs that are named by ID: that of the flag, or of the environment."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--tracking.uri", dest="uri", default=Tracking().uri)
+    own, unknown = parser.parse_known_args(flags)
+    if unknown:
+        raise ConfigError(f"{usage(program)}\n{unknown[0]}: with IDs of runs alone, there are only --tracking.uri and --out")
+    file = str(own.uri).removeprefix(SQLITE)
+    return f"{SQLITE}{home() / file}" if own.uri.startswith(SQLITE) and not os.path.isabs(file) else str(own.uri)

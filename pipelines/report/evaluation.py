@@ -1,0 +1,78 @@
+"""The files of what an evaluation kept: `evaluation/<split>/summary.json`, and a Parquet file for each table.
+
+In the directory of a run, a split is one archive of these files, so that it is replaced whole.
+"""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FOLDER = "evaluation"
+SUMMARY = "summary.json"
+_ORDER = ("test", "validation")
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was kept of one split."""
+
+    name: str
+    summary: Mapping[str, Any]
+    """`kind` is binary, classes, quantity, forecast, ranking or windows; `metrics` are by name, `rows` the number of rows."""
+    tables: Mapping[str, Mapping[str, Sequence[Any]]]
+    """Columns of values, by table."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.summary.get("kind", ""))
+
+
+def archive_name(split: str) -> str:
+    """Its name in the directory of a run."""
+    return f"{FOLDER}-{split}.zip"
+
+
+def packed(summary: Mapping[str, Any], tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> bytes:
+    """The archive of a split; equal values give equal bytes."""
+    files = {SUMMARY: json.dumps(summary, indent=1).encode(), **{f"{name}.parquet": _parquet(table) for name, table in tables.items()}}
+    written = io.BytesIO()
+    with ZipFile(written, "w", ZIP_STORED) as archive:
+        for name, content in files.items():
+            archive.writestr(ZipInfo(name), content)  # dated 1980
+    return written.getvalue()
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """Write the files of an archive into a folder. Raises OSError if it is damaged."""
+    try:
+        with ZipFile(io.BytesIO(content)) as archive:
+            archive.extractall(folder)
+    except BadZipFile as error:
+        raise OSError(f"an archive of {FOLDER} is damaged: {error}") from error
+
+
+def read_splits(folder: Path) -> list[Split]:
+    """The splits in a folder `evaluation`, the test first; those without a readable summary are left out."""
+    found = [split for path in folder.glob("*") if (split := _read(path)) is not None]
+    return sorted(found, key=lambda split: (*_ORDER, split.name).index(split.name))
+
+
+def _read(folder: Path) -> Split | None:
+    try:
+        summary = json.loads((folder / SUMMARY).read_bytes())
+        return Split(folder.name, summary, {file.stem: pq.read_table(file).to_pydict() for file in sorted(folder.glob("*.parquet"))})
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+
+
+def _parquet(table: Mapping[str, Sequence[Any]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({name: pa.array(values) for name, values in table.items()}), sink)
+    return sink.getvalue().to_pybytes()

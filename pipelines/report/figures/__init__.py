@@ -1,0 +1,9 @@
+"""Figures of a run, each a pure function of the data in its folder `evaluation`: equal data give equal bytes.
+
+1. `canvas`    is the style of all figures, and how they become SVG.
+2. `classes`   draws confusion, ROC and precision-recall curves, and calibration; `curves` computes these from counts.
+3. `quantity`  draws predicted against true values, and residuals; `forecasts` errors by step and some forecasts; `ranking` how often
+               the right item is among the first; `windows` how likelihoods are distributed.
+4. `worst`     draws the most wrong rows that are pictures.
+5. `drawn`     draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
+"""

@@ -1,0 +1,73 @@
+"""The style of all figures, and how they become SVG. Nothing here depends on the time or on fonts of the machine."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from pipelines.report.style import COLOURS, GREY, INK, LINE
+
+INCHES = (3.7, 3.0)
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text: small, and read by a screen reader
+    "svg.hashsalt": "lockstep",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+}
+
+
+class UndefinedError(Exception):
+    """A figure that this data cannot give, and why."""
+
+
+@dataclass
+class Canvas:
+    figure: Figure
+    axes: list[Axes]
+    svg: bytes = b""
+    """The figure, once it is drawn."""
+
+
+@contextmanager
+def drawing(columns: int = 1, rows: int = 1, inches: tuple[float, float] = INCHES) -> Iterator[Canvas]:
+    """One or several axes in the common style, to be drawn inside the `with` block; after it, the canvas has their SVG."""
+    with rc_context(_STYLE):
+        figure = Figure(figsize=inches)
+        FigureCanvasSVG(figure)
+        canvas = Canvas(figure, list(figure.subplots(rows, columns, squeeze=False).flat))
+        yield canvas
+        figure.subplots_adjust(left=0.17 / columns, right=0.97, top=0.92, bottom=0.2 / rows, wspace=0.2, hspace=0.35)
+        written = io.BytesIO()
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+        canvas.svg = written.getvalue()
+
+
+def colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def shortened(name: object, length: int = 14) -> str:
+    text = "".join(sign if sign.isprintable() else "?" for sign in str(name)).replace("$", r"\$")
+    return text if len(text) <= length else text[: length - 1] + "…"

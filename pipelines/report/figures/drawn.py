@@ -1,0 +1,49 @@
+"""All figures of a split."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipelines.report.evaluation import Split
+from pipelines.report.figures import classes, forecasts, quantity, ranking, windows, worst
+from pipelines.report.figures.canvas import UndefinedError
+
+Draw = Callable[[Split], tuple[bytes, str]]
+"""Returns the SVG, and a sentence that says what it shows. Raises UndefinedError."""
+
+_OF_CLASSES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
+FIGURES: dict[str, tuple[Draw, ...]] = {
+    "binary": _OF_CLASSES,
+    "classes": _OF_CLASSES,
+    "quantity": (quantity.predicted_true, quantity.residuals),
+    "forecast": (forecasts.errors_by_step, forecasts.forecasts, forecasts.worst_forecasts),
+    "ranking": (ranking.first_ranks,),
+    "windows": (windows.likelihoods,),
+}
+"""By kind of details."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    name: str
+    svg: bytes
+    """Empty if the figure is undefined."""
+    caption: str
+    """What it shows, or why it is undefined."""
+
+
+def drawn(split: Split) -> list[Drawn]:
+    """Every figure of the split's kind."""
+    draws = list(FIGURES.get(split.kind, ()))
+    if split.summary.get("shapes") and split.kind in ("binary", "classes", "quantity"):
+        draws.append(worst.worst_pictures)
+    return [_figure(draw, split) for draw in draws]
+
+
+def _figure(draw: Draw, split: Split) -> Drawn:
+    name = draw.__name__
+    try:
+        return Drawn(name, *draw(split))
+    except UndefinedError as reason:
+        return Drawn(name, b"", f"{name.replace('_', ' ')}: {reason}")
+    except Exception as error:  # of one figure of many, and only of a figure
+        return Drawn(name, b"", f"{name.replace('_', ' ')} could not be drawn: {type(error).__name__}: {error}")

@@ -1,0 +1,49 @@
+"""Figures of a target that is a number."""
+
+import numpy as np
+
+from pipelines.report.evaluation import Split
+from pipelines.report.figures.canvas import UndefinedError, drawing, shortened
+from pipelines.report.style import BLUE, GREY, RED
+
+
+def _sample(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    table = split.tables.get("sample", {"true": [], "predicted": []})
+    true, predicted = np.array(table["true"], float), np.array(table["predicted"], float)
+    finite = np.isfinite(true) & np.isfinite(predicted)
+    if not finite.any():
+        raise UndefinedError("no row has a finite prediction")
+    return true[finite], predicted[finite]
+
+
+def predicted_true(split: Split) -> tuple[bytes, str]:
+    true, predicted = _sample(split)
+    low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
+    with drawing() as canvas:
+        axes = canvas.axes[0]
+        axes.scatter(true, predicted, s=5, color=BLUE, alpha=0.35, linewidths=0, rasterized=True)
+        axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1)
+        axes.set(xlabel=f"true {shortened(split.summary.get('target', ''), 24)}", ylabel="predicted")
+    return canvas.svg, f"Predicted against true values of {_count(split, len(true))}, in the units of the query."
+
+
+def residuals(split: Split) -> tuple[bytes, str]:
+    true, predicted = _sample(split)
+    error = predicted - true
+    low, middle, high = np.quantile(error, [0.05, 0.5, 0.95])
+    with drawing() as canvas:
+        axes = canvas.axes[0]
+        reach = float(np.quantile(np.abs(error), 0.995)) or 1.0
+        axes.hist(np.clip(error, -reach, reach), bins=41, color=BLUE)
+        axes.axvline(0, color=GREY, linewidth=1, linestyle="--")
+        axes.axvline(middle, color=RED, linewidth=1.4)
+        axes.set(xlabel="predicted − true", ylabel="rows")
+    return canvas.svg, (
+        f"Residuals of {_count(split, len(error))}: median {middle:.4g} (red), 90 % between {low:.4g} and {high:.4g}; "
+        "the outermost bars hold what is beyond."
+    )
+
+
+def _count(split: Split, rows: int) -> str:
+    of = int(split.summary.get("rows", rows))
+    return f"all {rows:,} rows" if rows >= of else f"{rows:,} of {of:,} rows, chosen by their numbers"

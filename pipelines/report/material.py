@@ -1,0 +1,110 @@
+"""Everything that a run's page is made of: the run in MLflow with its files, and, where its directory can be read, what is newer there."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyarrow.fs import FileSelector
+
+from pipelines.dataset import storage
+from pipelines.dataset.sealed import unsealed
+from pipelines.errors import LockstepError, TrackingError
+from pipelines.report.evaluation import FOLDER, Split, read_splits, unpack
+from pipelines.tracking.history import History, download, history
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = "attempts.json"
+_FILES = ("config.json", "manifest.json", FOLDER, "samples", ATTEMPTS)
+_MOST_SAMPLES = 6
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A group of workers that began to train."""
+
+    seconds: float
+    """Since 1970."""
+    step: int
+    """The first one that it trained, counted from 0."""
+    workers: int
+
+
+@dataclass(frozen=True)
+class Material:
+    run: History
+    config: Mapping[str, Any]
+    """Empty if the run has none that can be read; so are all others."""
+    manifest: Mapping[str, Any]
+    attempts: Sequence[Attempt]
+    splits: Sequence[Split]
+    parent: History | None
+    """The run whose weights it began with, if MLflow still has it."""
+    samples: Mapping[str, str]
+    """Texts that the model wrote, by file: the first ones, and the last."""
+
+
+def material(uri: str, run_id: str) -> Material:
+    """Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
+    run = history(uri, run_id)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        download(uri, run_id, folder, _FILES)
+        if run.status != "FINISHED" and (directory := run.tags.get("lockstep.folder")):
+            collect(directory, folder)
+        config = _values(folder / "config.json")
+        return Material(
+            run,
+            config=config,
+            manifest=_values(folder / "manifest.json"),
+            attempts=[Attempt(**one) for one in _values(folder / ATTEMPTS).get("attempts", [])],
+            splits=read_splits(folder / FOLDER),
+            parent=_parent(uri, config),
+            samples=_samples(folder / "samples"),
+        )
+
+
+def collect(directory: str, folder: Path) -> list[str]:
+    """Copy what workers left in the directory of a run into a folder, as MLflow has it. Returns the names of what was there.
+
+    A directory that cannot be read, on another machine or removed, has nothing.
+    """
+    try:
+        filesystem, path = storage.locate(directory)
+        contents = {}
+        for entry in filesystem.get_file_info(FileSelector(path, allow_not_found=True)):
+            if entry.base_name == ATTEMPTS or (entry.base_name.startswith(f"{FOLDER}-") and entry.extension == "zip"):
+                contents[entry.base_name] = storage.read(filesystem, entry.path)
+        for name, content in contents.items():
+            if content is not None and name == ATTEMPTS and (values := unsealed(content)):
+                (folder / name).write_text(json.dumps({"attempts": values["attempts"]}))
+            elif content is not None and name != ATTEMPTS:
+                unpack(content, folder / FOLDER / name.removeprefix(f"{FOLDER}-").removesuffix(".zip"))
+    except (OSError, LockstepError) as error:
+        log.warning("%s cannot be read, so the page has only what MLflow has: %s", directory, error)
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def _parent(uri: str, config: Mapping[str, Any]) -> History | None:
+    origin = config.get("train", {}).get("init_from")
+    try:
+        return history(uri, origin) if origin else None
+    except TrackingError:  # it was deleted since
+        return None
+
+
+def _values(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_bytes()))
+    except (OSError, TypeError, ValueError, RecursionError):
+        return {}
+
+
+def _samples(folder: Path) -> dict[str, str]:
+    files = sorted(folder.glob("*.txt"))
+    chosen = files if len(files) <= _MOST_SAMPLES else [*files[: _MOST_SAMPLES // 2], *files[-_MOST_SAMPLES // 2 :]]
+    return {file.stem: file.read_text(errors="replace") for file in chosen}

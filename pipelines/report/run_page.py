@@ -1,0 +1,155 @@
+"""The page of one run."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.report.cost import end_of, kilowatt_hours, worker_hours
+from pipelines.report.curves import phases, system_charts, training_charts
+from pipelines.report.events import events, marks
+from pipelines.report.material import Material
+from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
+from pipelines.report.pictures import class_tables, pictures, slice_tables, worst_tables
+from pipelines.tracking.history import History
+
+Section = tuple[str, list[Part]]
+
+
+def run_page(material: Material, finishing: bool = False) -> Html:
+    """The file. `finishing` is true for the run itself, which files its page just before its end."""
+    run = material.run
+    parts = [one for one in _sections(material) if one[1]]
+    said = f"run {run.run_id} of experiment {run.experiment}; page made {_moment(datetime.now(UTC).timestamp())}"
+    body = [_state(material, finishing), tiles(_headline(material)), contents(title for title, _ in parts)]
+    return page(run.name, [*body, *(section(title, inner) for title, inner in parts)], said)
+
+
+def _sections(material: Material) -> Iterator[Section]:
+    found = events(material)
+    yield "What was trained", [facts(trained(material))]
+    yield "Results", [_results(material)] if _final(material.run) else []
+    charts = training_charts({"": material.run}, marks(found))
+    yield "Curves", [grid(charts)] if charts else [note("The run has logged no points.")]
+    where = phases(material.run)
+    yield "Where the time goes", [table(["phase", "seconds per step", "of the worst worker", "which is"], where)] if where else []
+    happened = [[_moment(event.seconds) if event.seconds else None, event.step, event.what] for event in found]
+    yield "What happened", [table(["when", "step", "what"], happened)] if happened else []
+    missing = "The run has no figures: its evaluation has not ended, its task has none, or it is from before there were any."
+    yield "Pictures", [*pictures(material.splits)] or [note(missing)]
+    yield "Classes and slices", [*slice_tables(material.splits), *class_tables(material.splits)]
+    yield "Most wrong rows", [*worst_tables(material.splits)]
+    yield "Samples", [part for name, text in material.samples.items() for part in (element("h3", name), element("pre", text))]
+    nodes = system_charts(material.run)
+    yield "Cost", [facts(_cost(material)), *([folded("Nodes: processor, memory, disk, network", grid(nodes))] if nodes else [])]
+    config = json.dumps(material.config, indent=1, ensure_ascii=False)
+    yield "Settings", [folded("Config", element("pre", config)), folded("Tags", _tags(material.run))]
+
+
+def trained(material: Material) -> list[tuple[str, Part]]:
+    """What was trained, on what, by which code."""
+    run, config, manifest = material.run, material.config, material.manifest
+    task, train = config.get("task", {}), config.get("train", {})
+    splits = {name: split.get("rows") for name, split in manifest.get("splits", {}).items()}
+    pairs: list[tuple[str, Part]] = [
+        ("task", f"{task.get('kind', '?')}, target {', '.join(config.get('dataset', {}).get('target', {})) or 'none'}"),
+        ("dataset", f"{config.get('dataset', {}).get('path', '?')}, version {run.tags.get('dataset.version', '?')}"),
+        ("digest of its rows", Html(element("code", run.tags.get("dataset.digest", "?")))),
+        ("rows", ", ".join(f"{name} {rows:,}" for name, rows in splits.items() if rows is not None)),
+        ("rows refused by ETL", sum(manifest.get("quarantined", {}).values()) if manifest else None),
+        ("sources", _sources(manifest)),
+        ("made by ETL run", element("code", run.tags.get("dataset.run_id", "") or "none")),
+        ("code", element("code", run.tags.get("git.commit", "") or "no git checkout")),
+        ("strategy", f"{train.get('strategy', '?')}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
+        ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
+        ("seed", train.get("seed")),
+        ("began from", element("code", train["init_from"]) if train.get("init_from") else "random weights"),
+        ("digest of the model", Html(element("code", run.tags["model.digest"])) if "model.digest" in run.tags else "none yet"),
+        ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
+    ]
+    return [(name, value) for name, value in pairs if value not in ("", None)]
+
+
+def final_values(run: History) -> dict[str, float]:
+    """The last value of each metric of validation and test."""
+    return {name: points[-1].value for name, points in run.curves.items() if points and name.startswith(("validation/", "test/"))}
+
+
+def _final(run: History) -> dict[str, float]:
+    return {name: value for name, value in final_values(run).items() if name != "validation/epoch"}
+
+
+def _results(material: Material) -> Html:
+    """Metrics of the test, and of the last validation; beside those of the run that gave the initial weights."""
+    own, parent = _final(material.run), _final(material.parent) if material.parent else {}
+    best = {name: value for split in material.splits if split.name == "validation" for name, value in _metrics(split.summary)}
+    names = sorted({name.split("/", 1)[1] for name in own})
+    header: list[Part] = ["metric", "test", "best epoch's validation", "last validation"]
+    header += [f"test of its parent {material.parent.run_id[:8]}", "difference"] if material.parent else []
+    rows = []
+    for name in names:
+        test, before = own.get(f"test/{name}"), parent.get(f"test/{name}")
+        row: list[Part] = [name, test, best.get(name), own.get(f"validation/{name}")]
+        if material.parent:
+            row += [before, test - before if test is not None and before is not None else None]
+        rows.append(row)
+    return table(header, rows)
+
+
+def _metrics(summary: Any) -> list[tuple[str, float]]:
+    return [(name, float(value)) for name, value in summary.get("metrics", {}).items()]
+
+
+def _state(material: Material, finishing: bool) -> Html:
+    run = material.run
+    if finishing or run.status == "FINISHED":
+        return note("This run is finished.", kind="good")
+    last = max((point.step for points in run.curves.values() for point in points), default=0)
+    until = f"The page has what it logged up to step {last:,}."
+    if run.is_alive:
+        return note(f"This run is still training. {until}")
+    if run.status == "RUNNING":
+        return note(f"MLflow says RUNNING, but the process of this run has ended. {until} The same command resumes it.", kind="warning")
+    return note(f"This run is {run.status}. {until} The same command resumes it.", kind="warning")
+
+
+def _headline(material: Material) -> list[tuple[str, Part]]:
+    run, hours = material.run, worker_hours(material)
+    final = _final(run)
+    tests = {name: value for name, value in final.items() if name.startswith("test/")} or final
+    seconds = end_of(material) - run.started
+    steps = max((point.step for point in run.curves.get("train/loss", ())), default=0)
+    pairs: list[tuple[str, Part]] = [*list(tests.items())[:4], ("steps", steps), ("from begin to end", duration(seconds))]
+    return [*pairs, *([("worker hours", hours)] if hours is not None else [])]
+
+
+def _cost(material: Material) -> list[tuple[str, Part]]:
+    run, energy = material.run, kilowatt_hours(material)
+    pairs: list[tuple[str, Part]] = [
+        ("began", _moment(run.started)),
+        ("from begin to end", duration(end_of(material) - run.started)),
+        ("worker hours", worker_hours(material)),
+        *((f"energy of {kind}, kWh", value) for kind, value in energy.items()),
+    ]
+    return pairs if energy else [*pairs, ("energy", "not measured: no power meter could be read (NVML, RAPL)")]
+
+
+def _sources(manifest: Any) -> Html | str:
+    found = manifest.get("sources", {})
+    rows = [[name, one.get("files"), one.get("bytes"), element("code", str(one.get("digest", ""))[:16])] for name, one in found.items()]
+    return table(["table", "files", "bytes", "digest"], rows) if rows else ""
+
+
+def _tags(run: History) -> Html:
+    return table(["tag", "value"], [[name, value] for name, value in sorted(run.tags.items()) if not name.startswith("mlflow.log-model")])
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 5_400 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

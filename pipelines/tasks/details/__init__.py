@@ -1,0 +1,21 @@
+"""What an evaluation keeps of a split besides metrics, for figures and tables: counts, samples, and the rows that are most wrong.
+
+All of it is collected from the predictions that metrics are computed from, for each shard, and merged in the order of the shards, so
+that it does not depend on the number of workers. Its size does not depend on the number of rows.
+
+1. `parts`      are sums, and rows kept by a key: mergeable, picklable, bounded.
+2. `base`       is the base class, and the result: tables of plain columns.
+3. `slices`     are sums for each value of the columns that `task.slices` names; `shown` is what can be shown of a row.
+4. `classes`    is for targets with classes, `quantity` for numbers, `forecasts` for series, `ranking` for next items, and
+                `windows` for language models.
+"""
+
+from pipelines.tasks.details.base import Details, Evaluated
+from pipelines.tasks.details.classes import ClassDetails
+from pipelines.tasks.details.forecasts import ForecastDetails
+from pipelines.tasks.details.parts import Part
+from pipelines.tasks.details.quantity import QuantityDetails
+from pipelines.tasks.details.ranking import RankingDetails
+from pipelines.tasks.details.windows import WindowDetails
+
+__all__ = ["ClassDetails", "Details", "Evaluated", "ForecastDetails", "Part", "QuantityDetails", "RankingDetails", "WindowDetails"]

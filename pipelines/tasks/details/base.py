@@ -1,0 +1,93 @@
+"""Base class of what an evaluation keeps, and the form in which it leaves the evaluation."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipelines.config import TaskSettings
+from pipelines.dataset.schema import ROW_NUMBERS
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.details.parts import Kept, Part, Sums, sampling_keys
+from pipelines.tasks.details.shown import shown, to_show
+from pipelines.tasks.details.slices import Slices
+
+Columns = Mapping[str, Sequence[Any]]
+"""A table: values by column."""
+
+SAMPLED_ROWS = 2_000
+"""Of a split, chosen by their row numbers. A split with fewer rows is kept whole."""
+WORST_ROWS = 24
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The details of one split."""
+
+    split: str
+    summary: dict[str, Any]
+    """`kind` names the class of details, `rows` is the number of rows, `metrics` their values; JSON values throughout."""
+    tables: dict[str, Columns]
+
+
+class Details(ABC):
+    """Collects rows, and turns them into tables. Without the columns of a task of one's own, it keeps what it has."""
+
+    kind: str
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if a column of `task.slices` has no fixed set of values."""
+        self.data = data
+        self.slices = Slices(settings.slices, data)
+        self.sums, self.sample, self.worst = Sums(), Kept(SAMPLED_ROWS), Kept(WORST_ROWS)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Everything that is collected, to be sent to another worker. Its size is bounded."""
+        return [self.sums, self.sample, self.worst, *self.slices.parts]
+
+    def merge(self, others: list[Part]) -> None:
+        """Add the parts of the next shard."""
+        for own, other in zip(self.parts, others, strict=True):
+            own.merge(other)  # type: ignore[arg-type]  # both have the same class
+
+    @abstractmethod
+    def update(self, output: Tensor, batch: Batch) -> None:
+        """Add rows: the model's output on the CPU, and their batch, with ROW_NUMBERS."""
+
+    @abstractmethod
+    def tables(self) -> dict[str, Columns]:
+        """The tables of this kind, without those of slices and of the worst rows' own columns."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the tables do not say, as JSON values."""
+        return {}
+
+    def evaluated(self, split: str, metrics: Mapping[str, float]) -> Evaluated:
+        columns, shapes = shown(self.worst.columns, self.data)
+        worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
+        tables: dict[str, Columns] = {**self.tables(), "worst": worst, **self.slices.tables()}
+        summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **self.summary()}
+        return Evaluated(split, summary, {name: table for name, table in tables.items() if table})
+
+    def _sample(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer the rows of a batch to the sample, with these values."""
+        rows = row_numbers(batch)
+        self.sample.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
+
+    def _wrong(self, losses: np.ndarray, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer the rows of a batch to the worst ones, with these values and what can be shown of them."""
+
+        def values(places: np.ndarray) -> dict[str, np.ndarray]:
+            return {**{name: column[places] for name, column in columns.items()}, **to_show(batch, places, self.data)}
+
+        # NaN sorts last, but such a row is the worst.
+        self.worst.offer(-np.nan_to_num(losses, nan=np.inf), row_numbers(batch), values)
+
+
+def row_numbers(batch: Batch) -> np.ndarray:
+    """Row numbers within the split, int64 of shape (rows,)."""
+    return batch[ROW_NUMBERS].cpu().numpy()

@@ -1,0 +1,120 @@
+"""Details of targets with classes: confusion, scores for curves, calibration, and what was wrong with most certainty."""
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipelines.config import TaskSettings
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.details.base import Columns, Details
+from pipelines.tasks.targets import Binary, Target
+
+MOST_CONFUSED = 100
+"""Classes up to which all pairs are counted; of more, only each class by itself."""
+MOST_CURVES = 20
+"""Classes up to which scores are counted for each class."""
+SCORE_BINS, SCORE_LIMIT = 512, 16.0
+"""Bins of the score, equally wide between ± the limit: the logit of a class's probability. An area from them is off by less than 0.001
+unless scores lie closer than a bin."""
+CONFIDENCE_BINS = 15
+
+
+class ClassDetails(Details):
+    """For binary targets, the curves and the calibration are those of the second class; for others, each class is compared with the
+    rest, and calibration is that of the predicted class."""
+
+    def __init__(self, settings: TaskSettings, data: Data, target: Target) -> None:
+        super().__init__(settings, data)
+        self.kind = "binary" if isinstance(target, Binary) else "classes"
+        self._target = target
+        self.classes = target.classes
+
+    def update(self, output: Tensor, batch: Batch) -> None:
+        output = output.double()
+        true_tensor = batch[self.data.target.name].cpu()
+        losses, true = self._target.losses(output, true_tensor).numpy(), true_tensor.numpy().astype(np.int64)
+        if self.kind == "binary":
+            second = output[:, 0].sigmoid().numpy()
+            probabilities, logits = np.stack([1 - second, second], 1), output.numpy()
+            predicted = (output[:, 0] > 0).numpy().astype(np.int64)
+        else:
+            probabilities = output.softmax(1).numpy()
+            predicted = output.argmax(1).numpy()
+            with np.errstate(divide="ignore"):
+                logits = np.log(probabilities) - np.log1p(-probabilities)
+        confidence = probabilities[np.arange(len(true)), predicted]
+        self._count(true, predicted)
+        self._score(logits, true)
+        self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
+        correct = (predicted == true).astype(np.float64)
+        quantities = {"correct": correct, "loss": losses}
+        if self.kind == "binary":
+            quantities |= {"positive": true.astype(np.float64), "predicted_positive": predicted.astype(np.float64)}
+        self.slices.update(batch, quantities)
+        names = np.array(self.classes, dtype=object)
+        self._wrong(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
+
+    def _count(self, true: np.ndarray, predicted: np.ndarray) -> None:
+        count = len(self.classes)
+        if count <= MOST_CONFUSED:
+            self.sums.add("confusion", np.bincount(true * count + predicted, minlength=count * count).reshape(count, count))
+            return
+        for name, values in (("true", true), ("predicted", predicted), ("correct", true[true == predicted])):
+            self.sums.add(name, np.bincount(values, minlength=count))
+
+    def _score(self, logits: np.ndarray, true: np.ndarray) -> None:
+        """Count the scores of rows that are of a class, and of those that are not, shape (2, curves, bins)."""
+        curves = logits.shape[1]
+        if curves > MOST_CURVES:
+            return
+        scaled = np.nan_to_num(logits, nan=0.0) * (SCORE_BINS / (2 * SCORE_LIMIT)) + SCORE_BINS / 2
+        bins = np.clip(scaled, 0, SCORE_BINS - 1).astype(np.int64)
+        is_one = (true == 1)[:, None] if self.kind == "binary" else true[:, None] == np.arange(curves)
+        places = ((~is_one) * curves + np.arange(curves)) * SCORE_BINS + bins
+        counted = np.bincount(places.reshape(-1), minlength=2 * curves * SCORE_BINS)
+        self.sums.add("scores", counted.reshape(2, curves, SCORE_BINS))
+
+    def _calibrate(self, confidence: np.ndarray, happened: np.ndarray) -> None:
+        bins = np.clip(np.nan_to_num(confidence) * CONFIDENCE_BINS, 0, CONFIDENCE_BINS - 1).astype(np.int64)
+        self.sums.add("confident_rows", np.bincount(bins, minlength=CONFIDENCE_BINS))
+        for name, values in (("confidence", confidence), ("happened", happened.astype(np.float64))):
+            self.sums.add(name, np.bincount(bins, weights=values, minlength=CONFIDENCE_BINS))
+
+    def tables(self) -> dict[str, Columns]:
+        sums = self.sums.arrays
+        tables: dict[str, Columns] = {"classes": self._by_class()}
+        if "confusion" in sums:
+            true, predicted = np.nonzero(sums["confusion"])
+            named = [[self.classes[number] for number in numbers] for numbers in (true, predicted)]
+            tables["confusion"] = {"true": named[0], "predicted": named[1], "rows": sums["confusion"][true, predicted].tolist()}
+        if "scores" in sums:
+            filled = np.nonzero(sums["scores"].sum(0))
+            curves = self.classes[1:] if self.kind == "binary" else self.classes
+            tables["scores"] = {
+                "class": [curves[number] for number in filled[0]],
+                "logit": ((filled[1] + 0.5) * (2 * SCORE_LIMIT / SCORE_BINS) - SCORE_LIMIT).tolist(),
+                "rows_of_class": sums["scores"][0][filled].tolist(),
+                "other_rows": sums["scores"][1][filled].tolist(),
+            }
+        if "confident_rows" in sums:
+            bins = np.flatnonzero(sums["confident_rows"])
+            rows = sums["confident_rows"][bins]
+            means = {name: (sums[name][bins] / rows).tolist() for name in ("confidence", "happened")}
+            tables["calibration"] = {"rows": rows.tolist(), **means}
+        return tables
+
+    def _by_class(self) -> Columns:
+        sums = self.sums.arrays
+        if "confusion" in sums:
+            counts = sums["confusion"]
+            true, predicted, correct = counts.sum(1), counts.sum(0), counts.diagonal()
+        elif "true" in sums:
+            true, predicted, correct = sums["true"], sums["predicted"], sums["correct"]
+        else:
+            return {}
+        return {"class": list(self.classes), "rows": true.tolist(), "predicted": predicted.tolist(), "correct": correct.tolist()}
+
+    def summary(self) -> dict[str, Any]:
+        by_class = self._by_class()
+        return {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}

@@ -1,0 +1,80 @@
+"""Details of forecasts: errors by step ahead, and some forecasts with their history and truth."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.config import TaskSettings
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.details.base import Columns, Details, row_numbers
+from pipelines.tasks.details.parts import Kept, sampling_keys
+
+FORECASTS, SERIES = 4, 4
+"""Forecasts that are kept, of the first so many series of the row."""
+
+
+class ForecastDetails(Details):
+    """Errors are in encoded units, as the metrics are; forecasts in the units of the query."""
+
+    kind = "forecast"
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        super().__init__(settings, data)
+        self.sample, self.worst = Kept(FORECASTS), Kept(FORECASTS)
+        self._history = data.features[0].name
+
+    def update(self, output: Tensor, batch: Batch) -> None:
+        true = batch[self.data.target.name].cpu().double()
+        error = (output.double() - true).numpy()
+        last = batch[self._history][:, -1:].cpu().double()
+        rows, losses = row_numbers(batch), np.square(error).mean((1, 2))
+        for name, each in (("absolute", np.abs(error)), ("squared", error**2), ("repeated", (last - true).square().numpy())):
+            self.sums.add(name, each.sum((0, 2)))
+        self.sums.add("rows", np.array(len(true)))
+        self.slices.update(batch, {"loss": losses})
+
+        def values(places: np.ndarray) -> dict[str, np.ndarray]:
+            index = torch.from_numpy(places)
+            history = batch[self._history][index.to(batch[self._history].device)].cpu().numpy()
+            decoded = {
+                "history": self.data.raw(self._history, history),
+                "true": self.data.decode(true[index].numpy()),
+                "predicted": self.data.decode(output[index].double().numpy()),
+            }
+            return {name: np.asarray(found, np.float32)[..., :SERIES] for name, found in decoded.items()}
+
+        self.sample.offer(sampling_keys(rows), rows, values)
+        self.worst.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
+
+    def tables(self) -> dict[str, Columns]:
+        return {"horizon": self._by_step(), "forecasts": _long(self.sample), "worst_forecasts": _long(self.worst)}
+
+    def _by_step(self) -> Columns:
+        sums = self.sums.arrays
+        if not sums:
+            return {}
+        values = int(sums["rows"]) * self.data.target.shape[1]
+        means = {name: (sums[name] / values).tolist() for name in ("absolute", "squared", "repeated")}
+        return {"step": list(range(1, len(sums["squared"]) + 1)), **means}
+
+    def summary(self) -> dict[str, Any]:
+        return {"target": self.data.target.name, "rows": int(self.sums.arrays.get("rows", 0))}
+
+
+def _long(kept: Kept) -> Columns:
+    """One row for each row, series and time: `step` 0 is the last one of the history."""
+    if not kept.columns:
+        return {}
+    found: dict[str, list[Any]] = {name: [] for name in ("row", "series", "step", "true", "predicted")}
+    for place, row in enumerate(kept.rows.tolist()):
+        history, true, predicted = (kept.columns[name][place] for name in ("history", "true", "predicted"))
+        for series in range(true.shape[1]):
+            count = len(history) + len(true)
+            found["row"] += [row] * count
+            found["series"] += [series] * count
+            found["step"] += range(1 - len(history), len(true) + 1)
+            found["true"] += [*history[:, series].tolist(), *true[:, series].tolist()]
+            found["predicted"] += [*[None] * len(history), *predicted[:, series].tolist()]
+    return found

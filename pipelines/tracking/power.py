@@ -1,0 +1,51 @@
+"""Power of a node's processors, from Intel's and AMD's running average power limit (RAPL), for the system metrics of MLflow."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
+
+POWERCAP = Path("/sys/class/powercap")
+METRIC = "processor_power_usage_watts"
+
+
+class ProcessorPower(BaseMetricsMonitor):
+    """Mean power since the last sample, over all packages. Most systems let only root read the counters; then there is no metric."""
+
+    def __init__(self, folder: Path = POWERCAP) -> None:
+        super().__init__()
+        self._folder = folder
+        self._before = time.monotonic(), counters(folder)
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self._before[1])
+
+    def collect_metrics(self) -> None:
+        before, now = self._before, (time.monotonic(), counters(self._folder))
+        self._before = now
+        joules = [_grown(before[1][name], value, limit) for name, (value, limit) in now[1].items() if name in before[1]]
+        if joules and now[0] > before[0]:
+            self._metrics[METRIC].append(sum(joules) / (now[0] - before[0]))
+
+    def aggregate_metrics(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) for name, values in self._metrics.items()}
+
+
+def counters(folder: Path) -> Mapping[str, tuple[int, int]]:
+    """Microjoules, and the value at which the counter starts at 0 again, of each package that can be read."""
+    found = {}
+    for package in folder.glob("intel-rapl:*"):
+        try:
+            if package.name.count(":") == 1:  # others are parts of a package
+                found[package.name] = int((package / "energy_uj").read_text()), int((package / "max_energy_range_uj").read_text())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _grown(before: tuple[int, int], now: int, limit: int) -> float:
+    """Joules between two readings, of which the counter began anew at most once."""
+    grown = now - before[0]
+    return (grown if grown >= 0 else grown + limit) / 1e6

@@ -1,0 +1,160 @@
+"""What an evaluation keeps beside metrics: the same for any way in which the rows come, bounded, and right."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pipelines.config import TaskSettings
+from pipelines.config.task import Forecasting, Language, NextItem, Tabular
+from pipelines.dataset.schema import FIRST, ROW_NUMBERS, TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.details import ClassDetails, Details, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details.parts import Kept, sampling_keys
+from pipelines.tasks.details.shown import SHOWN_BYTES
+from pipelines.tasks.targets import target_kind
+
+X = TensorColumn(name="x", dtype="float32")
+SEX = TensorColumn(name="sex", dtype="int32", cardinality=3, role="carried")
+RICH = TensorColumn(name="rich", dtype="uint8", cardinality=2, role="target")
+BINARY = Data((X, RICH), ("poor", "rich"), carried=(SEX,), names=lambda name: ["other", "Female", "Male"])
+PRICE = Data((X, TensorColumn(name="price", dtype="float32", role="target")), decode=lambda values: values * 100)
+
+
+SLICED = Tabular(slices=("sex",))
+
+
+def binary(settings: TaskSettings = SLICED, data: Data = BINARY) -> ClassDetails:
+    return ClassDetails(settings, data, target_kind(data))
+
+
+def batch(count: int, first: int = 0, **columns: Any) -> Batch:
+    rows = torch.arange(first, first + count)
+    return {ROW_NUMBERS: rows, "x": rows.float(), **{name: torch.as_tensor(values) for name, values in columns.items()}}
+
+
+def added(details: Details, *parts: tuple[Tensor, Batch]) -> Details:
+    for output, rows in parts:
+        details.update(output, rows)
+    return details
+
+
+def test_a_sample_and_the_worst_rows_do_not_depend_on_the_order_of_rows_nor_on_who_has_them() -> None:
+    rows, losses = np.arange(10_000), np.random.default_rng(0).integers(0, 50, 10_000).astype(float)
+    for keys in (sampling_keys(rows), -losses):
+        expected = np.lexsort((rows, keys))[:100]
+        for seed in range(3):
+            order = np.random.default_rng(seed).permutation(10_000)
+            kept = [Kept(100) for _ in range(4)]
+            for number, chosen in enumerate(np.array_split(order, 40)):
+                kept[number % 4].offer(keys[chosen], rows[chosen], lambda places, of=chosen: {"row": of[places]})
+            for other in kept[1:]:
+                kept[0].merge(other)
+            assert kept[0].rows.tolist() == expected.tolist() == kept[0].columns["row"].tolist()
+
+
+def test_a_sample_is_uniform() -> None:
+    counts = np.bincount(np.sort(np.argsort(sampling_keys(np.arange(100_000)))[:10_000]) // 10_000, minlength=10)
+    assert abs(counts - 1_000).max() < 120
+
+
+def test_of_two_classes_everything_is_counted_once() -> None:
+    output, rich, sex = torch.tensor([[2.0], [-1.0], [3.0], [-4.0], [0.5]]), [1, 1, 0, 0, 1], [1, 1, 2, 2, 2]
+    whole = added(binary(), (output, batch(5, rich=rich, sex=sex)))
+    split = added(binary(), (output[:2], batch(2, rich=rich[:2], sex=sex[:2])))
+    split.merge(added(binary(), (output[2:], batch(3, 2, rich=rich[2:], sex=sex[2:]))).parts)
+    found, again = (one.evaluated("test", {"auc": 0.5}) for one in (whole, split))
+    assert found.summary == again.summary
+    pairs = {"true": ["poor", "poor", "rich", "rich"], "predicted": ["poor", "rich"] * 2, "rows": [1, 1, 1, 2]}
+    assert found.tables["confusion"] == pairs
+    for name, table in found.tables.items():
+        for column, values in table.items():
+            merged = again.tables[name][column]
+            assert values == (pytest.approx(merged) if isinstance(values[0], float) else merged), (name, column)
+    slices = found.tables["slices"]
+    assert (slices["value"], slices["rows"], slices["correct"]) == (["Female", "Male"], [2, 3], [1.0, 2.0])
+    worst = found.tables["worst"]
+    assert worst["row"][0] == 2 and worst["true"][0] == "poor" and worst["feature.x"][0] == 2.0
+    assert sum(found.tables["scores"]["rows_of_class"]) == 3 and sum(found.tables["calibration"]["rows"]) == 5
+
+
+def test_many_classes_are_counted_without_pairs() -> None:
+    column = TensorColumn(name="kind", dtype="int32", cardinality=300, role="target")
+    data = Data((X, column), tuple(map(str, range(300))))
+    output = torch.eye(300)[:200] * 5
+    found = added(binary(Tabular(), data), (output, batch(200, kind=torch.arange(200) // 2))).evaluated("test", {})
+    assert found.tables.keys() == {"classes", "calibration", "worst"}
+    assert sum(found.tables["classes"]["rows"]) == 200 and found.tables["classes"]["correct"][0] == 1
+
+
+def test_a_quantity_is_sampled_in_the_units_of_the_query() -> None:
+    details = QuantityDetails(Tabular(), PRICE, target_kind(PRICE))
+    found = added(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).evaluated("test", {})
+    assert sorted(zip(found.tables["sample"]["true"], found.tables["sample"]["predicted"], strict=True)) == [(150.0, 100.0), (200.0, 200.0)]
+    assert found.tables["worst"]["row"] == [0, 1]
+
+
+def test_forecasts_are_kept_with_history_and_truth() -> None:
+    history = TensorColumn(name="past", dtype="float32", shape=(6, 2))
+    columns = history, TensorColumn(name="future", dtype="float32", shape=(3, 2), role="target")
+    past = torch.arange(7 * 6 * 2).float().view(7, 6, 2)
+    future = past[:, -1:] + torch.ones(7, 3, 2)
+    rows = {ROW_NUMBERS: torch.arange(7), "past": past, "future": future}
+    found = added(ForecastDetails(Forecasting(), Data(columns)), (future + 2, rows)).evaluated("test", {})
+    assert found.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
+    forecasts = found.tables["forecasts"]
+    assert len(set(forecasts["row"])) == 4 and len(forecasts["row"]) == 4 * 2 * 9
+    assert [value for value in forecasts["predicted"][:9] if value is not None] == [true + 2 for true in forecasts["true"][6:9]]
+
+
+def test_ranks_are_among_all_items() -> None:
+    column = {"dtype": "int32", "shape": (2,), "cardinality": FIRST + 4}
+    columns = TensorColumn(name="before", **column), TensorColumn(name="after", role="target", **column)
+    names = np.array([None, None, "a", "b", "c", "d"], dtype=object)
+    data = Data(columns, raw=lambda name, values: names[values])
+    scores = torch.tensor([[0, 0, 4.0, 3, 2, 1], [0, 0, 4.0, 3, 2, 1], [9, 9, 4.0, 3, 2, 1]])
+    rows = {ROW_NUMBERS: torch.arange(3), "before": torch.full((3, 2), 3), "after": torch.tensor([[0, 2], [0, 5], [0, 1]])}
+    found = added(RankingDetails(NextItem(), data), (scores, rows)).evaluated("test", {})
+    assert found.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
+    assert found.tables["worst"]["true"] == [None, "d", "a"] and set(found.tables["worst"]["feature.before"]) == {"b b"}
+
+
+def test_windows_are_shown_as_text() -> None:
+    column = TensorColumn(name="text", dtype="uint8", shape=(3,), cardinality=3)
+    rows = {ROW_NUMBERS: torch.arange(2), "text": torch.tensor([[0, 1, 2], [1, 1, 2]], dtype=torch.uint8)}
+    details = WindowDetails(Language(), Data((column,), tokens=(b"", b"ab", b"c")))
+    found = added(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).evaluated("validation", {})
+    assert found.tables["worst"]["feature.text"] == ["ababc", "\n\nabc"] and found.tables["worst"]["loss"] == [3.0, 1.0]
+
+
+def test_a_large_image_is_thinned() -> None:
+    image = TensorColumn(name="pixels", dtype="float32", shape=(224, 224, 3))
+    data = Data((image, RICH), ("poor", "rich"))
+    rows = {ROW_NUMBERS: torch.arange(2), "pixels": torch.rand(2, 224, 224, 3), "rich": torch.tensor([0, 1])}
+    found = added(binary(Tabular(), data), (torch.zeros(2, 1), rows)).evaluated("test", {})
+    assert found.summary["shapes"] == {"feature.pixels": [28, 28, 3]}
+    assert len(found.tables["worst"]["feature.pixels"][0]) * 4 <= SHOWN_BYTES
+
+
+def test_a_row_without_a_finite_loss_is_the_worst() -> None:
+    found = added(binary(Tabular()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).evaluated("test", {})
+    assert found.tables["worst"]["row"] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("age", "age, which is no column"),
+        ("x", "x, which is a number"),
+        ("many", "many, which has 5,000 values"),
+        ("pixels", r"pixels, which has shape \(8, 8\)"),
+    ],
+)
+def test_a_slice_that_cannot_be_one_is_refused(name: str, said: str) -> None:
+    more = TensorColumn(name="many", dtype="int32", cardinality=5_000), TensorColumn(name="pixels", dtype="uint8", shape=(8, 8))
+    with pytest.raises(ConfigError, match=rf"task.slices has {said}"):
+        binary(Tabular(slices=(name,)), replace(BINARY, columns=(*BINARY.columns, *more)))

@@ -1,0 +1,33 @@
+"""Pages in a real browser, which shows them at the width of a telephone and of a desk."""
+
+from pathlib import Path
+
+from browsing import seen
+
+from pipelines.report.charts import Mark, bars, lines
+from pipelines.report.page import Html, contents, element, facts, figure, folded, grid, note, page, section, table, tiles
+
+LONG = "a_name_without_any_space_" * 12
+
+
+def test_a_page_of_everything_fits_both_widths_and_asks_for_nothing(tmp_path: Path) -> None:
+    wide = [[f"value {number}" for number in range(30)]]
+    charts = [
+        figure(lines({f"run {run}": [(x, x * run) for x in range(50)] for run in range(7)}, "step", LONG, [Mark(20, LONG)]), LONG)
+    ] * 5
+    parts = [
+        *(tiles([(LONG, 0.5)] * 6), contents(["Rows"]), note(LONG, kind="warning")),
+        section("Rows", [table([f"column {number}" for number in range(30)], wide, LONG), facts([(LONG, LONG)]), grid(charts)]),
+        *(figure(bars({f"bin {number}": number for number in range(60)}, "rows")), folded(LONG, element("pre", LONG))),
+    ]
+    (tmp_path / "page.html").write_text(page(LONG, parts, LONG))
+    found = seen(tmp_path / "page.html")
+    assert (found.errors, found.overflow, found.broken) == ([], {400: 0, 1600: 0}, 0)
+
+
+def test_a_page_that_would_fetch_something_or_is_too_wide_is_found_out(tmp_path: Path) -> None:
+    fetching = Html('<img src="http://127.0.0.1:9/picture.png"><div style="width: 900px">wide</div>')
+    (tmp_path / "page.html").write_text(page("Fetching", [fetching]))
+    found = seen(tmp_path / "page.html")
+    assert any("Content Security Policy" in error for error in found.errors), found.errors
+    assert found.overflow[400] > 0 == found.overflow[1600]

@@ -1,0 +1,122 @@
+"""Figures are pure functions of what an evaluation kept, and tell when there is nothing to draw."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.report.evaluation import FOLDER, Split, packed, read_splits, unpack
+from pipelines.report.figures.curves import calibration_error, curves_of, wilson
+from pipelines.report.figures.drawn import drawn
+from pipelines.report.pictures import class_tables, pictures, slice_tables, worst_tables
+
+
+def of_classes(**tables: Any) -> Split:
+    found = {
+        "classes": {"class": ["a", "b"], "rows": [3, 2], "predicted": [2, 3], "correct": [2, 2]},
+        "confusion": {"true": ["a", "a", "b"], "predicted": ["a", "b", "b"], "rows": [2, 1, 2]},
+        "scores": {"class": ["b"] * 4, "logit": [-2.0, -1.0, 1.0, 2.0], "rows_of_class": [0, 0, 1, 1], "other_rows": [1, 1, 1, 0]},
+        "calibration": {"rows": [2, 3], "confidence": [0.1, 0.8], "happened": [0.0, 2 / 3]},
+        "worst": {"row": [7], "loss": [2.0], "true": ["a"], "predicted": ["b"], "probability": [0.9], "feature.pixels": [list(range(64))]},
+        "slices": {"column": ["sex", "sex"], "value": ["F", "M"], "rows": [400, 800], "correct": [200.0, 760.0], "loss": [300.0, 80.0]},
+    }
+    return Split(
+        "test",
+        {"kind": "binary", "rows": 5, "classes": ["a", "b"], "shapes": {"feature.pixels": [8, 8]}, "metrics": {}},
+        {**found, **tables},
+    )
+
+
+FORECAST = {"row": [3, 3, 3], "series": [0, 0, 0], "step": [0, 1, 2], "true": [1.0, 2.0, 3.0], "predicted": [None, 2.0, 2.0]}
+OTHERS: dict[str, dict[str, Any]] = {
+    "quantity": {"sample": {"row": [0, 1, 2], "true": [1.0, 2.0, 3.0], "predicted": [1.5, 2.0, 2.0]}},
+    "forecast": {
+        "horizon": {"step": [1, 2], "absolute": [1.0, 1.0], "squared": [1.0, 2.0], "repeated": [3.0, 4.0]},
+        "forecasts": FORECAST,
+        "worst_forecasts": FORECAST,
+    },
+    "ranking": {"ranks": {"rank": [1, 4, 1001], "rows": [5, 3, 2]}},
+    "windows": {"sample": {"row": [0, 1], "nats_per_token": [1.0, 2.0], "bits_per_byte": [1.0, 2.0]}},
+}
+
+
+def of(kind: str, tables: dict[str, Any]) -> Split:
+    return Split("test", {"kind": kind, "rows": 10, "ranks_counted": 1000, "items": 5000, "shapes": {}, "metrics": {}}, tables)
+
+
+def test_the_area_below_an_roc_curve_is_the_share_of_pairs_in_the_right_order() -> None:
+    (curve,) = curves_of(of_classes().tables["scores"])
+    assert curve.roc_area == pytest.approx(5.5 / 6), "of 6 pairs 5 are in order, and one is tied"
+    assert curve.precision_area == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_areas_from_bins_are_those_of_scikit_learn() -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    random = np.random.default_rng(0)
+    true = random.random(20_000) < 0.3
+    logits = random.standard_normal(20_000) + true
+    bins, number = np.unique(np.floor(logits * 16), return_inverse=True)
+    counts = [np.bincount(number, weights=chosen).tolist() for chosen in (true, ~true)]
+    (curve,) = curves_of({"class": ["b"] * len(bins), "logit": bins.tolist(), "rows_of_class": counts[0], "other_rows": counts[1]})
+    assert curve.roc_area == pytest.approx(roc_auc_score(true, logits), abs=1e-3)
+    assert curve.precision_area == pytest.approx(average_precision_score(true, logits), abs=5e-3)
+
+
+def test_calibration_and_intervals_of_known_numbers() -> None:
+    assert calibration_error(of_classes().tables["calibration"]) == pytest.approx((2 * 0.1 + 3 * (0.8 - 2 / 3)) / 5)
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("split", [of_classes(), *(of(kind, tables) for kind, tables in OTHERS.items())], ids=lambda split: split.kind)
+def test_equal_data_give_equal_bytes(split: Split) -> None:
+    first, again = drawn(split), drawn(split)
+    assert first == again and len(first) >= 1
+    assert all(one.svg.startswith(b"<?xml") and b"<dc:date>" not in one.svg for one in first), [one.caption for one in first if not one.svg]
+    assert all(len(one.svg) < 300_000 for one in first)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_split_without_rows_says_so(kind: str) -> None:
+    assert all(not one.svg and "could not be drawn" not in one.caption for one in drawn(of(kind, {})))
+
+
+def test_with_one_class_curves_are_undefined_and_the_rest_is_drawn() -> None:
+    split = of_classes(
+        classes={"class": ["a", "b"], "rows": [5, 0], "predicted": [3, 2], "correct": [3, 0]},
+        scores={"class": ["b", "b"], "logit": [-1.0, 1.0], "rows_of_class": [0, 0], "other_rows": [3, 2]},
+    )
+    found = {one.name: one for one in drawn(split)}
+    assert "split test has only a" in found["roc"].caption and not found["roc"].svg and not found["precision_recall"].svg
+    assert found["confusion"].svg and found["calibration"].svg
+    assert "split test has only a" in "".join(pictures([split])) and "no rows" in "".join(class_tables([split]))
+
+
+def test_a_hostile_name_of_a_class_is_drawn_as_it_is() -> None:
+    names = ["<script>$x_{", "$$\\frac\x00"]
+    split = of_classes(confusion={"true": [names[0]], "predicted": [names[1]], "rows": [3]})
+    hostile = Split("test", {**split.summary, "classes": names}, split.tables)
+    confusion = drawn(hostile)[0]
+    assert b"&lt;script&gt;" in confusion.svg and b"<script" not in confusion.svg, confusion.caption
+
+
+def test_a_slice_that_is_served_worse_is_marked_and_comes_first() -> None:
+    (made,) = slice_tables([of_classes()])
+    assert made.index(">F<") < made.index(">M<") and "worse than the whole" in made
+
+
+def test_the_worst_rows_show_their_picture() -> None:
+    assert "data:image/png;base64," in "".join(worst_tables([of_classes()]))
+
+
+def test_files_of_a_split_survive_a_round_trip(tmp_path: Path) -> None:
+    split = of_classes()
+    content = packed(split.summary, split.tables)
+    assert content == packed(split.summary, split.tables)
+    unpack(content, tmp_path / FOLDER / "test")
+    (found,) = read_splits(tmp_path / FOLDER)
+    assert found == split
+    with pytest.raises(OSError, match="damaged"):
+        unpack(content[:100], tmp_path / "other")

@@ -1,0 +1,66 @@
+"""Power from the counters of a processor, which begin anew when they are full, and energy from power."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.report.cost import kilowatt_hours, worker_hours
+from pipelines.report.events import events
+from pipelines.report.material import Attempt, Material
+from pipelines.tracking.history import History, Point
+from pipelines.tracking.power import METRIC, ProcessorPower
+
+
+def package(folder: Path, name: str, microjoules: int) -> None:
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "energy_uj").write_text(f"{microjoules}\n")
+    (folder / name / "max_energy_range_uj").write_text("1000000000\n")
+
+
+def test_power_is_the_growth_of_the_counters_of_whole_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 10.0])
+    monkeypatch.setattr("pipelines.tracking.power.time.monotonic", lambda: next(seconds))
+    package(tmp_path, "intel-rapl:0", 999_000_000)
+    package(tmp_path, "intel-rapl:0:0", 5)
+    power = ProcessorPower(tmp_path)
+    assert power.is_readable
+    package(tmp_path, "intel-rapl:0", 99_000_000)
+    package(tmp_path, "intel-rapl:0:0", 900_000_000)
+    power.collect_metrics()
+    assert power.aggregate_metrics() == {METRIC: pytest.approx(10.0)}, "100 joules in 10 seconds"
+
+
+def test_without_counters_there_is_no_metric(tmp_path: Path) -> None:
+    package(tmp_path, "intel-rapl:0", 0)
+    (tmp_path / "intel-rapl:0/energy_uj").write_text("not a number")
+    power = ProcessorPower(tmp_path)
+    assert not power.is_readable
+    power.collect_metrics()
+    assert power.aggregate_metrics() == {}
+
+
+def of_run(curves: dict[str, list[tuple[int, float, float]]], attempts: list[Attempt], **tags: str) -> Material:
+    points = {name: tuple(Point(*one) for one in found) for name, found in curves.items()}
+    run = History("0" * 32, "toy", "toys", "FINISHED", False, 1_000.0, 1_100.0, tags, {}, points)
+    return Material(run, {}, {}, attempts, [], None, {})
+
+
+def test_energy_is_power_over_time_and_a_gap_is_none() -> None:
+    watts = [(0, 1_000.0, 100.0), (1, 1_036.0, 100.0), (2, 9_000.0, 100.0)]
+    names = ("system/a/gpu_0_power_usage_watts", "system/a/gpu_1_power_usage_watts", f"system/b/{METRIC}")
+    found = kilowatt_hours(of_run(dict.fromkeys(names, watts), []))
+    assert found == {"gpu": pytest.approx(0.002), "processor": pytest.approx(0.001)}
+    assert kilowatt_hours(of_run({"system/a/cpu": watts}, [])) == {}
+
+
+def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent() -> None:
+    losses = [(step, 1_000.0 + step, 0.5) for step in range(1, 31)] + [(31, 1_080.0, 0.5), (32, 1_081.0, 0.5)]
+    attempts = [Attempt(1_000.0, 0, 2), Attempt(1_020.5, 15, 1)]
+    material = of_run({"train/loss": losses}, attempts, straggler="worker 1 at step 12: disk", other="step 3")
+    assert worker_hours(material) == pytest.approx((2 * 20 + 1 * 79.5) / 3_600)
+    assert [(event.step, event.what) for event in events(material)] == [
+        (0, "training began with 2 workers"),
+        (15, "restarted at step 15, resized from 2 to 1 worker, 5 steps back, 0 s after the last point"),
+        (30, "no point for 50 s after step 30"),
+        (12, "straggler: worker 1 at step 12: disk"),
+    ]
