@@ -21,13 +21,14 @@ def file_report(run: TrainingRun) -> None:
         with TemporaryDirectory() as name:
             folder = Path(name)
             collect(run.folder, folder)
-            for split in read_splits(folder / FOLDER):
-                for figure in drawn(split):
+            figures = {split.name: drawn(split) for split in read_splits(folder / FOLDER)}
+            for split, found in figures.items():
+                for figure in found:
                     if figure.svg:
-                        (folder / FOLDER / split.name / f"{figure.name}.svg").write_bytes(figure.svg)
+                        (folder / FOLDER / split / f"{figure.name}.svg").write_bytes(figure.svg)
             run.file_folder(name)
         with TemporaryDirectory() as name:
-            (Path(name) / REPORT).write_text(run_page(material(run.uri, run.run_id), finishing=True))
+            (Path(name) / REPORT).write_text(run_page(material(run.uri, run.run_id), figures, finishing=True))
             run.file_folder(name)
     except Exception as error:
         log.warning("run %s has no page: %s: %s; jobs/report.py %s makes it", run.run_id, type(error).__name__, error, run.run_id)

@@ -10,7 +10,7 @@ from PIL import Image
 from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.curves import wilson
-from pipelines.report.figures.drawn import drawn
+from pipelines.report.figures.drawn import Drawn, drawn
 from pipelines.report.figures.worst import as_picture, picture_column
 from pipelines.report.page import Html, Part, element, figure, folded, grid, image, note, table
 
@@ -22,19 +22,21 @@ MOST_COLUMNS = 12
 _FEATURE = "feature."
 
 Table = Mapping[str, Sequence[Any]]
+Figures = Mapping[str, Sequence[Drawn]]
+"""The figures of each split, by its name."""
 
 
-def pictures(splits: Sequence[Split]) -> list[Html]:
-    """Figures, and what could not be drawn, of each split."""
+def pictures(splits: Sequence[Split], figures: Figures | None = None) -> list[Html]:
+    """Figures, and what could not be drawn, of each split. They are drawn unless they are given."""
     parts, left = [], MOST_BYTES
     for split in splits:
-        figures = drawn(split)
+        found = figures[split.name] if figures and split.name in figures else drawn(split)
         shown = []
-        for one in figures:
+        for one in found:
             left -= len(one.svg)
             if one.svg and left > 0:
                 shown.append(figure(image(one.svg, one.caption, "svg+xml"), one.caption))
-        missing = [note(one.caption) for one in figures if not one.svg]
+        missing = [note(one.caption) for one in found if not one.svg]
         rows = split.summary.get("rows", 0)
         parts.append(element("h3", f"{split.name}, {rows:,} rows, with the weights of the best epoch"))
         parts += [grid(shown), *missing] if left > 0 else [note("The figures are too large for this page; the run has them.")]

@@ -10,22 +10,22 @@ from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import events, marks
 from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
-from pipelines.report.pictures import class_tables, pictures, slice_tables, worst_tables
+from pipelines.report.pictures import Figures, class_tables, pictures, slice_tables, worst_tables
 from pipelines.tracking.history import History
 
 Section = tuple[str, list[Part]]
 
 
-def run_page(material: Material, finishing: bool = False) -> Html:
-    """The file. `finishing` is true for the run itself, which files its page just before its end."""
+def run_page(material: Material, figures: Figures | None = None, *, finishing: bool = False) -> Html:
+    """The file, with `figures` if they are drawn already. The run itself files its page just before its end: `finishing` is true then."""
     run = material.run
-    parts = [one for one in _sections(material) if one[1]]
+    parts = [one for one in _sections(material, figures) if one[1]]
     said = f"run {run.run_id} of experiment {run.experiment}; page made {_moment(datetime.now(UTC).timestamp())}"
     body = [_state(material, finishing), tiles(_headline(material)), contents(title for title, _ in parts)]
     return page(run.name, [*body, *(section(title, inner) for title, inner in parts)], said)
 
 
-def _sections(material: Material) -> Iterator[Section]:
+def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
     found = events(material)
     yield "What was trained", [facts(trained(material))]
     yield "Results", [_results(material)] if _final(material.run) else []
@@ -36,7 +36,7 @@ def _sections(material: Material) -> Iterator[Section]:
     happened = [[_moment(event.seconds) if event.seconds else None, event.step, event.what] for event in found]
     yield "What happened", [table(["when", "step", "what"], happened)] if happened else []
     missing = "The run has no figures: its evaluation has not ended, its task has none, or it is from before there were any."
-    yield "Pictures", [*pictures(material.splits)] or [note(missing)]
+    yield "Pictures", [*pictures(material.splits, figures)] or [note(missing)]
     yield "Classes and slices", [*slice_tables(material.splits), *class_tables(material.splits)]
     yield "Most wrong rows", [*worst_tables(material.splits)]
     yield "Samples", [part for name, text in material.samples.items() for part in (element("h3", name), element("pre", text))]

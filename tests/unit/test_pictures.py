@@ -111,6 +111,14 @@ def test_the_worst_rows_show_their_picture() -> None:
     assert "data:image/png;base64," in "".join(worst_tables([of_classes()]))
 
 
+@pytest.mark.parametrize("shape", [[8, 8], [1, 8, 8], [8, 8, 1], [3, 8, 8], [8, 8, 3]])
+def test_an_image_may_have_its_channels_first_or_last(shape: list[int]) -> None:
+    values = list(range(int(np.prod(shape))))
+    split = of_classes(worst={"row": [7], "loss": [2.0], "true": ["a"], "predicted": ["b"], "feature.pixels": [values]})
+    found = drawn(Split("test", {**split.summary, "shapes": {"feature.pixels": shape}}, split.tables))
+    assert [one.caption for one in found if not one.svg] == [] and found[-1].name == "worst_pictures"
+
+
 def test_files_of_a_split_survive_a_round_trip(tmp_path: Path) -> None:
     split = of_classes()
     content = packed(split.summary, split.tables)

@@ -25,7 +25,7 @@ def as_picture(values: Sequence[float], shape: Sequence[int]) -> np.ndarray:
 def picture_column(split: Split) -> tuple[str, Sequence[int]]:
     """The column of the table `worst` that holds pictures, and their shape. Raises UndefinedError if there is none."""
     for name, shape in split.summary.get("shapes", {}).items():
-        if len(shape) in (2, 3) and min(shape[:2]) > 1:
+        if len(shape) in (2, 3) and sorted(shape)[-2] > 1:
             return name, shape
     raise UndefinedError("rows of this dataset are no pictures")
 
