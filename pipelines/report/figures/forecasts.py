@@ -43,13 +43,11 @@ def _drawn(split: Split, name: str) -> bytes:
     true, predicted = (np.array([np.nan if value is None else value for value in table[column]], float) for column in ("true", "predicted"))
     found = list(dict.fromkeys(rows.tolist()))[:4]
     horizon = int(step.max())
-    with drawing(columns=2, rows=(len(found) + 1) // 2, inches=(7.4, 1.9 * ((len(found) + 1) // 2) + 0.4)) as canvas:
+    with drawing(rows=len(found), inches=(3.7, 1.4 * len(found) + 0.4)) as canvas:
         for axes, row in zip(canvas.axes, found, strict=False):
             for number in sorted(set(series.tolist()))[:2]:
                 chosen = (rows == row) & (series == number) & (step > -HISTORY_SHOWN * horizon)
                 axes.plot(step[chosen], true[chosen], color=GREY if number == 0 else LINE, linewidth=1)
                 axes.plot(step[chosen], predicted[chosen], color=BLUE if number == 0 else ORANGE if number == 1 else colour(number))
             axes.set_title(f"row {row:,}", loc="left")
-        for axes in canvas.axes[len(found) :]:
-            axes.set_visible(False)
     return canvas.svg

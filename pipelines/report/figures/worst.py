@@ -8,7 +8,7 @@ import numpy as np
 from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError, drawing, shortened
 
-SHOWN = 12
+SHOWN = 9
 
 
 def as_picture(values: Sequence[float], shape: Sequence[int]) -> np.ndarray:
@@ -36,12 +36,12 @@ def worst_pictures(split: Split) -> tuple[bytes, str]:
     count = min(SHOWN, len(table["row"]))
     if not count:
         raise UndefinedError("the split has no rows")
-    with drawing(columns=4, rows=3, inches=(7.4, 5.6)) as canvas:
+    with drawing(columns=3, rows=3, inches=(3.7, 3.7)) as canvas:
         for number, axes in enumerate(canvas.axes):
             axes.set_axis_off()
             if number < count:
                 axes.imshow(as_picture(table[name][number], shape), cmap="gray", interpolation="nearest")
-                axes.set_title(_title(table, number), fontsize=8)
+                axes.set_title(_title(table, number), fontsize=7)
     return canvas.svg, f"The {count} rows with the largest loss: row number, true → predicted."
 
 
