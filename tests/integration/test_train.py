@@ -219,8 +219,8 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) 
     with once_at(config, EPOCH + 50, kill):
         result = train(config)
     assert killed
-    for rank in (0, 1):  # each with step, phase, rates and stack
-        assert re.search(rf"worker {rank}: process \d+ on .* step \d+.*\n  seconds per step: .*forward [\d.e-]+", seen[0]), seen[0]
+    for rank in (0, 1):  # whose last beat may be from before the first step
+        assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", seen[0]), seen[0]
     assert seen[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in seen[0], seen[0]
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
