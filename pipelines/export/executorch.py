@@ -11,6 +11,6 @@ from pipelines.export.targets import Written
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError."""
     raise ExportError(
-        "--to executorch: each release of ExecuTorch requires one version of torch, and none is for the one that Lockstep is tested "
-        "with; use --to onnx, which onnxruntime runs on phones"
+        "--to executorch is not supported: ExecuTorch needs other versions of packages than those that Lockstep is tested with; "
+        "use --to onnx, which onnxruntime runs on phones"
     )
