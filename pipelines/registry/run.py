@@ -115,7 +115,7 @@ def _judged(config: Config, found: Candidate, present: ModelVersion | None, fold
         return [*gates, sources], {}
     measure.check_slices(settings, rows.column_names)
     whole = len(rows) < settings.most_rows
-    logged = found.metrics.get(f"test/{target.metric}") if whole else None
+    logged = found.metrics.get(f"test/{target.checked}") if whole else None
     measured = measure.of_rows(settings, target, rows, logged, ours, theirs)
     if whole:
         count = measured.numbers["rows"]

@@ -26,7 +26,8 @@ def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> 
     if name == "accuracy":
         return _mean((probabilities.argmax(1) == truth).astype(np.float64))
     chosen = probabilities[np.arange(len(truth)), truth]
-    return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)))
+    # A probability of 0 may be any below the spacing of numbers at 1: of two classes, one is computed as 1 minus the other.
+    return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).eps)))
 
 
 def quantity_metric(name: str, truth: Floats, predicted: Floats) -> Metric:
