@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,10 +48,18 @@ def environment(home: Path, leaks: list[str]) -> Iterator[dict[str, str]]:
         yield environment
 
 
+def installed_monitoring() -> list[str]:
+    """The servers that `up` also starts on this machine."""
+    if not shutil.which("prometheus"):
+        return []
+    return ["textfiles", "prometheus", *(["grafana"] if shutil.which("grafana-server") else [])]
+
+
 def test_everything_answers_on_loopback_alone(environment: dict[str, str], home: Path) -> None:
     said = run([sys.executable, CONTROL, "status"], environment)
     assert re.findall(r"^(\S+) +up ", said, re.MULTILINE) == [
         "postgres", "spark-master", "ray-head", "mlflow", "spark-worker-1", "spark-worker-2", "ray-node",
+        *installed_monitoring(),
     ]  # fmt: skip
     from sessions import of_session, started_by
 
