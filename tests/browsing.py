@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from chromium import BROWSER, QUIET
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or ""
-_QUIET = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 _FRAMES = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><body><pre id="found">nothing</pre><script>
 const found = [];
 const widths = %s;
@@ -55,7 +53,7 @@ def seen(page: Path, widths: tuple[int, ...] = (400, 1600)) -> Seen:
             "--enable-logging=stderr",
             "--virtual-time-budget=20000",
         ]
-        command = [BROWSER, "--headless", "--no-sandbox", f"--user-data-dir={folder}/profile", *_QUIET, *own, "--dump-dom", frames.as_uri()]
+        command = [BROWSER, "--headless", "--no-sandbox", f"--user-data-dir={folder}/profile", *QUIET, *own, "--dump-dom", frames.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     shown = re.search(r'<pre id="found">(\[.*?\])</pre>', done.stdout)
     assert shown, f"the page did not load: {done.stderr[-2_000:]}"

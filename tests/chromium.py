@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or ""
-_QUIET = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+QUIET = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 # The frame is as wide as asked, whereas a headless window has a least width of 500 pixels.
 _FRAME = """<body style="margin:0"><iframe id="page" src="page.html" style="width:{width}px;height:2000px;border:0"></iframe><script>
 onload = () => {{
@@ -52,7 +52,7 @@ def look(page: str, width: int, folder: Path) -> Look:
             BROWSER,
             "--headless",
             "--no-sandbox",
-            *_QUIET,
+            *QUIET,
             f"--user-data-dir={folder / 'profile'}",
             "--enable-logging=stderr",
             *window,
