@@ -155,7 +155,7 @@ class DataParallel(Strategy):
         """Run forward and backward over some rows. Returns the sum of their losses."""
         self.clock.enter(FORWARD)
         loss, beside = (self._replicated or self._loss)(part, counts)
-        if self._replicated:
+        if self._replicated and self._divided_by > 1:  # sums in shared memory are complete when their hook returns
             self.clock.exchange_after_backward(loss)
         self._update.backward(loss, beside, averaged_over=self._divided_by)
         return loss.detach()
