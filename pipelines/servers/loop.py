@@ -24,12 +24,12 @@ from pipelines.servers.strategy import Served
 from pipelines.servers.streams import Streams
 from pipelines.servers.waits import Waits
 from pipelines.tasks.base import Task
+from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
-from pipelines.train.loop import Loop
 from pipelines.train.step_statistics import StepStatistics
 
 
-class ServedLoop(Loop):
+class ServedLoop(EpochLoop):
     """The loop of one worker; `actors` are the servers, in the order of their parts."""
 
     loader_class = Streams

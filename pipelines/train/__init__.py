@@ -1,7 +1,7 @@
 """Trains a task's model on a dataset version, synchronously on all workers. Independent of Ray: torchrun can run it.
 
-1. `loop`             epochs of steps, validation, early stopping, saving; `state` is its progress and the best epoch;
-                      `hooks` are its callbacks.
+1. `epochs`           resuming, validation, early stopping, saving, the test; `state` is the progress and the best epoch;
+                      `hooks` are the callbacks. `loop` runs the steps of an epoch.
 2. `schedule`         the learning rate of a step; a strategy of `parallel` computes the step.
 3. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
    `phase_times`      gathers where the workers' time goes; `balance` deals shards to workers in proportion to their speed.
