@@ -5,9 +5,9 @@ import json
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
-from typing import Any
 
 import ray
 import torch
@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from pipelines.config.endpoint import Endpoint
 from pipelines.endpoint.access import may_enter
+from pipelines.endpoint.batches import Batches
 from pipelines.endpoint.counters import ACTOR, NAMESPACE, Key, observe
 from pipelines.endpoint.follow import follow, load
 from pipelines.endpoint.page import page
@@ -44,8 +45,7 @@ class Replica:
         self._over = Event()
         self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
-        batched: Any = self._predict
-        batched.set_max_batch_size(settings.rows_at_once)
+        self._batches = Batches(self._predict, settings.rows_at_once)
         if "@" in settings.model:
             arguments = (tracking_uri, settings.model, self._served.version, settings.follow_seconds, self._swap, self._failed, self._over)
             Thread(target=follow, args=arguments, name="follow", daemon=True).start()
@@ -81,16 +81,15 @@ class Replica:
     async def _invocation(self, request: Request) -> Response:
         body = await read_body(request.headers.get("content-length", ""), request.stream(), self._settings)
         rows = rows_of(body, self._settings)
-        predicted, version = await self._predict(rows)
+        predicted, version = await self._batches.answer(rows)
         refused = sum(row[REFUSED] is not None for row in predicted)
         self._counts["lockstep_rows_total", '{outcome="predicted"}'] += len(predicted) - refused
         self._counts["lockstep_rows_total", '{outcome="refused"}'] += refused
         content = json.dumps({"predictions": predicted}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return Response(content, media_type="application/json", headers={"Model-Version": version})
 
-    @serve.batch(max_batch_size=1, batch_wait_timeout_s=0, batch_size_fn=lambda requests: sum(max(len(rows), 1) for rows in requests))
-    async def _predict(self, requests: list[list[JsonRow]]) -> list[tuple[list[JsonRow], str]]:
-        """While one batch is computed, the requests of the next one gather. A batch has one model from its first to its last row."""
+    async def _predict(self, requests: Sequence[list[JsonRow]]) -> list[tuple[list[JsonRow], str]]:
+        """A batch has one model from its first to its last row."""
         served = self._served
         self._counts["lockstep_batches_total", ""] += 1
         answers = await asyncio.get_running_loop().run_in_executor(self._thread, served.answers, requests)

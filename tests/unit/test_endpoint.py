@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from filed import CONFIG, manifest_of, raw_rows
 from pipelines.config import parse
 from pipelines.config.endpoint import Endpoint
 from pipelines.endpoint.access import may_enter, token_digest
+from pipelines.endpoint.batches import Batches
 from pipelines.endpoint.counters import Counters, Key, observe
 from pipelines.endpoint.page import page
 from pipelines.endpoint.requests import RequestError, read_body, rows_of
@@ -174,3 +175,53 @@ def test_the_counts_of_replicas_are_added_up() -> None:
     assert 'lockstep_requests_total{status="200"} 4' in text
     assert 'lockstep_request_seconds_bucket{le="0.005"} 1' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 2' in text
     assert 'lockstep_model_replicas{version="7"} 2' in text and "# TYPE lockstep_request_seconds histogram" in text
+
+
+def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_its_rows() -> None:
+    batches: list[list[list[int]]] = []
+
+    async def doubled(requests: Sequence[list[int]]) -> list[list[int]]:
+        batches.append([list(rows) for rows in requests])
+        await asyncio.sleep(0)
+        return [[2 * row for row in rows] for rows in requests]
+
+    async def answers() -> list[list[int]]:
+        gathered = Batches(doubled, rows_at_once=4)
+        return await asyncio.gather(*(gathered.answer(rows) for rows in ([1], [2, 3], [], [4, 5], [6, 7, 8, 9, 10], [11])))
+
+    assert asyncio.run(answers()) == [[2], [4, 6], [], [8, 10], [12, 14, 16, 18, 20], [22]]
+    assert batches == [[[1], [2, 3], []], [[4, 5]], [[6, 7, 8, 9, 10]], [[11]]]
+
+
+def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
+    async def refused(requests: Sequence[list[int]]) -> list[list[int]]:
+        await asyncio.sleep(0)
+        if [0] in requests:
+            raise ValueError("a zero")
+        return list(requests)
+
+    async def answers() -> list[list[int] | BaseException]:
+        gathered = Batches(refused, rows_at_once=2)
+        return await asyncio.gather(*(gathered.answer(rows) for rows in ([0], [1], [2], [3])), return_exceptions=True)
+
+    zero, one, *others = asyncio.run(answers())
+    assert isinstance(zero, ValueError) and isinstance(one, ValueError) and others == [[2], [3]]
+
+
+def test_a_request_whose_client_is_gone_is_not_computed() -> None:
+    computed: list[list[int]] = []
+
+    async def kept(requests: Sequence[list[int]]) -> list[list[int]]:
+        computed.extend(requests)
+        await asyncio.sleep(0.01)
+        return list(requests)
+
+    async def answered() -> list[int]:
+        gathered = Batches(kept, rows_at_once=1)
+        first, gone, last = (asyncio.create_task(gathered.answer([number])) for number in (1, 2, 3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await first
+        return await last
+
+    assert asyncio.run(answered()) == [3] and computed == [[1], [3]]
