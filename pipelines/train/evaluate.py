@@ -39,7 +39,7 @@ class Evaluation:
         self._seen = [column.name for column in version.columns if column.role != "carried"]
         self._evaluated: Evaluated | None = None
         self._is_detailed = True
-        """Whether details are collected; false after an error, which would come again."""
+        """Whether details are collected; false after an error, which would come again: they only make figures, and fail no training."""
         # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
@@ -71,7 +71,7 @@ class Evaluation:
             if any(gathered(broken_off())):
                 return None
             self._add(self._loader.by_shard(batch), shards, most_shards)
-        by_worker = gathered([(shard.metrics, shard.details.parts if shard.details else None) for shard in shards])
+        by_worker = gathered([(shard.metrics, shard.details.parts if shard.details and self._is_detailed else None) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _ in in_order])
         metrics = {name: float(value) for name, value in merged.compute().items()}
@@ -96,7 +96,6 @@ class Evaluation:
                 self._add_details(shards[number], output, rows)
 
     def _add_details(self, shard: _Shard, output: Tensor, rows: Batch) -> None:
-        """They only make figures, so an error of theirs does not fail the training."""
         if shard.details is not None and self._is_detailed:
             try:
                 shard.details.update(output, rows)
@@ -104,7 +103,12 @@ class Evaluation:
                 self._give_up(error)
 
     def _new_details(self) -> Details | None:
-        return self._task.details() if self._is_detailed else None
+        if self._is_detailed:
+            try:
+                return self._task.details()
+            except Exception as error:
+                self._give_up(error)
+        return None
 
     def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, float]) -> Evaluated | None:
         details = self._new_details()
