@@ -2,11 +2,13 @@
 
     python -m benchmarks.serving.load conf/adult.yaml models:/adult@champion [--seconds 20]
 
-`hey` (of Debian) sends requests of one row on loopback, from processes on the same cores. Then the champion moves three times and two
-replicas are killed under load.
+`hey` (of Debian) sends requests of one row on loopback, from processes on the same cores: as many as are answered with 32 connections, and
+half of that from 8 processes with one connection each, which send in turn. Then the champion moves three times and two replicas are
+killed under load.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +35,7 @@ from pipelines.serve.model import read_model
 from pipelines.serve.signature import example_of
 from pipelines.tracking.registered import downloaded, version_of
 
-PORT, CONNECTIONS = 8123, 32
+PORT, CONNECTIONS, CLIENTS = 8123, 32, 8
 URL = f"http://127.0.0.1:{PORT}/invocations"
 
 
@@ -48,7 +51,7 @@ def main() -> None:
         body.write_text(json.dumps({"dataframe_records": [example(config, own.model)]}))
         compared = [row for name in servers(own.conf, own.model, 1) for row in measured(name, own, config, body)]
         faults = [under_faults(own, config, body)]
-    show(f"one row a request, {CONNECTIONS} connections, and at half of that rate", compared)
+    show(f"one row a request, {CONNECTIONS} connections, and half of that rate from {CLIENTS} clients", compared)
     show("3 moves of the champion and 2 killed replicas", faults)
     tables = {"load": compared, "faults": faults}
     print(f"\nsaved {save('serving-load', tables, versions_of('ray', 'mlflow', 'fastapi', 'torch'))}")
@@ -107,9 +110,9 @@ def answers(body: Path) -> bool:
 
 def measured(name: str, own: argparse.Namespace, config: Config, body: Path) -> list[Row]:
     with running(servers(own.conf, own.model, 1)[name], config, own.model, body):
-        hey(body, 5, CONNECTIONS)
-        most = hey(body, own.seconds, CONNECTIONS)
-        half = hey(body, own.seconds, CONNECTIONS, float(str(most["requests_per_second"])) / 2)
+        at_most(body, 5)
+        most = at_most(body, own.seconds)
+        half = at_rate(body, own.seconds, float(str(most["requests_per_second"])) / 2)
     return [{"server": name, "rate": "most", **most}, {"server": name, "rate": "half", **half}]
 
 
@@ -133,24 +136,45 @@ def under_faults(own: argparse.Namespace, config: Config, body: Path) -> Row:
         kills = [Timer(seconds * at / 6, kill, (server,)) for at in (2, 4)]
         for timer in (*moves, *kills):
             timer.start()
-        found = hey(body, seconds, CONNECTIONS)
+        found = at_most(body, seconds)
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
             swaps = re.findall(r"^lockstep_swaps_total (\d+)", answer.read().decode(), re.MULTILINE)
     client.set_registered_model_alias(name, alias, first)
     return {"seconds": seconds, **found, "killed_replicas": len(killed), "swaps_in_replicas": int(swaps[0]) if swaps else 0}
 
 
-def hey(body: Path, seconds: int, connections: int, rate: float | None = None) -> Row:
-    """What the load generator measured; a rate is in requests per second over all connections."""
-    limit = [] if rate is None else ["-q", f"{rate / connections:.3f}"]
-    command = ["hey", "-z", f"{seconds}s", "-c", str(connections), *limit, "-m", "POST", "-T", "application/json", "-D", str(body), URL]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def at_most(body: Path, seconds: int) -> Row:
+    """As many requests as are answered with CONNECTIONS open ones."""
+    said = _started(body, seconds, CONNECTIONS).communicate()[0]
     statuses = {status: int(count) for status, count in re.findall(r"\[(\d+)\]\s+(\d+) responses", said)}
     errors = sum(int(count) for count in re.findall(r"^\s+\[(\d+)\]\s+\w+ \"", said, re.MULTILINE))
     quantiles = {f"p{share}_ms": float(value) * 1_000 for share, value in re.findall(r"(50|95|99)%+ in ([\d.]+) secs", said)}
     per_second = re.search(r"Requests/sec:\s+([\d.]+)", said)
     row: dict[str, Any] = {"requests_per_second": float(per_second[1]) if per_second else 0.0, **quantiles}
     return {**row, "answered_200": statuses.pop("200", 0), "other_answers": json.dumps(statuses), "no_answer": errors}
+
+
+def at_rate(body: Path, seconds: int, rate: float) -> Row:
+    """Requests at equal intervals: connections of one process would all send at the same moment."""
+    clients = []
+    for _ in range(CLIENTS):
+        clients.append(_started(body, seconds, 1, "-q", f"{rate / CLIENTS:.3f}", "-o", "csv"))
+        time.sleep(1 / rate)
+    answers = [row for client in clients for row in csv.DictReader(client.communicate()[0].splitlines())]
+    milliseconds = sorted(1_000 * float(row["response-time"]) for row in answers)
+    quantiles = {f"p{share}_ms": milliseconds[share * len(milliseconds) // 100] for share in (50, 95, 99)}
+    statuses = Counter(row["status-code"] for row in answers)
+    return {
+        "requests_per_second": len(answers) / seconds,
+        **quantiles,
+        "answered_200": statuses.pop("200", 0),
+        "other_answers": json.dumps(statuses),
+    }
+
+
+def _started(body: Path, seconds: int, connections: int, *options: str) -> subprocess.Popen[str]:
+    command = ["hey", "-z", f"{seconds}s", "-c", str(connections), *options, "-m", "POST", "-T", "application/json", "-D", str(body), URL]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def example(config: Config, model: str) -> dict[str, Any]:

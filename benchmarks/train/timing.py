@@ -33,7 +33,7 @@ from pipelines.train.loop import Loop
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 1_600_000, 64, 200, 24_000)
 NETWORKS = {
-    "mnist, small network": replace(CASES["mnist, small network"], rows=460_000, warm_up=200, steps=3_000),
+    "mnist, small network": replace(CASES["mnist, small network"], rows=230_000, warm_up=200, steps=1_500),
     "MLP 2 x 32 on 8 columns": SMALLEST,
 }
 TURN_STEPS = 50

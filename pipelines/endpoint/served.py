@@ -48,7 +48,7 @@ class Served:
         """Raises SourceError if any row lacks a column or has a value of another type."""
         if not rows:
             return []
-        return _in_json(self.predictor.predict(to_arrow(_frame(rows, self.predictor.inputs), self.predictor.inputs)))
+        return _in_json(self.predictor.predict(to_arrow(_columns(rows, self.predictor.inputs), self.predictor.inputs)))
 
     def _one_by_one(self, rows: list[JsonRow]) -> list[JsonRow]:
         """The rows that can be converted are predicted together, since prediction takes longer than conversion."""
@@ -56,7 +56,7 @@ class Served:
         tables: list[pa.Table] = []
         for number, row in enumerate(rows):
             try:
-                tables.append(to_arrow(_frame([row], self.predictor.inputs), self.predictor.inputs))
+                tables.append(to_arrow(_columns([row], self.predictor.inputs), self.predictor.inputs))
             except SourceError as error:
                 reasons[number] = str(error)
         predicted = iter(_in_json(self.predictor.predict(pa.concat_tables(tables))) if tables else [])
@@ -64,19 +64,19 @@ class Served:
         return [{**nothing, REFUSED: reasons[number]} if number in reasons else next(predicted) for number in range(len(rows))]
 
 
-def _frame(rows: list[JsonRow], inputs: pa.Schema) -> pd.DataFrame:
-    """Columns of Python objects, so that pandas changes no value. Raises SourceError if a row lacks a column."""
+def _columns(rows: list[JsonRow], inputs: pa.Schema) -> dict[str, list[Any]]:
+    """The values of each column. Raises SourceError if a row lacks a column."""
     columns = {}
     for field in inputs:
         try:
             values = [row[field.name] for row in rows]
         except KeyError:
             raise SourceError(f"the row has no column {field.name}; the model takes {', '.join(inputs.names)}") from None
-        columns[field.name] = pd.Series(_from_json(values, field), dtype=object)
-    return pd.DataFrame(columns)
+        columns[field.name] = _from_json(values, field)
+    return columns
 
 
-def _from_json(values: list[Any], field: pa.Field) -> Any:
+def _from_json(values: list[Any], field: pa.Field) -> list[Any]:
     """Bytes are base64 in JSON, and times are text. Among numbers Arrow would take true for 1, depending on the other rows of a batch."""
     try:
         element = _element(field.type)

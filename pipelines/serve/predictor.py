@@ -1,6 +1,7 @@
 """Predicts from raw rows: the encoders of a dataset version, followed by a trained model."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,8 +110,8 @@ def inputs_of(manifest: Manifest) -> pa.Schema:
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])
 
 
-def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Convert a data frame to a table with this schema. NaN and None become NULL; other columns are ignored.
+def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
+    """Convert a data frame, or lists of values by column, to a table with this schema. NaN and None become NULL; other columns are ignored.
 
     Raises SourceError if a column is missing or cannot be cast.
     """
@@ -125,10 +126,10 @@ def to_arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(values: pd.Series, kind: pa.DataType) -> pa.Array:
+def _column(values: pd.Series | list[Any], kind: pa.DataType) -> pa.Array:
     """Cast values to a type of the same sort: integers may be cast to other numbers, but text and booleans may not."""
     if is_list(kind):  # Arrow accepts one-dimensional arrays or nested lists
-        values = values.map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     found = pa.array(values, from_pandas=True)
     found = found.dictionary_decode() if types.is_dictionary(found.type) else found
     if _sort(found.type) not in (_sort(kind), "null"):

@@ -39,6 +39,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
+    os.environ |= {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2"}  # as an endpoint's own Ray has
     ray.init(
         "local",
         num_cpus=4,

