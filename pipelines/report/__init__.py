@@ -2,7 +2,7 @@
 
 1. `style`   has the colours and the style sheet of all pages and figures.
 2. `page`    makes HTML: a page, its sections, tables, notes. Text is escaped, except what is already `Html`.
-3. `charts`  draws small charts as inline SVG: curves with marks, and bars.
+3. `charts`  draws curves with marks as inline SVG.
 4. `evaluation` reads and writes the files of what an evaluation kept; `figures` draws them.
 5. `material`   gathers what a run left in MLflow and in its directory.
 6. `events`     finds what happened to a run, and `cost` what it cost.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from chromium import GOOD, seen
 
-from pipelines.report.charts import Mark, bars, lines
+from pipelines.report.charts import Mark, lines
 from pipelines.report.page import Html, contents, element, facts, figure, folded, grid, note, page, section, table, tiles
 
 LONG = "a_name_without_any_space_" * 12
@@ -18,7 +18,7 @@ def test_a_page_of_everything_fits_both_widths_and_asks_for_nothing(tmp_path: Pa
     parts = [
         *(tiles([(LONG, 0.5)] * 6), contents(["Rows"]), note(LONG, kind="warning")),
         section("Rows", [table([f"column {number}" for number in range(30)], wide, LONG), facts([(LONG, LONG)]), grid(charts)]),
-        *(figure(bars({f"bin {number}": number for number in range(60)}, "rows")), folded(LONG, element("pre", LONG))),
+        folded(LONG, element("pre", LONG)),
     ]
     (tmp_path / "page.html").write_text(page(LONG, parts, LONG))
     assert seen(tmp_path / "page.html") == GOOD
