@@ -10,7 +10,8 @@ from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import events, marks
 from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
-from pipelines.report.pictures import Figures, class_tables, pictures, slice_tables, worst_tables
+from pipelines.report.pictures import Figures, pictures, worst_tables
+from pipelines.report.tables import class_tables, slice_tables
 from pipelines.tracking.history import History
 
 Section = tuple[str, list[Part]]
