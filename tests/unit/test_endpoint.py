@@ -96,6 +96,8 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) ->
         ({"children": 1.5}, "the values of column children cannot be cast to int32"),
         ({"children": 2**80}, "the value of column children is no int32: it is 1208925819614629174706176"),
         ({"pair": [1.0, False]}, "the value of column pair is no list<item: double>: it is false"),
+        ({"code": 2**63}, "the values of column code cannot be cast to int64"),
+        ({"word": "\ud800"}, "the values of column word cannot be cast to string"),
         ({"word": 5}, "the values of column word cannot be cast to string"),
         ({"word": {"a": 1}}, "the values of column word cannot be cast to string"),
         ({"born": "yesterday-ish"}, "the value of column born is no date32[day]"),
@@ -108,6 +110,7 @@ def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(ser
     (first, third), (second,) = served.answers([[row(), row(age=20.0)], [row(**changed)]])
     assert second["prediction"] is None and second[REFUSED].startswith(said)
     assert first[REFUSED] is None and third[REFUSED] is None
+    json.dumps(second, ensure_ascii=False, allow_nan=False).encode()
     assert first["probability_true"] == pytest.approx(served.answers([[row()]])[0][0]["probability_true"], abs=1e-6)
 
 
