@@ -176,4 +176,6 @@ def test_the_counts_of_replicas_are_added_up() -> None:
     text = counters.text().splitlines()
     assert 'lockstep_requests_total{status="200"} 4' in text
     assert 'lockstep_request_seconds_bucket{le="0.005"} 1' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 2' in text
+    counters.add("a", "7", {("lockstep_rows_total", '{outcome="predicted"}'): 12_345_678.0})
+    assert 'lockstep_rows_total{outcome="predicted"} 12345678' in counters.text(), "every digit counts for a rate"
     assert 'lockstep_model_replicas{version="7"} 2' in text and "# TYPE lockstep_request_seconds histogram" in text
