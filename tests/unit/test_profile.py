@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -75,6 +76,16 @@ def test_a_profile_that_fails_is_logged_and_ends_nothing(caplog: pytest.LogCaptu
         one.begin(step)
     one.close()
     assert caplog.text.count("the disk is full") == 1
+
+
+def test_a_profile_that_fails_while_it_records_records_no_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    clock = StepClock()
+    one = StepProfiler(Profile(steps=(2, 3), memory=True), clock, torch.device("cpu"), 0, lambda name, content: None)
+    monkeypatch.setattr("pipelines.timing.profile.record_function", Mock(side_effect=RuntimeError("no range")))
+    one.begin(2)
+    assert "no range" in caplog.text and clock.observe is None
+    with torch.profiler.profile():  # of which there can be only one
+        one.begin(3)
 
 
 @contextmanager
