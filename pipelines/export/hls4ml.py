@@ -12,7 +12,7 @@ from torch import nn
 
 from pipelines.config.export import Export, Hls4ml
 from pipelines.errors import ExportError
-from pipelines.export.onnx import faults, silent
+from pipelines.export.exporters import faults, silent
 from pipelines.export.subject import Rows, Subject
 from pipelines.export.targets import Candidate, Run, Written
 

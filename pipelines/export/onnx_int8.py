@@ -10,7 +10,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from pipelines.config.export import Export
-from pipelines.export.onnx import FILE, faults, runner, silent, write_onnx
+from pipelines.export.exporters import faults, silent
+from pipelines.export.onnx import FILE, runner, write_onnx
 from pipelines.export.onnx_file import save
 from pipelines.export.subject import Subject, rows_of
 from pipelines.export.targets import Candidate, Written

@@ -16,7 +16,8 @@ from exporting import Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.export.onnx import fault, write_onnx
+from pipelines.export.exporters import fault
+from pipelines.export.onnx import write_onnx
 from pipelines.export.run import export
 from pipelines.export.subject import subject_of
 
