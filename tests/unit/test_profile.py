@@ -123,3 +123,5 @@ def test_the_command_says_what_it_takes() -> None:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     answer = subprocess.run([sys.executable, "cluster/look.py"], capture_output=True, text=True, env=environment, check=False)
     assert answer.returncode == 2 and "RUN_ID | JOB | FOLDER" in answer.stderr and "one argument is needed" in answer.stderr
+    helped = subprocess.run([sys.executable, "cluster/look.py", "--help"], capture_output=True, text=True, env=environment, check=False)
+    assert (helped.returncode, helped.stderr) == (0, "") and "RUN_ID | JOB | FOLDER" in helped.stdout
