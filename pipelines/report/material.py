@@ -68,8 +68,8 @@ def material(uri: str, run_id: str) -> Material:
         )
 
 
-def collect(directory: str, folder: Path) -> list[str]:
-    """Copy what workers left in the directory of a run into a folder, as MLflow has it. Returns the names of what was there.
+def collect(directory: str, folder: Path) -> None:
+    """Copy what workers left in the directory of a run into a folder, as MLflow has it.
 
     A directory that cannot be read, on another machine or removed, has nothing.
     """
@@ -86,7 +86,6 @@ def collect(directory: str, folder: Path) -> list[str]:
                 unpack(content, folder / FOLDER / name.removeprefix(f"{FOLDER}-").removesuffix(".zip"))
     except (OSError, LockstepError) as error:
         log.warning("%s cannot be read, so the page has only what MLflow has: %s", directory, error)
-    return sorted(entry.name for entry in folder.iterdir())
 
 
 def _parent(uri: str, config: Mapping[str, Any]) -> History | None:
