@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.report.evaluation import FOLDER, Split, packed, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, Split, archive_name, packed, read_splits, unpack
 from pipelines.report.figures.curves import calibration_error, curves_of, wilson
 from pipelines.report.figures.drawn import Drawn, drawn
+from pipelines.report.material import ATTEMPTS, collect
 from pipelines.report.pictures import MOST_BYTES, pictures, worst_tables
 from pipelines.report.tables import class_tables, slice_tables
 
@@ -153,3 +154,17 @@ def test_files_of_a_split_survive_a_round_trip(tmp_path: Path) -> None:
     assert found == split
     with pytest.raises(OSError, match="damaged"):
         unpack(content[:100], tmp_path / "other")
+
+
+def test_a_damaged_file_in_a_run_s_directory_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, page = tmp_path / "run", tmp_path / "page"
+    for folder in (run, page):
+        folder.mkdir()
+    split = of_classes()
+    content = packed(split.summary, split.tables)
+    (run / archive_name("test")).write_bytes(content)
+    (run / archive_name("validation")).write_bytes(content[:100])
+    (run / ATTEMPTS).write_bytes(b"torn")
+    collect(str(run), page)
+    assert read_splits(page / FOLDER) == [split] and "evaluation-validation.zip is left out of the page" in caplog.text
+    collect(str(tmp_path / "removed"), page)
