@@ -9,8 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
-from pipelines.errors import ExportError
+from pipelines.errors import ConfigError, ExportError
 from pipelines.export import stablehlo
+from pipelines.export.targets import writer
 
 SCRIPT = """
 import os, sys
@@ -30,6 +31,11 @@ for number, line in enumerate(sys.stdin):
 def test_a_target_needs_no_package_of_another_one(target: str) -> None:
     code = "import sys\nfor name in ('onnx', 'onnxruntime', 'onnxscript'): sys.modules[name] = None\nsys.modules['hls4ml'] = sys"
     subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.export.{target}"], check=True)
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the target of the export is 'onx'; choose one of onnx, onnx-int8, "):
+        writer("onx")
 
 
 def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
