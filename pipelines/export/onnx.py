@@ -32,7 +32,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
 
 def write_onnx(subject: Subject, path: Path) -> Path:
     """Write the network, preceded by the encoders that are arithmetic, as one ONNX file of up to 2 GB."""
-    rows = subject.features(subject.numeric.raw(subject.some("test", _EXAMPLE_ROWS)))
+    rows = subject.features(subject.numeric.raw(subject.first_rows("test", _EXAMPLE_ROWS)))
     shapes = {name: {0: Dim("rows")} for name in rows}
     network = OverRaw(subject.network, subject.numeric).eval()
     with silent(), torch.no_grad(), faults("ONNX"):

@@ -31,7 +31,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             f"--to stablehlo needs {python}, an environment with jax and torchax; make xla, or set {VARIABLE} to another Python"
         )
     rows = settings.rows_at_once
-    example = dict(sorted(_padded(subject.features(subject.some("test", rows)), rows).items()))  # as jax orders the keys of a dict
+    example = dict(sorted(_padded(subject.features(subject.first_rows("test", rows)), rows).items()))  # as jax orders the keys of a dict
     with silent(), torch.no_grad(), faults("torch.export"):
         torch.export.save(torch.export.export(subject.network, (tensors(example),)), folder / "program.pt2")
     run = _started(python, folder, rows)

@@ -44,8 +44,8 @@ def fetched(config: Config, uri: str, folder: str) -> Model:
     unless it was trained on what the config's pipeline makes."""
     connect(config.tracking.uri)
     there = download_model(config.tracking.uri, uri, folder)
-    with ModelProcess(there) as rows:
-        about, inputs, outputs = rows.about, rows.inputs, rows.outputs
+    with ModelProcess(there) as process:
+        about, inputs, outputs = process.about, process.inputs, process.outputs
     archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
     model = Model(uri, about, archive, inputs, outputs)
     check_model(config, model)

@@ -18,6 +18,8 @@ from pipelines.tracking.recorded import recorded
 
 @dataclass(frozen=True)
 class Candidate:
+    """A run with its model, its records in MLflow, and the dataset version that it was trained on."""
+
     run_id: str
     model: LoggedModel
     tags: Mapping[str, str]

@@ -44,8 +44,8 @@ class Target:
 
     @property
     def checked(self) -> str:
-        """The metric that the model must reproduce from raw rows. Of classes not the loss, since a probability cannot express how far
-        beyond 1 - 1e-16 an output is."""
+        """The metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a probability cannot
+        express how far beyond 1 - 1e-16 an output is."""
         return "accuracy" if self.classes else self.metric
 
 

@@ -33,6 +33,8 @@ DECISION = "lockstep.decision"
 
 @dataclass(frozen=True)
 class Decision:
+    """What `promote` or `rollback` has decided."""
+
     name: str
     """Of the registered model."""
     version: str

@@ -10,7 +10,7 @@ from pipelines.report.style import COLOURS, GREY, INK, LINE
 WIDTH, HEIGHT = 340, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 34
 _MOST_POINTS = 600
-"""Of a line: more would not be seen, and make the page large."""
+"""Points of a line: more would not be seen, and make the page large."""
 
 _LARGEST, _SMALLEST = 1e300, 1e-300
 """What an axis reaches to, and the least that it spans: far enough from the limits of float64 to compute ticks."""

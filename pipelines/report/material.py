@@ -38,7 +38,7 @@ class Attempt:
 class Material:
     run: History
     config: Mapping[str, Any]
-    """Empty if the run has none that can be read; so are all others."""
+    """Empty if the run has none that can be read, as all that follows."""
     manifest: Mapping[str, Any]
     attempts: Sequence[Attempt]
     splits: Sequence[Split]

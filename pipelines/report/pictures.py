@@ -14,7 +14,7 @@ from pipelines.report.figures.worst import as_picture, picture_column
 from pipelines.report.page import Html, Part, element, figure, folded, grid, image, note, table
 
 MOST_BYTES = 3_500_000
-"""Of the figures of a page."""
+"""The most that the figures of a page may take."""
 MOST_ROWS = 24
 MOST_COLUMNS = 12
 _FEATURE = "feature."

@@ -10,7 +10,7 @@ from pipelines.report.figures.curves import wilson
 from pipelines.report.page import Html, Part, table
 
 MOST_ENTRIES = 60
-"""Of a table."""
+"""Of a table; the worst ones of slices."""
 _INTERVAL = "95 % interval"
 _SHARES = {"loss": "mean loss", "positive": "share positive", "predicted_positive": "predicted positive"}
 """What is shown beside the share of right rows: headings by the name of the sum."""

@@ -21,7 +21,7 @@ COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
 TIMES_OTHERS = 1.5
 LEAST_SHARE = 0.2
-"""Of the step, that the straggler costs the group."""
+"""The least share of a step that a straggler costs the group."""
 COMPUTE = ("forward", "backward", "optimizer")
 
 

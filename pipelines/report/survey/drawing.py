@@ -72,7 +72,7 @@ def _rows(described: Mapping[str, Any]) -> Html:
             parts.append(element("p", f"{balance['taken']:,} documents make {balance['made']:,} windows."))
     key = ", ".join(described["key"])
     if key:
-        parts.append(element("p", f"A row is identified by {key}; of rows with the same key one was kept.", kind="small"))
+        parts.append(element("p", f"A row is identified by {key}; one of the rows with the same key was kept.", kind="small"))
     return join(parts)
 
 

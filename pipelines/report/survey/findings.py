@@ -23,7 +23,7 @@ CHANCE = 1e-4
 SHARED, SHARED_ROWS = 0.01, 5
 """Share and number of a split's sampled rows that have the features of a row of the training split."""
 SKEW, SKEW_SECONDS = 4.0, 10.0
-"""Longest task over the median, of a stage whose longest task takes at least so long."""
+"""The longest task over the median, for stages whose longest task takes at least so many seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
 def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
     """How much of a target one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
 
-    Of numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
-    prediction; of classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
+    For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
+    prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
     """
     fit, test = slice(0, None, 2), slice(1, None, 2)
     rows = np.arange(len(column))

@@ -11,7 +11,7 @@ from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.targets import Binary, Target
 
 MOST_CONFUSED = 100
-"""Classes up to which all pairs are counted; of more, only each class by itself."""
+"""Classes up to which all pairs are counted; with more, each class is counted by itself."""
 MOST_CURVES = 20
 """Classes up to which scores are counted for each class."""
 SCORE_BINS, SCORE_LIMIT = 512, 16.0
