@@ -13,7 +13,9 @@ MOST_ENTRIES = 60
 """Of a table; the worst ones of slices."""
 _INTERVAL = "95 % interval"
 _SHARES = {"loss": "mean loss", "positive": "share positive", "predicted_positive": "predicted positive"}
-"""What is shown beside the share of right rows: headings by the name of the sum."""
+"""What is shown beside the accuracy: headings by the name of the sum."""
+_MEANS = {"absolute": "mean absolute error", "rank": "mean rank", "loss": "mean loss"}
+"""What is shown where there is no accuracy, the first that there is."""
 
 Table = Mapping[str, Sequence[Any]]
 _Slices = tuple[list[Part], list[list[Part]], np.ndarray, str]
@@ -21,13 +23,13 @@ _Slices = tuple[list[Part], list[list[Part]], np.ndarray, str]
 
 
 def class_tables(splits: Sequence[Split]) -> list[Html]:
-    """For each class how many rows are found (recall) and how many that were said to be are (precision), with 95 % intervals."""
+    """Recall and precision of each class, with 95 % intervals."""
     found = []
     for split in splits:
         if counts := split.tables.get("classes"):
             columns = [counts[name] for name in ("class", "rows", "predicted", "correct")]
             entries = [_class_entry(*values) for values in zip(*columns, strict=True)]
-            header = ["class", "rows", "found", _INTERVAL, "predicted", "of these right", _INTERVAL]
+            header = ["class", "rows", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
             found.append(table(header, entries[:MOST_ENTRIES], f"By class, {split.name}{_cut(entries)}"))
     return found
 
@@ -48,8 +50,8 @@ def slice_tables(splits: Sequence[Split]) -> list[Html]:
 
 
 def _class_entry(name: str, rows: int, predicted: int, correct: int) -> list[Part]:
-    found, right = (correct / total if total else None for total in (rows, predicted))
-    return [str(name), rows, found, _interval(correct, rows), predicted, right, _interval(correct, predicted)]
+    recall, precision = (correct / total if total else None for total in (rows, predicted))
+    return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
 
 
 def _interval(successes: float, rows: int) -> str:
@@ -58,7 +60,7 @@ def _interval(successes: float, rows: int) -> str:
 
 
 def _shares(one: Table) -> _Slices:
-    """Shares of right rows."""
+    """Accuracies."""
     rows, right = np.array(one["rows"]), np.array(one["correct"], float)
     whole, more = right.sum() / rows.sum(), [key for key in _SHARES if key in one]
     entries: list[list[Part]] = []
@@ -67,8 +69,8 @@ def _shares(one: Table) -> _Slices:
         shares = [float(one[key][place] / rows[place]) for key in more]
         mark = _mark(is_worse=high < whole, is_better=low > whole)
         entries.append([str(value), int(rows[place]), float(right[place] / rows[place]), f"{low:.3f} to {high:.3f}", *shares, mark])
-    header: list[Part] = ["value", "rows", "right", _INTERVAL, *(_SHARES[key] for key in more), ""]
-    return header, entries, -right / rows, f"the whole is right in {whole:.4f}; "
+    header: list[Part] = ["value", "rows", "accuracy", _INTERVAL, *(_SHARES[key] for key in more), ""]
+    return header, entries, -right / rows, f"accuracy of all rows {whole:.4f}; "
 
 
 def _means(one: Table) -> _Slices:
@@ -76,19 +78,19 @@ def _means(one: Table) -> _Slices:
     rows = np.array(one["rows"], float)
     entries: list[list[Part]] = [[str(value), int(count)] for value, count in zip(one["value"], rows, strict=True)]
     header: list[Part] = ["value", "rows"]
-    measure = next((key for key in ("absolute", "rank", "loss") if key in one), "")
+    measure = next((key for key in _MEANS if key in one), "")
     if not measure:  # of a task of one's own, which sums something else
         return header, entries, np.zeros(len(rows)), ""
     means, whole = np.array(one[measure], float) / rows, float(np.sum(one[measure]) / rows.sum())
     entries = [[*entry, float(mean)] for entry, mean in zip(entries, means, strict=True)]
-    header += [f"mean {measure}"]
+    header += [_MEANS[measure]]
     if "squared" in one and "error" in one:
         header += [_INTERVAL, "mean error", ""]
         with np.errstate(invalid="ignore"):  # of an infinite error; the square of an absolute error is that of the error
             reach = 1.96 * np.sqrt(np.maximum(np.array(one["squared"], float) / rows - means**2, 0) / rows)
         for entry, low, high, error in zip(entries, means - reach, means + reach, np.array(one["error"], float) / rows, strict=True):
             entry += [f"{low:.4g} to {high:.4g}", float(error), _mark(is_worse=low > whole, is_better=high < whole)]
-    return header, entries, means, f"the whole has {whole:.4g}; "
+    return header, entries, means, f"{_MEANS[measure]} of all rows {whole:.4g}; "
 
 
 def _mark(is_worse: bool, is_better: bool) -> str:

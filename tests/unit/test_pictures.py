@@ -121,7 +121,9 @@ def test_of_quantities_too_and_a_value_without_a_finite_error_is_the_worst() -> 
     (made,) = slice_tables([of("quantity", {"slices": slices})])
     assert made.index(">?<") < made.index(">F<") < made.index(">M<") and "undefined" in made
     (made,) = slice_tables([of("quantity", {"slices": {name: values[:2] for name, values in slices.items()}})])
-    assert "the whole has 1.45" in made and made.index("worse than the whole") < made.index(">M<") < made.index("better than the whole")
+    assert "mean absolute error of all rows 1.45" in made and made.index("worse than the whole") < made.index(">M<") < made.index(
+        "better than the whole"
+    )
 
 
 def test_a_table_that_is_cut_says_so_and_a_task_s_own_sums_have_rows_at_least() -> None:

@@ -47,7 +47,7 @@ def _warned(described: Mapping[str, Any]) -> Iterator[Html]:
         yield note(element("b", "May differ next time. "), warning, kind="warning")
     if not found:
         yield note("No leak, constant column, drift between splits, shared rows or skew was found.", kind="good")
-    yield folded("What is tested, and from when on something is said", element("p", _TESTS, kind="small"))
+    yield folded("What is tested, and the thresholds", element("p", _TESTS, kind="small"))
 
 
 def _sections(described: Mapping[str, Any]) -> Iterator[tuple[str, Html]]:

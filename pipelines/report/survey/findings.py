@@ -103,7 +103,7 @@ def _is_constant(values: pa.ChunkedArray) -> bool:
 
 
 def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[Finding]:
-    """Columns that are distributed otherwise in validation or test than in train, the most different first."""
+    """Columns with another distribution in validation or test than in train, the most different first."""
     if "train" not in samples:
         return
     names = [name for name in columns if name in samples["train"].column_names]
@@ -113,9 +113,9 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[
         found = [(stability(samples["train"][name], rows[name]), name) for name in names]
         told = [(index, name) for (index, limit), name in found if index > max(PSI, limit * _many(len(names)))]
         for index, name in sorted(told, reverse=True):
-            much = "much otherwise" if index > 0.25 else "otherwise"
+            distribution = f"a {'very ' if index > 0.25 else ''}different distribution"
             what = f"the length of {name}" if is_free_text(samples["train"][name]) else name
-            text = f"{what} is distributed {much} in {split} than in train (population stability index {index:.2f})"
+            text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f})"
             yield Finding("drift", text, (name,))
 
 
