@@ -18,6 +18,9 @@ from pipelines.tracking import folder_of_run
 
 
 def main() -> None:
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         raise ConfigError("one argument is needed: a run's id, a job's name, or the folder of a run")

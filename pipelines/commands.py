@@ -6,9 +6,9 @@ Each first reads its config, so that errors in it are reported at once, and only
 import argparse
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError, exit_on_error
 from pipelines.interrupts import is_not_of_a_signal
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Command = Callable[[str, list[str]], None]
 """Takes the program's name, for its usage, and the arguments."""
+_Flags = Mapping[str, Mapping[str, Any]]
+"""What `ArgumentParser.add_argument` takes, by flag."""
+_TEXT: Mapping[str, Any] = {"default": ""}
+_TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
 
 
 def etl(program: str, arguments: list[str]) -> None:
@@ -43,11 +47,8 @@ def train(program: str, arguments: list[str]) -> None:
 
 def verify(program: str, arguments: list[str]) -> None:
     """Train a finished run again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
-    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--run", default="")
-    parser.add_argument("--steps", type=int)
-    own, others = parser.parse_known_args(arguments)
-    config = configured(f"{program} --run RUN_ID [--steps FIRST_STEPS]", others, logging.WARNING)
+    flags = {"--run": _TEXT, "--steps": {"type": int}}
+    own, config = _with_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
     if not own.run or (own.steps is not None and own.steps < 1):
         raise ConfigError(f"--run is {own.run!r} and --steps {own.steps}; the first names the run to verify, the second is at least 1")
     from pipelines.api import verify
@@ -59,11 +60,7 @@ def export(program: str, arguments: list[str]) -> None:
     """Write the model of a run for other software or hardware, and compare it on every test row."""
     from pipelines.config.export import EXPORTS
 
-    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--run", default="")
-    parser.add_argument("--to", default="")
-    own, others = parser.parse_known_args(arguments)
-    config = configured(f"{program} --run RUN_ID --to {'|'.join(EXPORTS)}", others)
+    own, config = _with_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
     if not own.run or own.to not in EXPORTS:
         raise ConfigError(f"--run is {own.run!r} and --to {own.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
     from pipelines.api import export
@@ -81,13 +78,9 @@ def baseline(program: str, arguments: list[str]) -> None:
 
 def predict(program: str, arguments: list[str]) -> None:
     """Predict the rows of files or tables with a model, with Spark."""
-    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--model", default="")
-    parser.add_argument("--input", nargs="*", default=[])
-    parser.add_argument("--output", default="")
-    parser.add_argument("--keep", nargs="*", default=[])
-    own, others = parser.parse_known_args(arguments)
-    config = configured(f"{program} --model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]", others)
+    usage = "--model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]"
+    flags = {"--model": _TEXT, "--input": _TEXTS, "--output": _TEXT, "--keep": _TEXTS}
+    own, config = _with_flags(program, usage, flags, arguments)
     if not own.model or not own.output:
         raise ConfigError(f"--model is {own.model!r} and --output {own.output!r}; give the URI of a model, models:/…, and a folder")
     from pipelines.api import predict
@@ -97,11 +90,8 @@ def predict(program: str, arguments: list[str]) -> None:
 
 def promote(program: str, arguments: list[str]) -> None:
     """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
-    parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--run", default="")
-    parser.add_argument("--rollback", action="store_true")
-    own, others = parser.parse_known_args(arguments)
-    config = configured(f"{program} (--run RUN_ID | --rollback)", others)
+    flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
+    own, config = _with_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(own.run) == own.rollback:
         raise ConfigError(f"--run is {own.run!r} and --rollback {own.rollback}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback
@@ -187,11 +177,22 @@ def _log_as(way: str) -> None:
             handler.setStream(sys.stdout)
 
 
-def configured(program: str, arguments: list[str], level: int = logging.INFO) -> "Config":
-    """The config of a command, whose log lines go to stderr from now on."""
+def _with_flags(
+    program: str, usage: str, flags: _Flags, arguments: list[str], level: int = logging.INFO
+) -> tuple[argparse.Namespace, "Config"]:
+    """The values of a command's own flags, and its config, which all other arguments are of. `usage` shows the own flags."""
+    parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
+    for flag, options in flags.items():
+        parser.add_argument(flag, **options)
+    own, others = parser.parse_known_args(arguments)
+    return own, configured(program, others, level, usage)
+
+
+def configured(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
+    """The config of a command, whose log lines go to stderr from now on. `own_flags` shows those of the command itself in its usage."""
     from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
 
-    config = from_command_line(program, arguments)
+    config = from_command_line(program, arguments, own_flags)
     _log_to_stderr(level)
     return config
 

@@ -1,73 +1,79 @@
-"""A page as people see it, in a headless Chromium: what it asks for, what it complains about, and whether it fits."""
+"""Pages as people see them, in a headless Chromium: what they load, what the console says, and whether they fit."""
 
 import json
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
-from functools import partial
 from html import unescape
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or ""
-QUIET = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-# The frame is as wide as asked, whereas a headless window has a least width of 500 pixels.
-_FRAME = """<body style="margin:0"><iframe id="page" src="page.html" style="width:{width}px;height:2000px;border:0"></iframe><script>
-onload = () => {{
-  const inner = document.getElementById("page").contentWindow;
-  const found = inner.performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:"));
-  const root = inner.document.documentElement;
-  document.title = JSON.stringify({{asked: found, wide: root.scrollWidth, height: root.scrollHeight}});
-}}</script>"""
+_FRAMES = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><body><pre id="found">nothing</pre><script>
+const found = [];
+const widths = %s;
+let left = widths.length;
+for (const width of widths) {
+  const frame = document.createElement("iframe");
+  frame.style = `width: ${width}px; height: 900px; border: 0`;
+  frame.onload = () => {
+    const root = frame.contentDocument.documentElement;
+    const images = [...frame.contentDocument.images];
+    const loaded = frame.contentWindow.performance.getEntriesByType("resource").map(entry => entry.name);
+    found.push({width, text: root.innerText.length, content: root.scrollWidth, window: root.clientWidth,
+      loaded: loaded.filter(name => !name.startsWith("data:")),
+      broken: images.filter(image => image.complete && !image.naturalWidth).length});
+    if (!--left) document.getElementById("found").textContent = JSON.stringify(found);
+  };
+  frame.src = %s;
+  document.body.append(frame);
+}
+</script>"""
 
 
 @dataclass(frozen=True)
-class Look:
-    asked: list[str]
+class Seen:
+    errors: list[str]
+    """Of the console: requests that the page's policy forbids are among them."""
+    loaded: list[str]
     """Addresses that the page loaded, besides itself."""
-    wide: int
-    """Pixels that its content needs."""
-    height: int
-    complaints: list[str]
-    """The console's errors and warnings."""
+    overflow: dict[int, int]
+    """Pixels of the content beyond the window, by the window's width."""
+    broken: int
+    """Images that cannot be decoded."""
 
 
-def look(page: str, width: int, folder: Path) -> Look:
-    """Show a page of HTML in so many pixels, with a picture of it in `folder`. Skips the test where there is no Chromium."""
-    if not BROWSER:
+GOOD = Seen([], [], {400: 0, 1600: 0}, 0)
+"""What is seen of a page with nothing amiss."""
+
+
+def seen(page: Path, widths: tuple[int, ...] = (400, 1600)) -> Seen:
+    """Open the page in windows of these widths, in pixels. Skips the test where there is no Chromium."""
+    with tempfile.TemporaryDirectory() as folder:
+        frames = Path(folder) / "frames.html"
+        frames.write_text(_FRAMES % (json.dumps(widths), json.dumps(page.absolute().as_uri())))
+        done = opened(frames.as_uri(), "--allow-file-access-from-files", "--enable-logging=stderr", "--dump-dom", seconds=20)
+    shown = re.search(r'<pre id="found">(\[.*?\])</pre>', done.stdout)
+    assert shown, f"the page did not load: {done.stderr[-2_000:]}"
+    windows = json.loads(unescape(shown[1]))
+    assert all(one["text"] > 0 for one in windows)
+    return Seen(
+        [line for line in done.stderr.splitlines() if "CONSOLE" in line],
+        sorted({address for one in windows for address in one["loaded"]}),
+        {one["width"]: one["content"] - one["window"] for one in windows},
+        sum(one["broken"] for one in windows),
+    )
+
+
+def opened(address: str, *flags: str, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Open an address, whose scripts have so many seconds, in a new profile. Skips the test where there is no Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
         pytest.skip("no Chromium is here; Debian, Ubuntu: sudo apt-get install chromium")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "page.html").write_text(page)
-    (folder / "frame.html").write_text(_FRAME.format(width=width))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(folder)))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        window = ["--window-size=" + f"{max(width, 500)},2000", "--hide-scrollbars", f"--screenshot={folder / f'{width}.png'}"]
-        command = [
-            BROWSER,
-            "--headless",
-            "--no-sandbox",
-            *QUIET,
-            f"--user-data-dir={folder / 'profile'}",
-            "--enable-logging=stderr",
-            *window,
-        ]
-        address = f"http://127.0.0.1:{server.server_port}/frame.html"
-        done = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    (told,) = re.findall(r"<title>(.*?)</title>", done.stdout)
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Look(**json.loads(unescape(told)), complaints=complaints)
-
-
-class _Silent(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+    quiet = ["--disable-gpu", "--disable-quic", "--disable-sync", "--disable-background-networking", "--disable-component-update"]
+    with tempfile.TemporaryDirectory() as profile:
+        own = [f"--user-data-dir={profile}", f"--virtual-time-budget={1_000 * seconds}", *flags, address]
+        command = [browser, "--headless", "--no-sandbox", "--no-first-run", *quiet, *own]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)

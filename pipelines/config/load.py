@@ -30,15 +30,17 @@ def home() -> Path:
     return Path(os.environ.get("LOCKSTEP_HOME") or "").absolute()
 
 
-def from_command_line(program: str, arguments: list[str]) -> Config:
+def from_command_line(program: str, arguments: list[str], own_flags: str = "") -> Config:
     """The config that the arguments of a command describe, with relative paths resolved against LOCKSTEP_HOME.
 
-    `--help` prints all settings and exits with 0. Raises ConfigError with one line per error.
+    `--help` prints all settings and exits with 0; `own_flags` shows in its usage what the command takes besides settings. Raises
+    ConfigError with one line per error.
     """
+    own_flags = own_flags and f" {own_flags}"
     wants_help = any(argument in ("-h", "--help") for argument in arguments)
     arguments = [argument for argument in arguments if argument not in ("-h", "--help")]
     if not arguments or arguments[0].startswith("-"):
-        usage = f"usage: {program} CONF.yaml [--section.setting VALUE ...]"
+        usage = f"usage: {program} CONF.yaml{own_flags} [--section.setting VALUE ...]"
         if wants_help:
             print(f"{usage}\n\nTo list all settings with the values of a file: {program} CONF.yaml --help")
             sys.exit(0)
@@ -50,7 +52,7 @@ def from_command_line(program: str, arguments: list[str]) -> Config:
     config = load(path, overrides)
     if wants_help:
         shape = (tyro.conf.FlagConversionOff,)
-        tyro.cli(type(config), default=config, args=["--help"], prog=f"{program} {path}", use_underscores=True, config=shape)
+        tyro.cli(type(config), default=config, args=["--help"], prog=f"{program} {path}{own_flags}", use_underscores=True, config=shape)
     return with_absolute_paths(config, home())
 
 

@@ -49,7 +49,8 @@ class Counters:
     def text(self) -> str:
         """In the format of Prometheus, with the versions of the replicas that have sent something lately."""
         since = time.monotonic() - _LATELY_SECONDS
-        versions = Counter(version for version, at in self._versions.values() if at > since)
+        self._versions = {replica: found for replica, found in self._versions.items() if found[1] > since}
+        versions = Counter(version for version, _ in self._versions.values())
         gauges = {("lockstep_model_replicas", f'{{version="{version}"}}'): float(count) for version, count in versions.items()}
         return text({**self._counts, **gauges})
 
@@ -60,5 +61,5 @@ def text(counts: Mapping[Key, float]) -> str:
     for name, (kind, said) in _HELP.items():
         lines += [f"# HELP {name} {said}", f"# TYPE {name} {kind}"]
         names = {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
-        lines += [f"{key}{labels} {count:g}" for (key, labels), count in sorted(counts.items()) if key in names]
+        lines += [f"{key}{labels} {count:.17g}" for (key, labels), count in sorted(counts.items()) if key in names]
     return "\n".join(lines) + "\n"

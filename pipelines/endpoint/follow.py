@@ -37,4 +37,4 @@ def follow(
         except Exception as error:  # a model of other code may raise anything; the present one is served on
             failed()
             told = error if isinstance(error, LockstepError) else repr(error)
-            log.warning("version %s is served on, for the alias cannot be followed: %s", present, told)
+            log.warning("still serving version %s, since the alias cannot be followed: %s", present, told)

@@ -31,6 +31,8 @@ def committed(folder: Path) -> Iterator[Path]:
             os.replace(folder, before)
         os.replace(draft, folder)
     finally:
+        if before.exists() and not folder.exists():  # it was broken off between the two
+            os.replace(before, folder)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(before, ignore_errors=True)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from pipelines.config.export import Export, Hls4ml
 from pipelines.errors import ExportError
-from pipelines.export.onnx import faults, silent
+from pipelines.export.exporters import faults, silent
 from pipelines.export.subject import Rows, Subject
 from pipelines.export.targets import Candidate, Run, Written
 
@@ -28,7 +28,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
     for number, precision in enumerate(reversed(settings.hls4ml.precisions)):
         place = folder / "hls" if number == 0 else folder / f"hls-{number}"
         with silent(), faults("hls4ml"):
-            model = _compiled(network, rows_in(subject.some("test", 1)).shape[1:], precision, settings.hls4ml, place)
+            model = _compiled(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, settings.hls4ml, place)
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and file.suffix in (".h", ".cpp"))
         found[precision] = Candidate(_runner(model, rows_in), size, rows=settings.hls4ml.rows, about=resources(model, settings.hls4ml))
     notes = (

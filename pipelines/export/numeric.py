@@ -29,8 +29,8 @@ class Numeric:
     is_whole: Mapping[str, bool]
 
     def raw(self, rows: Arrays) -> dict[str, np.ndarray]:
-        """Encoded rows with the raw numbers, float64, in place of these columns. Numbers that were whole are so again, exactly; others
-        are so up to the rounding of the encoded value."""
+        """Encoded rows with the raw numbers, float64, in place of these columns: whole numbers exactly, others up to the rounding of
+        the encoded value."""
         found = dict(rows)
         for name, encoder in self.encoders.items():
             decoded = encoder.decode(rows[name]).astype(np.float64)
@@ -79,7 +79,7 @@ def _is_whole(kind: pa.DataType | None) -> bool:
 
 
 def _encoded(encoder: NumberEncoder[Any], found: Tensor) -> Tensor:
-    """As `NumberEncoder.encode`, except that a row which that refuses becomes NaN or infinite."""
+    """As `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
     impute = encoder.state["impute"]
     found = found if impute is None else torch.where(torch.isnan(found), torch.full_like(found, impute), found)
     if isinstance(encoder, Log1p):  # whose formula is NumPy's own

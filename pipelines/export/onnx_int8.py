@@ -10,14 +10,16 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from pipelines.config.export import Export
-from pipelines.export.onnx import FILE, faults, runner, silent, write_onnx
+from pipelines.export.exporters import faults, silent
+from pipelines.export.onnx import FILE, runner, write_onnx
 from pipelines.export.onnx_file import save
 from pipelines.export.subject import Subject, rows_of
 from pipelines.export.targets import Candidate, Written
 
 _ROWS_AT_ONCE = 64
 _QUANTISED = ("Conv", "Gather", "Gemm", "MatMul")
-"""Operators with weights. One scale for each of them: with one for each channel, adult's file is 0.32 of the size, and not 0.30."""
+"""Operators with weights. Each has one scale: with one for each channel, adult's file would be 0.32 of the file in floats, instead of
+0.30."""
 
 
 class Rows(CalibrationDataReader):
@@ -35,7 +37,7 @@ class Rows(CalibrationDataReader):
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError if ONNX lacks an operator of the network."""
-    rows = subject.features(subject.numeric.raw(subject.some("train", settings.calibration_rows)))
+    rows = subject.features(subject.numeric.raw(subject.first_rows("train", settings.calibration_rows)))
     with TemporaryDirectory() as drafts:
         wide = write_onnx(subject, Path(drafts, FILE))
         prepared = Path(drafts, "prepared.onnx")

@@ -1,8 +1,11 @@
 """Target `stablehlo`: for TPUs and whatever else XLA compiles for, run here on XLA's CPU backend, in an environment of its own."""
 
 import os
+import shutil
 import subprocess
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -11,7 +14,7 @@ import torch
 
 from pipelines.config.export import Export
 from pipelines.errors import ExportError
-from pipelines.export.onnx import fault, faults, silent
+from pipelines.export.exporters import fault, faults, silent
 from pipelines.export.subject import Subject, rows_of, tensors
 from pipelines.export.targets import Candidate, Run, Written
 
@@ -28,7 +31,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             f"--to stablehlo needs {python}, an environment with jax and torchax; make xla, or set {VARIABLE} to another Python"
         )
     rows = settings.rows_at_once
-    example = dict(sorted(_padded(subject.features(subject.some("test", rows)), rows).items()))  # as jax orders the keys of a dict
+    example = dict(sorted(_padded(subject.features(subject.first_rows("test", rows)), rows).items()))  # as jax orders the keys of a dict
     with silent(), torch.no_grad(), faults("torch.export"):
         torch.export.save(torch.export.export(subject.network, (tensors(example),)), folder / "program.pt2")
     run = _started(python, folder, rows)
@@ -38,7 +41,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
 
 
 def _started(python: Path, folder: Path, rows: int) -> Run:
-    """Start the script of that environment, which ends with this process, or with its standard input."""
+    """Start the script of that environment. It ends when nothing refers to the returned function any more, or with this process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"JAX_PLATFORMS": "cpu"}
     drafts = Path(mkdtemp(prefix="lockstep-xla-"))
     log = drafts / "log"
@@ -63,13 +66,21 @@ def _started(python: Path, folder: Path, rows: int) -> Run:
     def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
         assert script.stdin is not None
         np.savez(given, **_padded(batch, rows))  # type: ignore[arg-type]
-        script.stdin.write(f"{given}\t{found}\n")
-        script.stdin.flush()
+        with suppress(BrokenPipeError):  # of a script that has ended, which `done` says
+            script.stdin.write(f"{given}\t{found}\n")
+            script.stdin.flush()
         done()
         return np.load(found)[: rows_of(batch)]
 
+    weakref.finalize(run, _end, script, drafts)
     done()
     return run
+
+
+def _end(script: subprocess.Popen[str], drafts: Path) -> None:
+    script.kill()
+    script.communicate()
+    shutil.rmtree(drafts, ignore_errors=True)
 
 
 def _padded(batch: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ class Subject:
             for start in range(0, len(next(iter(values.values()))), rows_at_once):
                 yield {name: column[start : start + rows_at_once] for name, column in values.items()}
 
-    def some(self, split: str, count: int) -> dict[str, np.ndarray]:
+    def first_rows(self, split: str, count: int) -> dict[str, np.ndarray]:
         """The first `count` rows of a split, or all of them; ETL has shuffled them."""
         found: list[dict[str, np.ndarray]] = []
         for rows in self.rows(split, count):

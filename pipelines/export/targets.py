@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.config.export import EXPORTS, Export
-from pipelines.errors import ExportError
+from pipelines.errors import ConfigError, ExportError
 from pipelines.export.subject import Subject
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
@@ -45,7 +45,10 @@ Write = Callable[[Subject, Export, Path], Written]
 
 
 def writer(target: str) -> Write:
-    """The function that writes a target. Raises ExportError if a library that it needs is not installed."""
+    """The function that writes a target. Raises ConfigError for an unknown one, and ExportError if a library that it needs is not
+    installed."""
+    if target not in EXPORTS:
+        raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(EXPORTS)}")
     try:
         return import_module(EXPORTS[target]).write
     except ModuleNotFoundError as error:

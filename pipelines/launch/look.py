@@ -68,7 +68,7 @@ def stack(process: int) -> str:
     """The stacks of all threads of a process on this machine; or why there are none."""
     command = shutil.which("py-spy", path=os.pathsep.join([sysconfig.get_path("scripts"), str(Path(sys.executable).parent), os.defpath]))
     if command is None:
-        return f"  no stack: py-spy is not installed on {socket.gethostname()}; pip install 'lockstep[look]'"
+        return f"  no stack: py-spy is not installed on {socket.gethostname()}; pip install 'lockstep-pipelines[look]'"
     try:
         answer = subprocess.run(
             [command, "dump", "--nonblocking", "--pid", str(process)], capture_output=True, text=True, timeout=STACK_SECONDS, check=False

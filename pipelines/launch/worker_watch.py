@@ -36,7 +36,7 @@ class WorkerWatch:
         try:
             beats = beats_in(self._directory)
             if said := self._stragglers.look(beats):
-                self._tell(said, STRAGGLERS, "; ".join(self._stragglers.named.values()))
+                self._tell(said, STRAGGLERS, "; ".join(self._stragglers.named))
             if stuck := self._standstill.look(beats):
                 self._tell([stuck], STANDSTILL, stuck)
         except LockstepError as error:

@@ -168,7 +168,7 @@ def sweep(filesystem: FileSystem, folder: str) -> None:
 
 
 def open_predictions(path: str) -> pads.Dataset:
-    """The predictions of an output, or of one of its snapshots: of an output, those that were made or confirmed last.
+    """The predictions of a snapshot, or, given the folder of an output, of its snapshot that was made or confirmed last.
 
     Raises DatasetError if there are none, CorruptError if a file is missing or has another number of rows.
     """

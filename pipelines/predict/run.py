@@ -9,18 +9,15 @@
 
 import json
 import logging
-import tarfile
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
@@ -39,26 +36,14 @@ from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.run import check_unchanged, freed
 from pipelines.etl.session import session, weigh_batches
 from pipelines.predict import output
+from pipelines.predict.model import Model, fetched
 from pipelines.predict.output import Predictions
-from pipelines.predict.source import (
-    Input,
-    Model,
-    check_model,
-    deciding,
-    files_of,
-    only,
-    opened,
-    rows_of,
-    separable,
-    with_inputs,
-)
+from pipelines.predict.source import Input, deciding, files_of, only, opened, rows_of, separable, with_inputs
 from pipelines.predict.worker import WRITTEN, Job, predict_rows
-from pipelines.serve.model import download_model
 from pipelines.serve.predictor import REFUSED
-from pipelines.serve.process import ModelProcess, misfits
+from pipelines.serve.process import misfits
 from pipelines.sources.faults import source_errors
 from pipelines.sources.tables import read_tables
-from pipelines.tracking.client import connect
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +58,7 @@ def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Seque
     stages = Stages()
     with TemporaryDirectory(prefix="lockstep-model-") as folder:
         with stages("model"):
-            archive, model, wanted, predicted = _fetched(config, uri, folder)
+            model = fetched(config, uri, folder)
         config, names = with_inputs(config, inputs, str(model.about["table"]))
         _check_apart(place, config)
         with stages("spark"):
@@ -82,22 +67,9 @@ def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Seque
         with freed(spark):
             found = opened(spark, config, model, names)
             before = {name: table.state() for name, table in found.tables.items()}
-            kept = _kept(spark, found, model, wanted, predicted, keep)
-            spark.sparkContext.addFile(str(archive))
-            return _predicted(spark, found, model, archive.name, kept, place, before, stages)
-
-
-def _fetched(config: Config, uri: str, folder: str) -> tuple[Path, Model, pa.Schema, pa.Schema]:
-    """The archive of the model, what is known of it, and the columns that it takes and gives."""
-    connect(config.tracking.uri)
-    there = download_model(config.tracking.uri, uri, folder)
-    with ModelProcess(there) as rows:
-        model, wanted, predicted = Model(uri, rows.about), rows.inputs, rows.outputs
-    check_model(config, model)
-    archive = Path(folder, f"model-{model.about['digest'][:12]}-{uuid4().hex[:8]}.tar")
-    with tarfile.open(archive, "w") as tar:
-        tar.add(there, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
-    return archive, model, wanted, predicted
+            kept = _kept(spark, found, model, keep)
+            spark.sparkContext.addFile(str(model.archive))
+            return _predicted(spark, found, model, kept, place, before, stages)
 
 
 def _check_apart(place: str, config: Config) -> None:
@@ -108,30 +80,23 @@ def _check_apart(place: str, config: Config) -> None:
                 raise ConfigError(f"--output {place} lies in {path}, where source.tables.{name} is read from; give a folder outside")
 
 
-def _kept(spark: SparkSession, found: Input, model: Model, wanted: pa.Schema, predicted: pa.Schema, keep: Sequence[str]) -> tuple[str, ...]:
+def _kept(spark: SparkSession, found: Input, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
     """The columns to keep. Raises ConfigError if there are no such columns, or if the model's are missing or of another type."""
     rows = rows_of(spark, found, model.takes).drop(REASON)
     schema = raw_schema(rows)
     where = " and ".join(f"source.tables.{name}" for name in found.tables) if model.takes == "rows" else "source.query"
-    if told := misfits(wanted, schema):
+    if told := misfits(model.inputs, schema):
         raise ConfigError(f"{where} gives {'; '.join(told)}, which the model {model.uri} takes; it gives {', '.join(schema.names)}")
     if missing := [name for name in keep if name not in schema.names]:
         raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {', '.join(schema.names)}")
     kept = tuple(dict.fromkeys(keep)) or tuple(schema.names)
-    if twice := sorted({name for name in kept if name in predicted.names} - {REFUSED}):
+    if twice := sorted({name for name in kept if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
     return kept
 
 
 def _predicted(
-    spark: SparkSession,
-    found: Input,
-    model: Model,
-    archive: str,
-    keep: tuple[str, ...],
-    place: str,
-    before: Sources,
-    stages: Stages,
+    spark: SparkSession, found: Input, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
 ) -> Predictions:
     with stages("checksums"):
         sources = files_of(spark, found)
@@ -148,7 +113,7 @@ def _predicted(
         covered, new = sum(one.files for one in base.inputs.values()), sum(map(len, left.values()))
         log.info("%s covers %d files; %d are new", base.snapshot, covered, new)
     try:
-        job = Job(attempt, archive, model.takes, keep)
+        job = Job(attempt, model.archive.name, model.takes, keep)
         with stages("predict"), source_errors(found.config.source):
             own = _written(spark, only(found, left) if base else found, model, job, snapshot)
         check_unchanged(found.tables, before)

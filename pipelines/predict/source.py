@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.etl.placement import named
 from pipelines.etl.quality import REASON, expectations
 from pipelines.etl.query import check_query
+from pipelines.predict.model import Model
 from pipelines.rowwise.translate import rowwise
 from pipelines.rowwise.untranslatable import UntranslatableError
 from pipelines.serve.process import Takes
@@ -24,24 +24,6 @@ from pipelines.sources.formats import RawTables, raw_tables
 
 BY_FILE = ("csv", "json", "parquet", "text")
 """Formats that make each row from one file."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """What the driver knows of a model."""
-
-    uri: str
-    about: Mapping[str, Any]
-    """As `serve.alone` tells it."""
-
-    @property
-    def takes(self) -> Takes:
-        return "rows" if self.about["table"] else "query"
-
-    @property
-    def dropping(self) -> set[str]:
-        """Reasons of rows that a WHERE of the query drops, which are no fault of theirs."""
-        return set(self.about["conditions"]) - set(self.about["source"].get("expect", ()))
 
 
 @dataclass(frozen=True)
@@ -83,20 +65,6 @@ def _only_table(config: Config, text: str) -> str:
             f"--input {text}: the config has the tables {', '.join(names)}; name one of them, as in --input {names[0]}={text}"
         )
     return names[0]
-
-
-def check_model(config: Config, model: Model) -> None:
-    """Raises ConfigError unless the model was trained on what the config's pipeline makes."""
-    pipeline, source = model.about["pipeline"], model.about["source"]
-    if pipeline != config.name:
-        raise ConfigError(
-            f"--model {model.uri} is a model of the pipeline {pipeline}, and the config is {config.name}; give its own config"
-        )
-    if model.takes == "query" and source and (source.get("query") or "") != config.source.query:
-        raise ConfigError(
-            f"--model {model.uri} takes the columns of another query than the config's source.query; give the config it was trained "
-            "with, or train a model with this one"
-        )
 
 
 def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mlflow.entities import LoggedModel, LoggedModelStatus
+from mlflow.entities import LoggedModel
 
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version, versions
@@ -12,11 +12,14 @@ from pipelines.registry.gates import Gate, equal
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.git import GIT_COMMIT
 from pipelines.tracking.liveness import MODEL_DIGEST
+from pipelines.tracking.models import model_of
 from pipelines.tracking.recorded import recorded
 
 
 @dataclass(frozen=True)
 class Candidate:
+    """A run with its model, its records in MLflow, and the dataset version that it was trained on."""
+
     run_id: str
     model: LoggedModel
     tags: Mapping[str, str]
@@ -40,11 +43,8 @@ def candidate(config: Config, run_id: str) -> Candidate:
     client = connect(uri)
     with reaching(uri):
         run = client.get_run(run_id)
-        models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'")
-    ready = [model for model in models if model.status == LoggedModelStatus.READY]
-    if not ready:
-        raise TrackingError(f"run {run_id} has no model; train again")
-    return Candidate(run_id, ready[0], run.data.tags, run.data.metrics, _version(config, run_id, run.data.tags.get("dataset.digest", "")))
+        model = model_of(client, run)
+    return Candidate(run_id, model, run.data.tags, run.data.metrics, _version(config, run_id, run.data.tags.get("dataset.digest", "")))
 
 
 def _version(config: Config, run_id: str, digest: str) -> Version:

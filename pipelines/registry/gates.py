@@ -9,6 +9,8 @@ from pipelines.config.registry import Registry
 
 @dataclass(frozen=True)
 class Gate:
+    """One condition of a promotion."""
+
     name: str
     holds: bool
     found: float | str | None

@@ -44,8 +44,8 @@ class Target:
 
     @property
     def checked(self) -> str:
-        """The metric that the model must reproduce from raw rows. Of classes not the loss, since a probability cannot express how far
-        beyond 1 - 1e-16 an output is."""
+        """The metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a probability cannot
+        express how far beyond 1 - 1e-16 an output is."""
         return "accuracy" if self.classes else self.metric
 
 
@@ -88,8 +88,8 @@ def of_files(settings: Registry, folder: Path) -> list[Gate]:
 
 
 def of_rows(settings: Registry, target: Target, rows: pa.Table, logged: float | None, candidate: Path, champion: Path | None) -> Found:
-    """The gates that need predictions of the test rows. `logged` is the run's test metric
-    `target.checked` if `rows` are the whole split."""
+    """The gates that need predictions of the test rows. `logged` is the run's test metric `target.checked` if `rows` are the whole
+    split. Raises ConfigError or DatasetError if the champion cannot predict them."""
     found = Found()
     with ModelProcess(candidate, "query") as model:
         if settings.latency_ms is not None:
@@ -98,6 +98,10 @@ def of_rows(settings: Registry, target: Target, rows: pa.Table, logged: float | 
     rows, ours = rows.filter(pa.array(accepted)), ours.filter(pa.array(accepted))
     truth, known = _truth(target, rows)
     rows, ours, truth = rows.filter(pa.array(known)), ours.filter(pa.array(known)), truth[known]
+    if not len(truth):
+        found.numbers = {"rows": 0}
+        found.gates.append(at_least("the number of test rows that the model predicts", 0, 1))
+        return found
     ones = np.ones(len(truth))
     found.numbers = {"rows": len(truth), target.metric: _metric(target, truth, ours)(ones)}
     if logged is not None:

@@ -33,6 +33,8 @@ DECISION = "lockstep.decision"
 
 @dataclass(frozen=True)
 class Decision:
+    """What `promote` or `rollback` has decided."""
+
     name: str
     """Of the registered model."""
     version: str
@@ -88,8 +90,8 @@ def rollback(config: Config) -> Decision:
     source = f"models:/{previous.model_id}" if previous.model_id else previous.source
     run_id = str(previous.run_id)
     version = alias.promoted(client, uri, name, str(source), run_id, present, tags)
-    text = f"run {run_id}, version {number} of {name}, is the champion again as version {version.version}, after version "
-    text += str(present.version)
+    again = f"run {run_id}, version {number} of {name}, is the champion again"
+    text = f"{again} as version {version.version}, after version {present.version}"
     record = {"run": run_id, "champion": str(present.version), "decision": "rolled back", "version": str(version.version)}
     _record(client, uri, run_id, record, text, version)
     return Decision(name, str(version.version), run_id, text)

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
 from pipelines.report.page import Html, text
-from pipelines.report.style import BLUE, COLOURS, GREY, INK, LINE
+from pipelines.report.style import COLOURS, GREY, INK, LINE
 
 WIDTH, HEIGHT = 340, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 34
 _MOST_POINTS = 600
-"""Of a line: more would not be seen, and make the page large."""
+"""Points of a line: more would not be seen, and make the page large."""
+
+_LARGEST, _SMALLEST = 1e300, 1e-300
+"""What an axis reaches to, and the least that it spans: far enough from the limits of float64 to compute ticks."""
 
 Points = Sequence[tuple[float, float]]
 """(x, y) in the order of x; those that are not finite are left out."""
@@ -34,6 +37,8 @@ def lines(series: Mapping[str, Points], x_label: str = "", y_label: str = "", ma
     xs, ys = Axis.over([x for x, _ in shown]), Axis.over([y for _, y in shown])
     parts = [_frame(xs, ys, x_label, y_label), *(_mark(mark, xs) for mark in marks)]
     for number, (name, points) in enumerate(found.items()):
+        if not points:
+            continue
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{_across(xs, x):.1f},{_up(ys, y):.1f}" for x, y in points)
         dots = "".join(f'<circle cx="{_across(xs, x):.1f}" cy="{_up(ys, y):.1f}" r="2.4" fill="{colour}"/>' for x, y in points)
@@ -41,25 +46,6 @@ def lines(series: Mapping[str, Points], x_label: str = "", y_label: str = "", ma
         if len(found) > 1:
             parts.append(_legend(number, name, colour))
     return _svg("".join(parts), y_label or ", ".join(found))
-
-
-def bars(values: Mapping[str, float], y_label: str = "", colour: str = BLUE) -> Html:
-    """A bar for each key, in their order, from zero. Of many keys, only some are written below."""
-    if not values:
-        return _svg(f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle">no values</text>', y_label)
-    heights = [value if isfinite(value) else 0.0 for value in values.values()]
-    ys = Axis.over([0.0, *heights])
-    step = (WIDTH - _LEFT - _RIGHT) / len(heights)
-    parts = [_frame(None, ys, "", y_label)]
-    for number, (name, height) in enumerate(zip(values, heights, strict=True)):
-        top, zero = _up(ys, max(height, 0.0)), _up(ys, min(height, 0.0))
-        x = _LEFT + number * step
-        title = f"<title>{text(name)}: {text(height)}</title>"
-        size = f'width="{step * 0.84:.1f}" height="{max(zero - top, 0.0):.1f}"'
-        parts.append(f'<rect x="{x + step * 0.08:.1f}" y="{top:.1f}" {size} fill="{colour}">{title}</rect>')
-        if number % ceil(len(heights) / 6) == 0:
-            parts.append(_label(x + step / 2, HEIGHT - _BOTTOM + 14, name[:12], "middle"))
-    return _svg("".join(parts), y_label)
 
 
 @dataclass(frozen=True)
@@ -72,9 +58,9 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> "Axis":
-        """The round axis that holds the values, with three to six ticks."""
-        low, high = min(values), max(values)
-        if high - low <= 1e-9 * max(abs(low), abs(high)):
+        """The round axis that holds the values, as far as ±1e300, with three to six ticks."""
+        low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (min(values), max(values)))
+        if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST):
             reach = abs(high) / 2 or 1.0
             low, high = low - reach, high + reach
         rough = (high - low) / 4
@@ -87,6 +73,7 @@ class Axis:
         return [self.low + number * self.step for number in range(round((self.high - self.low) / self.step) + 1)]
 
     def share(self, value: float) -> float:
+        """How far along the axis a value lies: 0 is its low end, 1 its high one."""
         return (value - self.low) / (self.high - self.low)
 
 
@@ -104,15 +91,14 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 
-def _frame(xs: Axis | None, ys: Axis, x_label: str, y_label: str) -> str:
+def _frame(xs: Axis, ys: Axis, x_label: str, y_label: str) -> str:
     """Ticks of both axes, and their names."""
     parts = []
     for tick in ys.ticks:
         y = _up(ys, tick)
         parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{LINE}"/>')
         parts.append(_label(_LEFT - 5, y + 3.5, _tick(tick), "end"))
-    if xs:
-        parts.extend(_label(_across(xs, tick), HEIGHT - _BOTTOM + 14, _tick(tick), "middle") for tick in xs.ticks)
+    parts.extend(_label(_across(xs, tick), HEIGHT - _BOTTOM + 14, _tick(tick), "middle") for tick in xs.ticks)
     parts.append(_label((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
     parts.append(_label(4, 9, y_label, "start", INK))
     return "".join(parts)

@@ -37,7 +37,7 @@ def _who(letter: str, material: Material) -> list[Part]:
 
 
 def _facts(material: Material) -> dict[str, Any]:
-    return {name: value for name, value in trained(material) if name not in ("digest of the model",)}
+    return {name: value for name, value in trained(material) if name != "digest of the model"}
 
 
 def _differing(header: list[Part], values: Sequence[Mapping[str, Any]], equal: str) -> Html:
@@ -52,13 +52,13 @@ def _shown(value: Any) -> Part:
 
 
 def _results(header: list[Part], materials: Sequence[Material]) -> Html:
-    values = [{name: value for name, value in final_values(one.run).items() if name != "validation/epoch"} for one in materials]
+    values = [final_values(one.run) for one in materials]
     names = sorted({name for one in values for name in one}, key=lambda name: (not name.startswith("test/"), name))
     rows: list[list[Part]] = []
     for name in names:
-        row: list[Part] = [name, *(one.get(name) for one in values)]
-        both = [values[0].get(name), values[-1].get(name)]
-        rows.append([*row, both[1] - both[0] if both[0] is not None and both[1] is not None else None])
+        first, last = values[0].get(name), values[-1].get(name)
+        difference = last - first if first is not None and last is not None else None
+        rows.append([name, *(one.get(name) for one in values), difference])
     if not rows:
         return note("No run has a result yet.")
     return table([*header, f"{header[-1]} − {header[1]}"], rows, "The last value of each metric")

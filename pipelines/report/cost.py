@@ -8,7 +8,7 @@ from pipelines.report.material import Material
 
 POWER = re.compile(r"system/.*?([^/]+)_power_usage_watts$")
 MOST_GAP_SECONDS = 120.0
-"""Between two measurements of power that are joined: in a longer time the node may have done something else."""
+"""The longest time between two measurements of power that are joined: in a longer one the node may have done something else."""
 
 
 def end_of(material: Material) -> float:

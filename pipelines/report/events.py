@@ -9,8 +9,8 @@ from pipelines.report.charts import Mark
 from pipelines.report.material import Attempt, Material
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 
-TELLING = ("straggler", "machines.", "outage", "restart", "stall", "hang", "stuck", "slow", "profile", "memory", "event")
-"""Beginnings of the tags that tell what happened, after `lockstep.` if they have it."""
+TELLING = ("stragglers", "standstill", "machines.left_out")
+"""The tags in which a training says what happened."""
 SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
 """A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
 
@@ -70,8 +70,8 @@ def _silences(material: Material) -> list[Event]:
 
 def _tagged(material: Material) -> list[Event]:
     found = []
-    for name, value in sorted(material.run.tags.items()):
-        if name.removeprefix("lockstep.").startswith(TELLING) and value:
+    for name in TELLING:
+        if value := material.run.tags.get(name):
             step = re.search(r"\bstep ([\d,]+)", value)
             number = int(step[1].replace(",", "")) if step and step[1].strip(",") else None
             found.append(Event(f"{name}: {value}", number, ORANGE))

@@ -38,7 +38,7 @@ class Attempt:
 class Material:
     run: History
     config: Mapping[str, Any]
-    """Empty if the run has none that can be read; so are all others."""
+    """Empty if the run has none that can be read, as all that follows."""
     manifest: Mapping[str, Any]
     attempts: Sequence[Attempt]
     splits: Sequence[Split]
@@ -68,8 +68,8 @@ def material(uri: str, run_id: str) -> Material:
         )
 
 
-def collect(directory: str, folder: Path) -> list[str]:
-    """Copy what workers left in the directory of a run into a folder, as MLflow has it. Returns the names of what was there.
+def collect(directory: str, folder: Path) -> None:
+    """Copy what workers left in the directory of a run into a folder, as MLflow has it.
 
     A directory that cannot be read, on another machine or removed, has nothing.
     """
@@ -78,15 +78,17 @@ def collect(directory: str, folder: Path) -> list[str]:
         contents = {}
         for entry in filesystem.get_file_info(FileSelector(path, allow_not_found=True)):
             if entry.base_name == ATTEMPTS or (entry.base_name.startswith(f"{FOLDER}-") and entry.extension == "zip"):
-                contents[entry.base_name] = storage.read(filesystem, entry.path)
-        for name, content in contents.items():
-            if content is not None and name == ATTEMPTS and (values := unsealed(content)):
-                (folder / name).write_text(json.dumps({"attempts": values["attempts"]}))
-            elif content is not None and name != ATTEMPTS:
-                unpack(content, folder / FOLDER / name.removeprefix(f"{FOLDER}-").removesuffix(".zip"))
+                contents[entry.base_name] = storage.read(filesystem, entry.path) or b""
     except (OSError, LockstepError) as error:
         log.warning("%s cannot be read, so the page has only what MLflow has: %s", directory, error)
-    return sorted(entry.name for entry in folder.iterdir())
+        return
+    if values := unsealed(contents.pop(ATTEMPTS, b"")):
+        (folder / ATTEMPTS).write_text(json.dumps({"attempts": values.get("attempts", [])}))
+    for name, content in contents.items():
+        try:
+            unpack(content, folder / FOLDER / name.removeprefix(f"{FOLDER}-").removesuffix(".zip"))
+        except OSError as error:
+            log.warning("%s/%s is left out of the page: %s", directory, name, error)
 
 
 def _parent(uri: str, config: Mapping[str, Any]) -> History | None:

@@ -10,7 +10,8 @@ from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import events, marks
 from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
-from pipelines.report.pictures import Figures, class_tables, pictures, slice_tables, worst_tables
+from pipelines.report.pictures import Figures, pictures, worst_tables
+from pipelines.report.tables import class_tables, slice_tables
 from pipelines.tracking.history import History
 
 Section = tuple[str, list[Part]]
@@ -28,7 +29,7 @@ def run_page(material: Material, figures: Figures | None = None, *, finishing: b
 def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
     found = events(material)
     yield "What was trained", [facts(trained(material))]
-    yield "Results", [_results(material)] if _final(material.run) else []
+    yield "Results", [_results(material)] if final_values(material.run) else []
     charts = training_charts({"": material.run}, marks(found))
     yield "Curves", [grid(charts)] if charts else [note("The run has logged no points.")]
     where = phases(material.run)
@@ -54,7 +55,7 @@ def trained(material: Material) -> list[tuple[str, Part]]:
     pairs: list[tuple[str, Part]] = [
         ("task", f"{task.get('kind', '?')}, target {', '.join(config.get('dataset', {}).get('target', {})) or 'none'}"),
         ("dataset", f"{config.get('dataset', {}).get('path', '?')}, version {run.tags.get('dataset.version', '?')}"),
-        ("digest of its rows", Html(element("code", run.tags.get("dataset.digest", "?")))),
+        ("digest of its rows", element("code", run.tags.get("dataset.digest", "?"))),
         ("rows", ", ".join(f"{name} {rows:,}" for name, rows in splits.items() if rows is not None)),
         ("rows refused by ETL", sum(manifest.get("quarantined", {}).values()) if manifest else None),
         ("sources", _sources(manifest)),
@@ -64,7 +65,7 @@ def trained(material: Material) -> list[tuple[str, Part]]:
         ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
         ("seed", train.get("seed")),
         ("began from", element("code", train["init_from"]) if train.get("init_from") else "random weights"),
-        ("digest of the model", Html(element("code", run.tags["model.digest"])) if "model.digest" in run.tags else "none yet"),
+        ("digest of the model", element("code", run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in pairs if value not in ("", None)]
@@ -72,16 +73,13 @@ def trained(material: Material) -> list[tuple[str, Part]]:
 
 def final_values(run: History) -> dict[str, float]:
     """The last value of each metric of validation and test."""
-    return {name: points[-1].value for name, points in run.curves.items() if points and name.startswith(("validation/", "test/"))}
-
-
-def _final(run: History) -> dict[str, float]:
-    return {name: value for name, value in final_values(run).items() if name != "validation/epoch"}
+    curves = {name: points for name, points in run.curves.items() if name.startswith(("validation/", "test/")) and points}
+    return {name: points[-1].value for name, points in curves.items() if name != "validation/epoch"}
 
 
 def _results(material: Material) -> Html:
     """Metrics of the test, and of the last validation; beside those of the run that gave the initial weights."""
-    own, parent = _final(material.run), _final(material.parent) if material.parent else {}
+    own, parent = final_values(material.run), final_values(material.parent) if material.parent else {}
     best = {name: value for split in material.splits if split.name == "validation" for name, value in _metrics(split.summary)}
     names = sorted({name.split("/", 1)[1] for name in own})
     header: list[Part] = ["metric", "test", "best epoch's validation", "last validation"]
@@ -115,7 +113,7 @@ def _state(material: Material, finishing: bool) -> Html:
 
 def _headline(material: Material) -> list[tuple[str, Part]]:
     run, hours = material.run, worker_hours(material)
-    final = _final(run)
+    final = final_values(run)
     tests = {name: value for name, value in final.items() if name.startswith("test/")} or final
     seconds = end_of(material) - run.started
     steps = max((point.step for point in run.curves.get("train/loss", ())), default=0)

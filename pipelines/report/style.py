@@ -9,7 +9,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, BLACK = (
     *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442", "#000000"),
 )
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
-"""Of series, in this order; yellow is left out, since it is too pale for lines on white."""
+"""The colours of series, in this order; yellow is left out, since it is too pale for lines on white."""
 
 SHEET = f"""
 :root {{ color-scheme: light; }}

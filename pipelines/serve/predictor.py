@@ -121,7 +121,7 @@ def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) ->
             raise SourceError(f"the rows have no column {field.name}; the model takes {', '.join(schema.names)}")
         try:
             columns.append(_column(rows[field.name], field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
             raise SourceError(f"the values of column {field.name} cannot be cast to {field.type}: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
 

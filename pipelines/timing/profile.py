@@ -7,6 +7,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class StepProfiler:
                 self._range = record_function(f"step {step}")
                 self._range.__enter__()
         except Exception as error:  # of the profiler, which is no reason to lose a training
-            self._last, self._profile = 0, None
+            self._give_up()
             log.warning("worker %d: no profile, since it failed: %s: %s", self._rank, type(error).__name__, error)
 
     def close(self) -> None:
@@ -72,6 +73,16 @@ class StepProfiler:
         if self._range is not None:
             self._range.__exit__(None, None, None)
             self._range = None
+
+    def _give_up(self) -> None:
+        """Stop whatever records: it takes time and memory, and reading peaks by phase resets the peak of the whole process."""
+        recorded, self._profile, self._last, self._range = self._profile, None, 0, None
+        self._clock.observe = None
+        with suppress(Exception):  # what has failed may fail to stop
+            if self._memory and self._device.type == "cuda":
+                memory_recorded(False)
+            if recorded is not None:
+                recorded.stop()
 
     def _finish(self) -> None:
         assert self._profile is not None, "steps were recorded"

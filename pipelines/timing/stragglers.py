@@ -21,7 +21,7 @@ COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
 TIMES_OTHERS = 1.5
 LEAST_SHARE = 0.2
-"""Of the step, that the straggler costs the group."""
+"""The least share of a step that a straggler costs the group."""
 COMPUTE = ("forward", "backward", "optimizer")
 
 
@@ -50,15 +50,17 @@ class Stragglers:
         """The step at which it was seen to be slow first."""
         self._is_first = True
         self._hosts: dict[int, str] = {}
-        self.named: dict[int, str] = {}
-        """Every straggler so far, and what is known of it."""
+        self.named: list[str] = []
+        """What is known of every straggler so far, in the order in which they were named."""
+        self._places: dict[int, int] = {}
+        """In `named`, of the workers that are stragglers, by rank."""
 
     def look(self, beats: Mapping[int, Beat]) -> list[str]:
         """What is new, as lines to print. Call it every few seconds with the last beat of every worker."""
         if len(beats) < 2:
             return []
         if _is_new_group(self._earlier, beats):
-            self._earlier, self._found, self._is_first = dict(beats), {}, True
+            self._earlier, self._found, self._places, self._is_first = dict(beats), {}, {}, True
             return []
         if not all(_is_later(self._earlier[rank], beat) for rank, beat in beats.items()):
             return []
@@ -92,14 +94,15 @@ class Stragglers:
         del self._found[rank], self._recovering[rank]
         if not is_named:
             return []
-        self.named[rank] += f" to step {now:,}"
+        self.named[self._places.pop(rank)] += f" to step {now:,}"
         return [f"worker {rank} is as fast as the others again, at step {now:,}"]
 
     def _name(self, slow: Slow) -> str:
         since = f"from step {began:,}" if (began := self._began[slow.rank]) else "from the start"
         of = f"worker {slow.rank}{f' on {host}' if (host := self._hosts.get(slow.rank)) else ''}"
         times = f"{slow.own_seconds / slow.others_seconds:.1f} times" if slow.others_seconds > 0 else "far above"
-        self.named[slow.rank] = f"{of}: slow at {slow.slow_at}, {times} the others', {since}"
+        self._places[slow.rank] = len(self.named)
+        self.named.append(f"{of}: slow at {slow.slow_at}, {times} the others', {since}")
         return (
             f"{of} holds the others up {since}: it is slow at {slow.slow_at}, which takes it {slow.own_seconds:.3g} s of a step, and the "
             f"others {slow.others_seconds:.3g} s"

@@ -10,6 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.models import model_of
 
 
 @contextmanager
@@ -21,17 +22,14 @@ def model_of_run(uri: str, run_id: str) -> Iterator[tuple[str, Path]]:
     client = connect(uri)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run = client.get_run(run_id)
-            models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
-            if not models:
-                raise TrackingError(f"run {run_id} has no model; use the ID of a training that MLflow shows as FINISHED")
-            path = download_artifacts(artifact_uri=models[0].artifact_location, dst_path=folder, tracking_uri=uri)
+            model = model_of(client, client.get_run(run_id))
+            path = download_artifacts(artifact_uri=model.artifact_location, dst_path=folder, tracking_uri=uri)
         except (MlflowException, OSError) as error:
             raise TrackingError(
                 f"the model of run {run_id!r} cannot be read from {uri}: {str(error).splitlines()[0]}; "
                 "use the ID of a finished training, which MLflow and jobs/train.py show"
             ) from error
-        yield str(models[0].model_uri), Path(path)
+        yield str(model.model_uri), Path(path)
 
 
 def log_export(uri: str, run_id: str, folder: Path, target: str, tags: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ from pipelines.tracking.client import connect, experiment_of, log_params, reachi
 from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
+from pipelines.tracking.models import model_of
 from pipelines.tracking.run import Run
 
 log = logging.getLogger(__name__)
@@ -167,10 +168,7 @@ def weights_of(uri: str, run_id: str) -> tuple[list[bytes], str]:
     client = connect(uri)
     try:
         run = client.get_run(run_id)
-        models = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'", max_results=1)
-        if not models:
-            raise TrackingError(f"run {run_id} has no model; use the ID of a training that MLflow shows as FINISHED")
-        artifacts = f"{models[0].artifact_location}/artifacts"
+        artifacts = f"{model_of(client, run).artifact_location}/artifacts"
         with TemporaryDirectory() as folder:
             path = download_artifacts(artifact_uri=artifacts, dst_path=folder, tracking_uri=uri)
             files = sorted(Path(path).glob("weights*.safetensors"))

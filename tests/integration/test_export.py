@@ -16,7 +16,8 @@ from exporting import Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.export.onnx import fault, write_onnx
+from pipelines.export.exporters import fault
+from pipelines.export.onnx import write_onnx
 from pipelines.export.run import export
 from pipelines.export.subject import subject_of
 
@@ -51,7 +52,7 @@ def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predi
     manifest = json.loads((onnx / "manifest.json").read_text())
     raw = {given["name"] for given in manifest["inputs"] if given["dtype"] == "float64"}
     assert raw == {"age", "children", "rooms"}
-    encoded = subject_of(model.config, model.run_id).some("test", len(model.raw))
+    encoded = subject_of(model.config, model.run_id).first_rows("test", len(model.raw))
     numbers = {name: model.raw[name].to_pandas().to_numpy(np.float64, na_value=np.nan) for name in raw}
     assert np.isnan(numbers["age"]).any()
     session = onnxruntime.InferenceSession(onnx / "model.onnx")

@@ -16,7 +16,7 @@ import mlflow
 import pandas as pd
 import psutil
 import pytest
-from browsing import seen
+from chromium import GOOD, seen
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from trainings import FEATURES, training, version_of
@@ -116,8 +116,7 @@ def test_it_files_figures_and_a_page_that_a_browser_shows(trained: tuple[Config,
     ):
         assert told in text
     assert page.stat().st_size < 5_000_000
-    found = seen(page)
-    assert (found.errors, found.overflow, found.broken) == ([], {400: 0, 1600: 0}, 0)
+    assert seen(page) == GOOD
 
 
 def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:

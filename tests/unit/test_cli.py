@@ -25,7 +25,7 @@ def answer(*command: str) -> subprocess.CompletedProcess[str]:
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
     done = answer(job, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    first = r"( [-(].*)? CONF\.yaml| RUN_ID_OR_CONF\.yaml \.\.\."  # flags of the command itself, or runs
+    first = r" CONF\.yaml( [-(].*)?| RUN_ID_OR_CONF\.yaml \.\.\."  # and flags of the command itself; or runs
     assert re.match(rf"usage: {re.escape(job)}({first}) \[--section\.setting VALUE \.\.\.\]( \[--out FILE\])?\n", done.stdout)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import cloudpickle
@@ -266,6 +267,15 @@ def test_a_link_into_a_page_leads_to_a_heading(file: Path) -> None:
     for name, anchor in re.findall(r"\]\(([^):#]*\.md)?#([^)]+)\)", file.read_text()):
         headings = re.findall(r"^#+ (.+)$", (file.parent / (name or file.name)).read_text(), re.MULTILINE)
         assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_pip_is_to_install_is_an_extra_of_this_package() -> None:
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    files = [*DOCUMENTS, *ROOT.glob("pipelines/**/*.py"), ROOT / "Makefile"]
+    named = {found for file in files for found in re.findall(r"'(\.|lockstep[\w-]*)\[(\w+)\]'", file.read_text())}
+    assert {package for package, _ in named} == {".", settings["metadata"]["name"]}
+    assert {extra for _, extra in named} <= settings["options.extras_require"].keys()
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:

@@ -97,6 +97,8 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) ->
         ({"children": 1.5}, "the values of column children cannot be cast to int32"),
         ({"children": 2**80}, "the value of column children is no int32: it is 1208925819614629174706176"),
         ({"pair": [1.0, False]}, "the value of column pair is no list<item: double>: it is false"),
+        ({"code": 2**63}, "the values of column code cannot be cast to int64"),
+        ({"word": "\ud800"}, "the values of column word cannot be cast to string"),
         ({"word": 5}, "the values of column word cannot be cast to string"),
         ({"word": {"a": 1}}, "the values of column word cannot be cast to string"),
         ({"born": "yesterday-ish"}, "the value of column born is no date32[day]"),
@@ -109,6 +111,7 @@ def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(ser
     (first, third), (second,) = served.answers([[row(), row(age=20.0)], [row(**changed)]])
     assert second["prediction"] is None and second[REFUSED].startswith(said)
     assert first[REFUSED] is None and third[REFUSED] is None
+    json.dumps(second, ensure_ascii=False, allow_nan=False).encode()
     assert first["probability_true"] == pytest.approx(served.answers([[row()]])[0][0]["probability_true"], abs=1e-6)
 
 
@@ -174,6 +177,8 @@ def test_the_counts_of_replicas_are_added_up() -> None:
     text = counters.text().splitlines()
     assert 'lockstep_requests_total{status="200"} 4' in text
     assert 'lockstep_request_seconds_bucket{le="0.005"} 1' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 2' in text
+    counters.add("a", "7", {("lockstep_rows_total", '{outcome="predicted"}'): 12_345_678.0})
+    assert 'lockstep_rows_total{outcome="predicted"} 12345678' in counters.text(), "every digit counts for a rate"
     assert 'lockstep_model_replicas{version="7"} 2' in text and "# TYPE lockstep_request_seconds histogram" in text
 
 

@@ -9,6 +9,7 @@ import pytest
 import ray
 import yaml
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
 from torch import Tensor
 from trainings import training, version_of
 
@@ -46,6 +47,8 @@ def filed(config: Config, content: bytes, digest: str = "") -> str:
     folder.mkdir(parents=True)
     (folder / "weights.safetensors").write_bytes(content)
     client.log_model_artifacts(model.model_id, str(folder.parent))
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)  # as one that died meanwhile
     client.set_terminated(run.info.run_id)
     return str(run.info.run_id)
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from browsing import seen
+from chromium import GOOD, seen
 
-from pipelines.report.charts import Mark, bars, lines
+from pipelines.report.charts import Mark, lines
 from pipelines.report.page import Html, contents, element, facts, figure, folded, grid, note, page, section, table, tiles
 
 LONG = "a_name_without_any_space_" * 12
@@ -18,11 +18,10 @@ def test_a_page_of_everything_fits_both_widths_and_asks_for_nothing(tmp_path: Pa
     parts = [
         *(tiles([(LONG, 0.5)] * 6), contents(["Rows"]), note(LONG, kind="warning")),
         section("Rows", [table([f"column {number}" for number in range(30)], wide, LONG), facts([(LONG, LONG)]), grid(charts)]),
-        *(figure(bars({f"bin {number}": number for number in range(60)}, "rows")), folded(LONG, element("pre", LONG))),
+        folded(LONG, element("pre", LONG)),
     ]
     (tmp_path / "page.html").write_text(page(LONG, parts, LONG))
-    found = seen(tmp_path / "page.html")
-    assert (found.errors, found.overflow, found.broken) == ([], {400: 0, 1600: 0}, 0)
+    assert seen(tmp_path / "page.html") == GOOD
 
 
 def test_a_page_that_would_fetch_something_or_is_too_wide_is_found_out(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.report.evaluation import FOLDER, Split, packed, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, Split, archive_name, packed, read_splits, unpack
 from pipelines.report.figures.curves import calibration_error, curves_of, wilson
-from pipelines.report.figures.drawn import drawn
-from pipelines.report.pictures import class_tables, pictures, slice_tables, worst_tables
+from pipelines.report.figures.drawn import Drawn, drawn
+from pipelines.report.material import ATTEMPTS, collect
+from pipelines.report.pictures import MOST_BYTES, pictures, worst_tables
+from pipelines.report.tables import class_tables, slice_tables
 
 
 def of_classes(**tables: Any) -> Split:
@@ -94,6 +96,12 @@ def test_with_one_class_curves_are_undefined_and_the_rest_is_drawn() -> None:
     assert "split test has only a" in "".join(pictures([split])) and "no rows" in "".join(class_tables([split]))
 
 
+def test_a_figure_that_a_page_has_no_room_for_says_so_and_the_others_are_shown() -> None:
+    split, large = of_classes(), b"<svg/>".ljust(MOST_BYTES)
+    made = "".join(pictures([split], {"test": [Drawn("roc", b"<svg/>", "ROC."), Drawn("confusion", large, "Confusion.")]}))
+    assert made.count("<img") == 1 and "Confusion. It is too large" in made
+
+
 def test_a_hostile_name_of_a_class_is_drawn_as_it_is() -> None:
     names = ["<script>$x_{", "$$\\frac\x00"]
     split = of_classes(confusion={"true": [names[0]], "predicted": [names[1]], "rows": [3]})
@@ -105,6 +113,26 @@ def test_a_hostile_name_of_a_class_is_drawn_as_it_is() -> None:
 def test_a_slice_that_is_served_worse_is_marked_and_comes_first() -> None:
     (made,) = slice_tables([of_classes()])
     assert made.index(">F<") < made.index(">M<") and "worse than the whole" in made
+
+
+def test_of_quantities_too_and_a_value_without_a_finite_error_is_the_worst() -> None:
+    sums = {"absolute": [200.0, 90.0, np.nan], "squared": [500.0, 95.0, np.nan], "error": [1.0, 0.0, np.nan]}
+    slices = {"column": ["sex"] * 3, "value": ["F", "M", "?"], "rows": [100, 100, 1], **sums}
+    (made,) = slice_tables([of("quantity", {"slices": slices})])
+    assert made.index(">?<") < made.index(">F<") < made.index(">M<") and "undefined" in made
+    (made,) = slice_tables([of("quantity", {"slices": {name: values[:2] for name, values in slices.items()}})])
+    assert "mean absolute error of all rows 1.45" in made and made.index("worse than the whole") < made.index(">M<") < made.index(
+        "better than the whole"
+    )
+
+
+def test_a_table_that_is_cut_says_so_and_a_task_s_own_sums_have_rows_at_least() -> None:
+    values = [f"value {number}" for number in range(1_000)]
+    (made,) = slice_tables([of("own", {"slices": {"column": ["x"] * 1_000, "value": values, "rows": [1] * 1_000, "own": [2.0] * 1_000}})])
+    assert "60 of 1,000" in made and ">value 59<" in made and ">value 60<" not in made
+    counts = {"class": values, "rows": [1] * 1_000, "predicted": [1] * 1_000, "correct": [1] * 1_000}
+    (made,) = class_tables([of("classes", {"classes": counts})])
+    assert "60 of 1,000" in made and ">value 60<" not in made
 
 
 def test_the_worst_rows_show_their_picture() -> None:
@@ -128,3 +156,17 @@ def test_files_of_a_split_survive_a_round_trip(tmp_path: Path) -> None:
     assert found == split
     with pytest.raises(OSError, match="damaged"):
         unpack(content[:100], tmp_path / "other")
+
+
+def test_a_damaged_file_in_a_run_s_directory_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, page = tmp_path / "run", tmp_path / "page"
+    for folder in (run, page):
+        folder.mkdir()
+    split = of_classes()
+    content = packed(split.summary, split.tables)
+    (run / archive_name("test")).write_bytes(content)
+    (run / archive_name("validation")).write_bytes(content[:100])
+    (run / ATTEMPTS).write_bytes(b"torn")
+    collect(str(run), page)
+    assert read_splits(page / FOLDER) == [split] and "evaluation-validation.zip is left out of the page" in caplog.text
+    collect(str(tmp_path / "removed"), page)

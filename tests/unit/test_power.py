@@ -56,11 +56,13 @@ def test_energy_is_power_over_time_and_a_gap_is_none() -> None:
 def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent() -> None:
     losses = [(step, 1_000.0 + step, 0.5) for step in range(1, 31)] + [(31, 1_080.0, 0.5), (32, 1_081.0, 0.5)]
     attempts = [Attempt(1_000.0, 0, 2), Attempt(1_020.5, 15, 1)]
-    material = of_run({"train/loss": losses}, attempts, straggler="worker 1 at step 12: disk", other="step 3")
+    told = {"stragglers": "worker 1: slow at data, from step 12", "standstill": "worker 0 is in backward of step 1,234", "other": "step 3"}
+    material = of_run({"train/loss": losses}, attempts, **told)
     assert worker_hours(material) == pytest.approx((2 * 20 + 1 * 79.5) / 3_600)
     assert [(event.step, event.what) for event in events(material)] == [
         (0, "training began with 2 workers"),
         (15, "restarted at step 15, resized from 2 to 1 worker, 5 steps back, 0 s after the last point"),
         (30, "no point for 50 s after step 30"),
-        (12, "straggler: worker 1 at step 12: disk"),
+        (12, "stragglers: worker 1: slow at data, from step 12"),
+        (1234, "standstill: worker 0 is in backward of step 1,234"),
     ]

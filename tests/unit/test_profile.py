@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -77,6 +78,16 @@ def test_a_profile_that_fails_is_logged_and_ends_nothing(caplog: pytest.LogCaptu
     assert caplog.text.count("the disk is full") == 1
 
 
+def test_a_profile_that_fails_while_it_records_records_no_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    clock = StepClock()
+    one = StepProfiler(Profile(steps=(2, 3), memory=True), clock, torch.device("cpu"), 0, lambda name, content: None)
+    monkeypatch.setattr("pipelines.timing.profile.record_function", Mock(side_effect=RuntimeError("no range")))
+    one.begin(2)
+    assert "no range" in caplog.text and clock.observe is None
+    with torch.profiler.profile():  # of which there can be only one
+        one.begin(3)
+
+
 @contextmanager
 def another_process() -> Iterator[int]:
     code = "import time\ndef dawdle():\n    print('here', flush=True)\n    time.sleep(60)\ndawdle()"
@@ -112,3 +123,5 @@ def test_the_command_says_what_it_takes() -> None:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     answer = subprocess.run([sys.executable, "cluster/look.py"], capture_output=True, text=True, env=environment, check=False)
     assert answer.returncode == 2 and "RUN_ID | JOB | FOLDER" in answer.stderr and "one argument is needed" in answer.stderr
+    helped = subprocess.run([sys.executable, "cluster/look.py", "--help"], capture_output=True, text=True, env=environment, check=False)
+    assert (helped.returncode, helped.stderr) == (0, "") and "RUN_ID | JOB | FOLDER" in helped.stdout

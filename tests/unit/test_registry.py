@@ -18,6 +18,7 @@ from pipelines.config.registry import Registry
 from pipelines.errors import CorruptError, SourceError, TrackingError
 from pipelines.registry import alias
 from pipelines.registry.gates import at_least, bounds
+from pipelines.registry.measure import Target, of_rows
 from pipelines.registry.scores import class_metric, compared, quantity_metric
 from pipelines.serve.model import download_model
 from pipelines.serve.predictor import Predictor
@@ -81,6 +82,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     before = mlflow.get_tracking_uri()
     yield filed(tmp_path_factory.mktemp("served"))
     mlflow.set_tracking_uri(before)
+
+
+def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: Path) -> None:
+    model = download_model(served.config.tracking.uri, served.uri, tmp_path)
+    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
+    found = of_rows(Registry(), target, rows, 0.5, model, model)
+    assert [str(gate) for gate in found.gates] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
+    assert found.numbers == {"rows": 0} and not found.gates[0].holds
 
 
 def promoted(served: Served, name: str) -> str:

@@ -2,14 +2,19 @@
 
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from groups import FORKING
 
 from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.launch.deaths import Deaths
 from pipelines.launch.heartbeat import Heartbeat
-from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports
+from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, TrackedReports
+from pipelines.report.evaluation import archive_name
+from pipelines.tasks.details import Evaluated
 
 
 def begin(uri: str) -> RankZeroReports:
@@ -32,6 +37,15 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
     assert old.exitcode == REPLACED_EXIT_CODE
     time.sleep(1.0)
     new.close()
+
+
+@pytest.mark.parametrize("table", [{"x": [-1, 2**63]}, {"x": [1], "y": []}, {"x": ["\ud800"]}, {"x": [object()]}, {"x": None}])
+def test_details_that_cannot_be_written_fail_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, table: dict[str, Any]) -> None:
+    folder = RunDirectory(str(tmp_path))
+    reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3)
+    reports.evaluated(Evaluated("test", {"kind": "own"}, {"worst": table}))
+    reports.close()
+    assert caplog.text.count("the run's page will lack something: ") == 1 and not folder.has(archive_name("test"))
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:

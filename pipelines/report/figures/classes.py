@@ -54,9 +54,7 @@ def confusion(split: Split) -> tuple[bytes, str]:
 
 
 def roc(split: Split) -> tuple[bytes, str]:
-    curves = [curve for curve in _curves(split) if np.isfinite(curve.roc_area)]
-    if not curves:
-        raise UndefinedError(f"an ROC curve needs rows of at least two classes, and split {split.name} has {_only(split)}")
+    curves = _curves(split, "an ROC curve")
     with drawing() as canvas:
         axes = canvas.axes[0]
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
@@ -66,9 +64,7 @@ def roc(split: Split) -> tuple[bytes, str]:
 
 
 def precision_recall(split: Split) -> tuple[bytes, str]:
-    curves = [curve for curve in _curves(split) if np.isfinite(curve.roc_area)]
-    if not curves:
-        raise UndefinedError(f"a precision-recall curve needs rows of at least two classes, and split {split.name} has {_only(split)}")
+    curves = _curves(split, "a precision-recall curve")
     with drawing() as canvas:
         axes = canvas.axes[0]
         if len(curves) == 1:
@@ -95,23 +91,23 @@ def calibration(split: Split) -> tuple[bytes, str]:
     return canvas.svg, f"Calibration: expected error {calibration_error(table):.4f}. Below the diagonal, predictions are too high."
 
 
-def _curves(split: Split) -> list[Curve]:
+def _curves(split: Split, what: str) -> list[Curve]:
+    """Those of the classes that some rows are of, and others are not. Raises UndefinedError, about `what`, if there are none."""
     if "scores" not in split.tables:
         raise UndefinedError("scores are counted for up to 20 classes")
-    return curves_of(split.tables["scores"])
-
-
-def _only(split: Split) -> str:
+    if curves := [curve for curve in curves_of(split.tables["scores"]) if np.isfinite(curve.roc_area)]:
+        return curves
     table = split.tables.get("classes", {"class": [], "rows": []})
-    return f"only {' and '.join(str(name) for name, rows in zip(table['class'], table['rows'], strict=True) if rows) or 'none'}"
+    only = " and ".join(str(name) for name, rows in zip(table["class"], table["rows"], strict=True) if rows)
+    raise UndefinedError(f"{what} needs rows of at least two classes, and split {split.name} has only {only or 'none'}")
 
 
 def _draw(axes: Axes, curves: list[Curve], points: Callable[[Curve], tuple[np.ndarray, np.ndarray, float]], place: Place) -> None:
     """`points` gives x, y and area of a curve."""
-    named = sorted(curves, key=lambda curve: points(curve)[2])[:MOST_NAMED]
-    for curve in curves:
-        if curve not in named:
-            axes.plot(*points(curve)[:2], color=LINE, linewidth=1)
+    smallest_first = sorted(curves, key=lambda curve: points(curve)[2])
+    named, others = smallest_first[:MOST_NAMED], smallest_first[MOST_NAMED:]
+    for curve in others:
+        axes.plot(*points(curve)[:2], color=LINE, linewidth=1)
     for number, curve in enumerate(named):
         label = f"{shortened(curve.name)} {points(curve)[2]:.4f}"
         axes.plot(*points(curve)[:2], color=colour(number), linestyle="-" if number % 2 == 0 else "--", label=label)

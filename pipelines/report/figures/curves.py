@@ -22,7 +22,7 @@ class Curve:
     precision_area: float
     """Average precision (the sum of precision over the steps of recall); NaN if no row is of the class."""
     share: float
-    """Of rows that are of the class, which is the precision of guessing."""
+    """The share of rows that are of the class, which is the precision of guessing."""
 
 
 def curves_of(scores: Table) -> list[Curve]:

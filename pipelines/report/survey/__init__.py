@@ -16,7 +16,7 @@ import numpy as np
 
 from pipelines.dataset.survey import Files, Survey
 from pipelines.report.survey.described import describe
-from pipelines.report.survey.drawing import draw
+from pipelines.report.survey.drawing import MOST_FINDINGS, draw
 from pipelines.report.survey.textfile import write_metrics
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,9 @@ def files_of(survey: Survey) -> Files:
         write_metrics(survey)
     with np.errstate(all="ignore"):  # numbers near the largest float
         described = describe(survey)
-    for finding in described["findings"]:
+    found = described["findings"]
+    for finding in found[:MOST_FINDINGS]:
         log.warning("data: %s", finding["text"])
+    if len(found) > MOST_FINDINGS:
+        log.warning("data: %d more warnings are in data.json of run %s", len(found) - MOST_FINDINGS, described["run_id"])
     return {"data.json": json.dumps(described, indent=1), "data.html": draw(described)}

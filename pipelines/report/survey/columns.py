@@ -1,7 +1,7 @@
 """Describes each raw column: its type and use, what is missing, and how its values are distributed in each split."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -91,11 +91,12 @@ def _bins(values: Mapping[str, pa.ChunkedArray], unit: str, as_date: bool = Fals
     if low == high:
         low, high = low - 0.5, high + 0.5
     bins = BINS
-    if whole := all(np.array_equal(found, np.round(found), equal_nan=True) for found in numbers.values()):
+    is_countable = high - low < 2**53  # beyond, float64 does not have every integer
+    if whole := is_countable and all(np.array_equal(found, np.round(found), equal_nan=True) for found in numbers.values()):
         low, width = np.floor(low), np.ceil((high - low + 1) / BINS)  # else some bins hold more integers than others
         bins = int(np.ceil((high - low + 1) / width))
         high = low + bins * width
-    inner = np.linspace(low, high, bins + 1)[1:-1]
+    inner = 2 * np.linspace(low / 2, high / 2, bins + 1)[1:-1]  # halved, since the width may exceed the largest float64
     codes = {split: np.where(np.isnan(found), MISSING, np.searchsorted(inner, found, side="right")) for split, found in numbers.items()}
     shares = {split: _shares(counted(found, bins)[1:]) for split, found in codes.items()}
     ends = [_date(end) if as_date else float(end) for end in (low, high - 1 if whole else high)]
@@ -107,4 +108,6 @@ def _shares(counts: np.ndarray) -> list[float]:
 
 
 def _date(days: float) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(days))).strftime("%Y-%m-%d")
+    """The day so many days after 1970-01-01, or the nearest that Python has: bins may end before the year 1 or after the year 9999."""
+    day = date(1970, 1, 1).toordinal() + int(np.floor(days))
+    return date.fromordinal(min(max(day, date.min.toordinal()), date.max.toordinal())).isoformat()

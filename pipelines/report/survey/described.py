@@ -17,6 +17,7 @@ _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 def describe(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
+    columns = described_columns(manifest, survey.samples, dataset.key)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "warnings": list(manifest.warnings),
@@ -32,7 +33,8 @@ def describe(survey: Survey) -> dict[str, Any]:
         "bytes": {split: summary.bytes for split, summary in manifest.splits.items()},
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
-        "columns": described_columns(manifest, survey.samples, dataset.key)[:_MOST_COLUMNS],
+        "columns": columns[:_MOST_COLUMNS],
+        "raw_columns": len(columns),
         "refused": [
             {"reason": reason, "rows": rows, "record": survey.refused.get(reason, "")[:_RECORD_LENGTH]}
             for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -7,6 +7,8 @@ from pipelines.report.page import Html, contents, element, facts, figure, folded
 from pipelines.report.survey import findings
 from pipelines.report.survey.histograms import histogram, legend
 
+MOST_FINDINGS = 50
+"""Warnings on the page: of a table with thousands of columns, thousands may drift."""
 _KINDS = {"leak": "Leak", "constant": "Constant", "drift": "Drift", "shared": "Shared rows", "skew": "Skew"}
 _TESTS = (
     f"Leak: one column alone explains at least {findings.LEAK:.0%} of the target in half of the training sample, from bins or categories "
@@ -25,7 +27,7 @@ def draw(described: Mapping[str, Any]) -> str:
         [
             *((f"{split} rows", count) for split, count in rows.items()),
             ("refused", refused),
-            ("raw columns", len(described["columns"])),
+            ("raw columns", described["raw_columns"]),
             ("seconds", round(sum(described["seconds"].values()), 1)),
         ]
     )
@@ -36,13 +38,16 @@ def draw(described: Mapping[str, Any]) -> str:
 
 def _warned(described: Mapping[str, Any]) -> Iterator[Html]:
     """What looks wrong, or that nothing does."""
-    for finding in described["findings"]:
+    found = described["findings"]
+    for finding in found[:MOST_FINDINGS]:
         yield note(element("b", f"{_KINDS[finding['kind']]}. "), finding["text"], kind="warning")
+    if len(found) > MOST_FINDINGS:
+        yield note(f"{len(found) - MOST_FINDINGS:,} more are in data.json.", kind="warning")
     for warning in described["warnings"]:
         yield note(element("b", "May differ next time. "), warning, kind="warning")
-    if not described["findings"]:
+    if not found:
         yield note("No leak, constant column, drift between splits, shared rows or skew was found.", kind="good")
-    yield folded("What is tested, and from when on something is said", element("p", _TESTS, kind="small"))
+    yield folded("What is tested, and the thresholds", element("p", _TESTS, kind="small"))
 
 
 def _sections(described: Mapping[str, Any]) -> Iterator[tuple[str, Html]]:
@@ -72,13 +77,15 @@ def _rows(described: Mapping[str, Any]) -> Html:
             parts.append(element("p", f"{balance['taken']:,} documents make {balance['made']:,} windows."))
     key = ", ".join(described["key"])
     if key:
-        parts.append(element("p", f"A row is identified by {key}; of rows with the same key one was kept.", kind="small"))
+        parts.append(element("p", f"A row is identified by {key}; one of the rows with the same key was kept.", kind="small"))
     return join(parts)
 
 
 def _columns(described: Mapping[str, Any]) -> Html:
     sampled = ", ".join(f"{rows:,} of {split}" for split, rows in described["sampled"].items())
     lead = f"Charts and missing shares are of a random sample ({sampled or 'no'} rows); other numbers are of the whole training split."
+    if (shown := len(described["columns"])) < described["raw_columns"]:
+        lead = f"The first {shown:,} of {described['raw_columns']:,} columns. {lead}"
     cards = [_card(column) for column in described["columns"]]
     return join([element("p", legend(list(described["sampled"]))), element("p", lead, kind="small"), grid(cards)])
 

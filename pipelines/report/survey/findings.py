@@ -23,7 +23,7 @@ CHANCE = 1e-4
 SHARED, SHARED_ROWS = 0.01, 5
 """Share and number of a split's sampled rows that have the features of a row of the training split."""
 SKEW, SKEW_SECONDS = 4.0, 10.0
-"""Longest task over the median, of a stage whose longest task takes at least so long."""
+"""The longest task over the median, for stages whose longest task takes at least so many seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
 def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
     """How much of a target one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
 
-    Of numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
-    prediction; of classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
+    For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
+    prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
     """
     fit, test = slice(0, None, 2), slice(1, None, 2)
     rows = np.arange(len(column))
@@ -103,7 +103,7 @@ def _is_constant(values: pa.ChunkedArray) -> bool:
 
 
 def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[Finding]:
-    """Columns that are distributed otherwise in validation or test than in train, the most different first."""
+    """Columns with another distribution in validation or test than in train, the most different first."""
     if "train" not in samples:
         return
     names = [name for name in columns if name in samples["train"].column_names]
@@ -113,9 +113,9 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[
         found = [(stability(samples["train"][name], rows[name]), name) for name in names]
         told = [(index, name) for (index, limit), name in found if index > max(PSI, limit * _many(len(names)))]
         for index, name in sorted(told, reverse=True):
-            much = "much otherwise" if index > 0.25 else "otherwise"
+            distribution = f"a {'very ' if index > 0.25 else ''}different distribution"
             what = f"the length of {name}" if is_free_text(samples["train"][name]) else name
-            text = f"{what} is distributed {much} in {split} than in train (population stability index {index:.2f})"
+            text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f})"
             yield Finding("drift", text, (name,))
 
 

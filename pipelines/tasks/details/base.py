@@ -19,7 +19,7 @@ Columns = Mapping[str, Sequence[Any]]
 """A table: values by column."""
 
 SAMPLED_ROWS = 2_000
-"""Of a split, chosen by their row numbers. A split with fewer rows is kept whole."""
+"""Rows of a split that are kept as a sample, chosen by their row numbers. A split with fewer rows is kept whole."""
 WORST_ROWS = 24
 
 
@@ -34,7 +34,8 @@ class Evaluated:
 
 
 class Details(ABC):
-    """Collects rows, and turns them into tables. Without the columns of a task of one's own, it keeps what it has."""
+    """Collects the rows of a split, and turns them into tables. `update` of a derived class adds to `sums` and `slices`, and calls
+    `_sample` and `_wrong`."""
 
     kind: str
 
@@ -60,13 +61,14 @@ class Details(ABC):
 
     @abstractmethod
     def tables(self) -> dict[str, Columns]:
-        """The tables of this kind, without those of slices and of the worst rows' own columns."""
+        """The tables of this kind; `evaluated` adds those of slices and of the worst rows."""
 
     def summary(self) -> dict[str, Any]:
         """What the tables do not say, as JSON values."""
         return {}
 
     def evaluated(self, split: str, metrics: Mapping[str, float]) -> Evaluated:
+        """All that was collected of a split, with the values of its metrics."""
         columns, shapes = shown(self.worst.columns, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
         tables: dict[str, Columns] = {**self.tables(), "worst": worst, **self.slices.tables()}

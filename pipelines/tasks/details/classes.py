@@ -11,7 +11,7 @@ from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.targets import Binary, Target
 
 MOST_CONFUSED = 100
-"""Classes up to which all pairs are counted; of more, only each class by itself."""
+"""Classes up to which all pairs are counted; with more, each class is counted by itself."""
 MOST_CURVES = 20
 """Classes up to which scores are counted for each class."""
 SCORE_BINS, SCORE_LIMIT = 512, 16.0
@@ -36,16 +36,17 @@ class ClassDetails(Details):
         losses, true = self._target.losses(output, true_tensor).numpy(), true_tensor.numpy().astype(np.int64)
         if self.kind == "binary":
             second = output[:, 0].sigmoid().numpy()
-            probabilities, logits = np.stack([1 - second, second], 1), output.numpy()
+            probabilities = np.stack([1 - second, second], 1)
             predicted = (output[:, 0] > 0).numpy().astype(np.int64)
+            self._score(output.numpy(), true)
         else:
             probabilities = output.softmax(1).numpy()
             predicted = output.argmax(1).numpy()
-            with np.errstate(divide="ignore"):
-                logits = np.log(probabilities) - np.log1p(-probabilities)
+            if len(self.classes) <= MOST_CURVES:
+                with np.errstate(divide="ignore"):
+                    self._score(np.log(probabilities) - np.log1p(-probabilities), true)
         confidence = probabilities[np.arange(len(true)), predicted]
         self._count(true, predicted)
-        self._score(logits, true)
         self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
         correct = (predicted == true).astype(np.float64)
         quantities = {"correct": correct, "loss": losses}
@@ -64,10 +65,8 @@ class ClassDetails(Details):
             self.sums.add(name, np.bincount(values, minlength=count))
 
     def _score(self, logits: np.ndarray, true: np.ndarray) -> None:
-        """Count the scores of rows that are of a class, and of those that are not, shape (2, curves, bins)."""
+        """Count the scores, shape (rows, curves), of rows that are of a class, and of those that are not: shape (2, curves, bins)."""
         curves = logits.shape[1]
-        if curves > MOST_CURVES:
-            return
         scaled = np.nan_to_num(logits, nan=0.0) * (SCORE_BINS / (2 * SCORE_LIMIT)) + SCORE_BINS / 2
         bins = np.clip(scaled, 0, SCORE_BINS - 1).astype(np.int64)
         is_one = (true == 1)[:, None] if self.kind == "binary" else true[:, None] == np.arange(curves)

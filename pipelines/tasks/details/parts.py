@@ -21,7 +21,7 @@ class Sums:
 
 
 class Kept:
-    """The `limit` rows with the smallest keys, whatever the order in which they come; of equal keys, those with the smaller row number."""
+    """The `limit` rows with the smallest keys, whatever the order in which they come. Among equal keys, smaller row numbers are kept."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

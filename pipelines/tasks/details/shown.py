@@ -9,10 +9,10 @@ from pipelines.dataset.schema import FREE, TensorColumn
 from pipelines.tasks.base import Batch, Data
 
 SHOWN_BYTES = 16 * 2**10
-"""Of a value of a row; a larger image keeps every n-th row and column."""
+"""The most of one value of a row; a larger image keeps every n-th row and column."""
 MOST_COLUMNS = 40
 PREFIX = "feature."
-"""Of the columns of a table that hold a row's features."""
+"""Beginning of the names of a table's columns that hold a row's features."""
 
 
 def to_show(batch: Batch, places: np.ndarray, data: Data) -> dict[str, np.ndarray]:
@@ -55,7 +55,8 @@ def _words(row: np.ndarray, column: TensorColumn, data: Data) -> str:
 
 
 def _thinned(values: np.ndarray, column: TensorColumn) -> np.ndarray:
-    """Values of shape (rows, …) with at most SHOWN_BYTES per row: of texts the beginning, else every n-th along each long dimension."""
+    """Values of shape (rows, …) with at most SHOWN_BYTES per row: the beginning of a text, every n-th value along each long dimension of
+    others."""
     if column.cardinality is not None:
         return values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 else values
     while len(values) and values[0].nbytes > SHOWN_BYTES and max(values.shape[1:]) > 1:

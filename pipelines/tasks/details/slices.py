@@ -11,7 +11,7 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details.parts import Sums
 
 MOST_VALUES = 1_000
-"""Of a column: a slice of more would have too few rows, and the sums would grow."""
+"""Values of a column: with more, slices would have too few rows, and the sums would grow."""
 
 
 def _fault(column: TensorColumn) -> str:

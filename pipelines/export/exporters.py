@@ -1,0 +1,48 @@
+"""What the exporters of torch and others print and raise, as one line that says what a target cannot express."""
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+
+from pipelines.errors import ExportError
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Without the lines and warnings that torch's exporter prints for every model."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def faults(target: str) -> Iterator[None]:
+    """Turn an error of an exporter into an ExportError that names the operator, if the exporter did."""
+    try:
+        yield
+    except Exception as error:  # exporters raise anything, from RuntimeError to classes of their own
+        raise ExportError(fault(target, error)) from error
+
+
+def fault(target: str, error: BaseException) -> str:
+    """One line that says what a target cannot express, and what does work."""
+    said, cause = list[str](), [error]
+    while cause:
+        found = cause.pop()
+        said.append(str(found))
+        cause += [inner for inner in (found.__cause__ or found.__context__,) if inner]
+    text = "\n".join(said)
+    works = "docs/export.md lists the networks that work"
+    if operator := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)", text):
+        return f"{target} has no operator for {operator[1] or operator[2]} of torch; write the network without it; {works}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception): ", line)), lines[-1])
+    return f"{target} cannot express the network: {last}; {works}"

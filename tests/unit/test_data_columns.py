@@ -1,0 +1,59 @@
+"""What the page about the data shows of columns with extreme values, and of thousands of columns."""
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from filed import CONFIG, manifest_of, raw_rows
+
+from pipelines.config import parse
+from pipelines.report.survey.columns import described_columns
+from pipelines.report.survey.drawing import MOST_FINDINGS, draw
+from pipelines.report.survey.histograms import histogram
+
+
+def chart(name: str, values: pa.Array) -> dict[str, Any]:
+    """That of a column with these values, in turn."""
+    raw = raw_rows()
+    values = pa.concat_arrays([values] * len(raw)).slice(0, len(raw))
+    raw = raw.set_column(raw.column_names.index(name), name, values)
+    found = described_columns(manifest_of(parse(CONFIG, "test").dataset, raw), {"train": raw.select([name])}, ())
+    return next(column["chart"] for column in found if column["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("days", "ends"),
+    [
+        ([date(2020, 1, 1), date(9999, 12, 31)], ["2020-01-01", "9999-12-31"]),
+        ([date(1, 1, 1)], ["0001-01-01", "0001-01-02"]),
+        ([date(1969, 12, 31), date(1970, 1, 1)], ["1969-12-31", "1970-01-01"]),
+    ],
+)
+def test_dates_that_stand_for_never_are_drawn(days: list[date], ends: list[str]) -> None:
+    found = chart("born", pa.array(days))
+    assert found["ends"] == ends and "<rect" in histogram(found, "born")
+
+
+@pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [1.7e308], [5e-324, 0.0], [2.0**60, -(2.0**60), 0.5]])
+def test_the_largest_and_smallest_numbers_are_drawn(values: list[float]) -> None:
+    with np.errstate(all="ignore"):
+        found = chart("x", pa.array(values, pa.float64()))
+    assert sum(found["shares"]["train"]) == pytest.approx(1, abs=1e-3) and "<rect" in histogram(found, "x")
+
+
+def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
+    raw = raw_rows()
+    manifest = manifest_of(parse(CONFIG, "test").dataset, raw)
+    columns = described_columns(manifest, {"train": raw.select(["word"])}, ())
+    described = {
+        "findings": [{"kind": "drift", "text": f"column {number} drifts", "columns": []} for number in range(1_000)],
+        "columns": columns, "raw_columns": 5_000, "sampled": {"train": len(raw)}, "rows": {"train": len(raw)}, "bytes": {"train": 1},
+        "warnings": [], "refused": [], "seconds": {}, "spark": [], "sources": [], "key": [], "split": {}, "expect": {}, "versions": {},
+        "balance": None, "event_log": "", "run_id": "", "query": "", "path": "data", "digest": "0" * 64, "version": "0" * 12,
+        "created": "2026-11-25T00:00:00", "pipeline": "wide",
+    }  # fmt: skip
+    made = draw(described)
+    assert f"The first {len(columns)} of 5,000 columns" in made and "<b>5,000</b>" in made
+    assert made.count(" drifts<") == MOST_FINDINGS and "950 more are in data.json" in made
