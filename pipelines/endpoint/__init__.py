@@ -8,5 +8,5 @@
 5. `follow`      loads the model that an alias points to, and another one when it moves.
 6. `counters`    counts requests, rows and seconds of all replicas, for Prometheus.
 7. `replica`     is a process that answers requests.
-8. `start`       starts replicas and the HTTP server on a Ray cluster, and stops them.
+8. `start`       starts replicas and the HTTP server on a Ray cluster, and stops them; `haproxy` says how the server is started.
 """

@@ -12,6 +12,7 @@ from ray import serve
 
 from pipelines.config import Config
 from pipelines.config.endpoint import Endpoint
+from pipelines.endpoint import haproxy
 from pipelines.endpoint.access import token_digest
 from pipelines.endpoint.counters import ACTOR, NAMESPACE, Counters
 from pipelines.endpoint.follow import load
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
 """For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
-FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2"}
-"""Likewise: HAProxy passes requests on to replicas, instead of a process in Python, which took more time than the replicas."""
 QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
@@ -87,20 +86,11 @@ def _ray(settings: Endpoint) -> Iterator[None]:
         finally:
             ray.shutdown()
     else:
-        for name, value in {**PATIENT, **FAST, **_ports()}.items():
+        for name, value in {**PATIENT, **haproxy.SETTINGS, **haproxy.free_ports()}.items():
             os.environ.setdefault(name, value)
         keep_token()
         with ray_folder() as folder, own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **of_both):
             yield
-
-
-def _ports() -> dict[str, str]:
-    """Free ports for HAProxy's statistics: its own are the same for every endpoint of the machine."""
-    with socket.socket() as metrics, socket.socket() as statistics:
-        metrics.bind(("", 0))
-        statistics.bind(("", 0))
-        ports = metrics.getsockname()[1], statistics.getsockname()[1]
-    return dict(zip(("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT"), map(str, ports), strict=True))
 
 
 def _check_port(settings: Endpoint) -> None:

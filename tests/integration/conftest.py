@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.endpoint import haproxy
+
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
@@ -39,7 +41,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2"}  # as an endpoint's own Ray has
+    os.environ |= {**haproxy.SETTINGS, **haproxy.free_ports()}  # as an endpoint's own Ray has
     ray.init(
         "local",
         num_cpus=4,
