@@ -4,19 +4,29 @@ Ray Serve's proxy in Python takes more processor time for a request than a repli
 """
 
 import socket
-
-SETTINGS = {
-    "RAY_SERVE_ENABLE_HA_PROXY": "1",
-    # A replica that is stopped answers nothing new after this time, by default 30 s.
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
-}
-"""Environment variables of the processes of a Ray cluster."""
+from pathlib import Path
 
 
-def free_ports() -> dict[str, str]:
-    """Further variables: ports of HAProxy's statistics, which otherwise are the same for every endpoint of the machine."""
-    with socket.socket() as metrics, socket.socket() as statistics:
-        metrics.bind(("", 0))
-        statistics.bind(("", 0))
-        ports = metrics.getsockname()[1], statistics.getsockname()[1]
-    return dict(zip(("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT"), map(str, ports), strict=True))
+def variables(folder: Path) -> dict[str, str]:
+    """Environment variables of the processes of a Ray cluster. HAProxy's files, and the socket at which everyone who can enter the folder
+    controls it, go below `folder`; the path of that socket has 82 characters more than the folder's, and may have 107."""
+    metrics, statistics = _free_ports()
+    return {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        # A replica that is stopped answers nothing new after this time, by default 30 s.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        # By default they are the same for every endpoint of the machine.
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
+    }
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("", 0))
+        other.bind(("", 0))
+        return one.getsockname()[1], other.getsockname()[1]

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -86,11 +87,12 @@ def _ray(settings: Endpoint) -> Iterator[None]:
         finally:
             ray.shutdown()
     else:
-        for name, value in {**PATIENT, **haproxy.SETTINGS, **haproxy.free_ports()}.items():
-            os.environ.setdefault(name, value)
         keep_token()
-        with ray_folder() as folder, own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **of_both):
-            yield
+        with ray_folder() as folder:
+            for name, value in {**PATIENT, **haproxy.variables(Path(folder).parent / "h")}.items():
+                os.environ.setdefault(name, value)
+            with own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **of_both):
+                yield
 
 
 def _check_port(settings: Endpoint) -> None:

@@ -41,7 +41,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= {**haproxy.SETTINGS, **haproxy.free_ports()}  # as an endpoint's own Ray has
+    os.environ |= haproxy.variables(folder / "h")  # as an endpoint's own Ray has
     ray.init(
         "local",
         num_cpus=4,
