@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from pipelines.config.did_you_mean import suggestion
+from pipelines.config.section import shown
 
 _OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -22,10 +23,10 @@ def imported(path: str, base: type[Found], what: str = "a part") -> type[Found]:
     try:
         found = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
-        raise ValueError(f"{path!r} cannot be imported: {_described(error)}") from error
+        raise ValueError(f"{shown(path)!r} cannot be imported: {_described(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
-        raise ValueError(f"{path!r} is not {what}; it must name a class derived from {place}")
+        raise ValueError(f"{shown(path)!r} is not {what}; it must name a class derived from {place}")
     return found
 
 
@@ -42,10 +43,10 @@ def own_settings(path: str, base: type[Settings], key: str, known: Collection[st
     """
     if not is_path(path):
         rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
-        raise ValueError(f"no {key} {path!r}; {suggestion(path, known, rule)}")
+        raise ValueError(f"no {key} {shown(path)!r}; {suggestion(path, known, rule)}")
     found = imported(path, base, f"{_OWNERS[key]} settings")
     if not hasattr(found, "implementation"):
-        raise ValueError(f'{path!r} has no implementation; set `implementation: ClassVar[str] = "module:Class"` in the class')
+        raise ValueError(f'{shown(path)!r} has no implementation; set `implementation: ClassVar[str] = "module:Class"` in the class')
     return found
 
 
