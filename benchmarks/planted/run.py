@@ -5,7 +5,7 @@
 Each is called run-01, run-02 and so on, in random order, and FOLDER/run-XX has what its two commands leave: their logs, the pages about
 the data and the run, and the metrics and tags of both runs in MLflow. Nothing there says what was planted; FOLDER/answers.json does.
 Again with the same folder and seed, it makes those that are missing.
-Needs root and Linux's cgroups for the slow CPU. All eleven take about 20 minutes on two cores.
+Needs root and Linux's cgroups for the slow CPU. All eleven took 51 minutes on two cores that other programs used as well.
 """
 
 import argparse
