@@ -7,6 +7,7 @@
 `train`: our training against a bare DDP script and Ray Data (`against_bare`), and on `two_hosts`.
 `exact`: what strategy exact costs, and whether its models are identical (`against_ddp`).
 `gpu`: `training` on GPUs.
+`planted`: trainings with one fault each, to try whether logs and pages lead to its cause (`run`).
 `conf`: the pipelines of conf/: the `figures` that they reach, and the `digests` that a refactoring must not change.
 
 `report` prints tables and saves them in results/; `turns` alternates programs, so that the machine's speed affects them alike.

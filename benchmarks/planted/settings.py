@@ -1,0 +1,10 @@
+"""The settings of the task that all eleven trainings name, whatever is planted in them."""
+
+from typing import ClassVar
+
+from pipelines.config.task import Tabular
+
+
+class Visits(Tabular):
+    implementation: ClassVar[str] = "benchmarks.planted.visits:Network"
+    kind: str  # type: ignore[assignment]  # the import path of this class
