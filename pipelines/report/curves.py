@@ -43,20 +43,29 @@ def system_charts(run: History) -> list[Html]:
 
 
 def phases(run: History) -> list[tuple[str, float, float | None, str]]:
-    """For each phase of a step: its mean seconds, those of the worst worker, and which worker that was most often."""
+    """For each phase of a step: its mean seconds over all steps, those of the worst worker, and which worker that was in most steps."""
     found = []
     for name, points in run.curves.items():
         if not (name.startswith("time/") and name.endswith("_seconds") and points):
             continue
-        worst, ranks = run.curves.get(f"{name}_worst", ()), Counter(int(point.value) for point in run.curves.get(f"{name}_worst_rank", ()))
-        rank, times = ranks.most_common(1)[0] if ranks else (0, 0)
-        who = f"worker {rank}, in {times / sum(ranks.values()):.0%} of the points" if ranks else ""
+        worst, steps_by_rank = run.curves.get(f"{name}_worst", ()), Counter[int]()
+        for steps, rank in _weighted(run.curves.get(f"{name}_worst_rank", ())):
+            steps_by_rank[int(rank)] += steps
+        rank, steps = steps_by_rank.most_common(1)[0] if steps_by_rank else (0, 0)
+        who = f"worker {rank}, in {steps / steps_by_rank.total():.0%} of the steps" if steps_by_rank else ""
         found.append((name.removeprefix("time/").removesuffix("_seconds"), _mean(points), _mean(worst) if worst else None, who))
     return sorted(found, key=lambda one: -one[1])
 
 
+def _weighted(points: Sequence[Point]) -> list[tuple[int, float]]:
+    """Each point's value with the number of steps since the point before it, for which it stands; at least one."""
+    ordered = sorted(points, key=lambda point: point.step)
+    return [(max(1, point.step - before), point.value) for before, point in zip([0, *(one.step for one in ordered)], ordered, strict=False)]
+
+
 def _mean(points: Sequence[Point]) -> float:
-    return sum(point.value for point in points) / len(points)
+    weighted = _weighted(points)
+    return sum(steps * value for steps, value in weighted) / sum(steps for steps, _ in weighted)
 
 
 def _place(name: str) -> tuple[str, str]:

@@ -166,8 +166,8 @@ def test_equal_rows_without_a_key_are_sampled_like_others() -> None:
 
 
 def test_a_stage_that_waits_for_one_task_is_skewed() -> None:
-    def stage(median: float, longest: float, tasks: int = 8) -> SparkStage:
-        return SparkStage("write", 7, "mapInArrow", tasks, longest, 8 * median, median, longest, 100, 0, 0)
+    def stage(median: float, longest: float, tasks: int = 8, rows: int = 50_000) -> SparkStage:
+        return SparkStage("write", 7, "mapInArrow", tasks, longest, 8 * median, median, longest, rows, 0, 0)
 
     assert told(skewed([stage(3.0, 19.0)])) == [("skew",)]
-    assert told(skewed([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1)])) == []
+    assert told(skewed([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1), stage(3.0, 19.0, rows=18)])) == []

@@ -15,7 +15,7 @@ _TESTS = (
     "fitted on the other half. Constant: one value, or none, in the training split. Drift: population stability index above "
     f"{findings.PSI} and above what chance gives once in {1 / findings.CHANCE:,.0f} columns of samples of this size. Shared rows: at "
     f"least {findings.SHARED:.0%} of a split's rows have the features of a training row. Skew: the longest task takes at least "
-    f"{findings.SKEW:g} times the median and {findings.SKEW_SECONDS:g} s."
+    f"{findings.SKEW:g} times the median and {findings.SKEW_SECONDS:g} s, and the stage reads {findings.SKEW_ROWS:,} rows or more."
 )
 
 

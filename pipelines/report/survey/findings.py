@@ -22,8 +22,9 @@ CHANCE = 1e-4
 """Probability of a higher index by chance, over all columns of a split, above which nothing is said."""
 SHARED, SHARED_ROWS = 0.01, 5
 """Share and number of a split's sampled rows that have the features of a row of the training split."""
-SKEW, SKEW_SECONDS = 4.0, 10.0
-"""The longest task over the median, for stages whose longest task takes at least so many seconds."""
+SKEW, SKEW_SECONDS, SKEW_ROWS = 4.0, 10.0, 1_000
+"""The longest task over the median, for stages whose longest task takes at least so many seconds, and which read at least so many rows:
+where there are hardly any, the longest task is the one that started Python's workers."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def shared_contents(contents: np.ndarray) -> Iterator[Finding]:
 def skewed(stages: Iterable[SparkStage]) -> Iterator[Finding]:
     """Stages of Spark that wait for one task."""
     for stage in stages:
-        if stage.tasks > 1 and stage.skew >= SKEW and stage.longest_seconds >= SKEW_SECONDS:
+        long = stage.skew >= SKEW and stage.longest_seconds >= SKEW_SECONDS
+        if stage.tasks > 1 and long and stage.rows_read >= SKEW_ROWS:
             yield Finding(
                 "skew",
                 f"{stage.stage}: the longest of {stage.tasks} tasks took {stage.longest_seconds:.1f} s, the median "
