@@ -30,7 +30,7 @@ def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
     """Seconds of each part, in a process that has only opened the run."""
     client = connect(uri)
     run = TrainingRun(client, uri, run_id, client.get_run(run_id).data.tags[FOLDER], True)
-    locate(run.folder)
+    locate(run.folder)  # a driver has used the run's folder long before, and its first use loads a library
     found: dict[str, dict[str, float]] = {}
 
     def add(part: str, began: tuple[float, float]) -> None:

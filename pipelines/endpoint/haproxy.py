@@ -8,8 +8,9 @@ from pathlib import Path
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """Environment variables of the processes of a Ray cluster. HAProxy's files, and the socket at which everyone who can enter the folder
-    controls it, go below `folder`; the path of that socket has 82 characters more than the folder's, and may have 107."""
+    """Environment variables of the processes of a Ray cluster. HAProxy's files go below `folder`, and so does the socket at which
+    everyone who can enter the folder controls HAProxy. The folder's path must be short: Ray adds a node's id of 56 characters, and a
+    socket's path has at most 107."""
     metrics, statistics = _free_ports()
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
