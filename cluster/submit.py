@@ -78,7 +78,7 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
     environment = {"working_dir": folder, "excludes": EXCLUDED, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"Ray did not accept job {name}: {first_line(error)}")
     print(f"job {name}: {shlex.join(command)}", flush=True)
     return name

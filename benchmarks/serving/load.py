@@ -1,9 +1,9 @@
 """Requests per second and latencies of the endpoint, beside `mlflow models serve` and an application written by hand.
 
-    python -m benchmarks.serving.load conf/adult.yaml models:/adult@champion [--seconds 20]
+    python -m benchmarks.serving.load conf/adult.yaml models:/adult@champion [--seconds 30] [--fault-seconds 600]
 
 `hey` (of Debian) sends requests of one row on loopback, from processes on the same cores: as many as are answered with 32 connections, and
-half of that from 8 processes with one connection each, which send in turn. Then the champion moves three times and two replicas are
+half of that from 32 processes with one connection each, which send in turn. Then the champion moves three times and two replicas are
 killed under load.
 """
 
@@ -35,7 +35,7 @@ from pipelines.serve.model import read_model
 from pipelines.serve.signature import example_of
 from pipelines.tracking.registered import downloaded, version_of
 
-PORT, CONNECTIONS, CLIENTS = 8123, 32, 8
+PORT, CONNECTIONS = 8123, 32
 URL = f"http://127.0.0.1:{PORT}/invocations"
 
 
@@ -43,7 +43,8 @@ def main() -> None:
     parser = argparse.ArgumentParser("benchmarks.serving.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("conf")
     parser.add_argument("model")
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=20, help="of each row of the first table")
+    parser.add_argument("--fault-seconds", type=int, default=60, help="of the second table")
     own = parser.parse_args()
     config = api.read_config(own.conf)
     with TemporaryDirectory() as folder:
@@ -51,7 +52,7 @@ def main() -> None:
         body.write_text(json.dumps({"dataframe_records": [example(config, own.model)]}))
         compared = [row for name in servers(own.conf, own.model, 1) for row in measured(name, own, config, body)]
         faults = [under_faults(own, config, body)]
-    show(f"one row a request, {CONNECTIONS} connections, and half of that rate from {CLIENTS} clients", compared)
+    show(f"one row a request, {CONNECTIONS} connections, and half of that rate", compared)
     show("3 moves of the champion and 2 killed replicas", faults)
     tables = {"load": compared, "faults": faults}
     print(f"\nsaved {save('serving-load', tables, versions_of('ray', 'mlflow', 'fastapi', 'torch'))}")
@@ -128,7 +129,7 @@ def under_faults(own: argparse.Namespace, config: Config, body: Path) -> Row:
         killed.append(replica.pid)
         replica.send_signal(signal.SIGKILL)
 
-    seconds = own.seconds * 3
+    seconds = own.fault_seconds
     with running(servers(own.conf, own.model, 2)["lockstep"], config, own.model, body) as server:
         moves = [
             Timer(seconds * at / 6, client.set_registered_model_alias, (name, alias, to)) for at, to in ((1, other), (3, first), (5, other))
@@ -155,10 +156,11 @@ def at_most(body: Path, seconds: int) -> Row:
 
 
 def at_rate(body: Path, seconds: int, rate: float) -> Row:
-    """Requests at equal intervals: connections of one process would all send at the same moment."""
+    """Requests at equal intervals: connections of one process would all send at the same moment, and too few of them would wait for
+    their answers instead of keeping the rate."""
     clients = []
-    for _ in range(CLIENTS):
-        clients.append(_started(body, seconds, 1, "-q", f"{rate / CLIENTS:.3f}", "-o", "csv"))
+    for _ in range(CONNECTIONS):
+        clients.append(_started(body, seconds, 1, "-q", f"{rate / CONNECTIONS:.3f}", "-o", "csv"))
         time.sleep(1 / rate)
     answers = [row for client in clients for row in csv.DictReader(client.communicate()[0].splitlines())]
     milliseconds = sorted(1_000 * float(row["response-time"]) for row in answers)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from ray_head import ray_address, stop_jobs
+from ray_head import answers, authorization, ray_address, stop_jobs
 from sessions import leave_on_signals, process
 
 from pipelines.config import Config, from_command_line
@@ -62,7 +62,8 @@ def train(arguments: list[str], address: str) -> None:
         with process([sys.executable, "cluster/submit.py", "--name", name, *job], stop=signal.SIGTERM) as running:
             code = running.wait()
     finally:
-        stop_jobs(address, name)
+        if answers(address, authorization()):  # the jobs of a Ray that has ended are gone with it
+            stop_jobs(address, name)
     if code:
         sys.exit(code)
 

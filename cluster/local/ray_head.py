@@ -63,7 +63,11 @@ def own_ray() -> Iterator[str]:
             os.environ["RAY_ADDRESS"] = started_address(f"http://127.0.0.1:{port}", ray, folder)
             # Without this variable, Ray's job client prefers RAY_ADDRESS to the address that it is given.
             os.environ["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{port}"
-            yield os.environ["RAY_API_SERVER_ADDRESS"]
+            try:
+                yield os.environ["RAY_API_SERVER_ADDRESS"]
+            finally:
+                if ray.poll() is not None:
+                    print(f"Ray ended by itself; {end_of_log(folder)}", file=sys.stderr)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,9 +103,13 @@ def started_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str
     deadline, address = time.monotonic() + START_SECONDS, folder / _OPEN / "ray_current_cluster"
     while not (address.exists() and answers(job_server, authorization())):
         if ray.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"Ray did not start; the end of its log:\n{(folder / 'ray.log').read_text()[-2000:]}")
+            sys.exit(f"Ray did not start; {end_of_log(folder)}")
         time.sleep(0.2)
     return address.read_text().strip()
+
+
+def end_of_log(folder: Path) -> str:
+    return f"the end of its log:\n{(folder / 'ray.log').read_text()[-2000:]}"
 
 
 def stop_jobs(address: str, only: str = "") -> None:

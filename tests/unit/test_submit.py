@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from zipfile import ZipFile
 
 import pytest
+import ray
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +33,25 @@ def test_it_wants_a_command_or_a_job(arguments: list[str]) -> None:
 
 def test_a_ray_that_is_not_there_is_named() -> None:
     assert "no Ray accepts jobs at http://127.0.0.1:9: " in said(["--", "true"], 1)
+
+
+def test_a_ray_that_ends_before_it_has_the_job_is_told_in_a_line(tmp_path: Path) -> None:
+    class Version(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f'{{"ray_version": "{ray.__version__}"}}'.encode())
+
+    def answer_and_end() -> None:
+        for _ in range(2):  # Ray's client asks twice
+            server.handle_request()
+        server.server_close()
+
+    server = HTTPServer(("127.0.0.1", 0), Version)
+    Thread(target=answer_and_end, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    told = said(["--name", "a", "--working-dir", str(tmp_path), "--", "true"], 1, RAY_API_SERVER_ADDRESS=address)
+    assert told.startswith("Ray did not accept job a: ") and len(told.splitlines()) == 1
 
 
 def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
