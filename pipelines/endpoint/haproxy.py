@@ -20,6 +20,11 @@ def variables(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        # A prediction changes nothing, so a request whose replica died is sent to another one. A dead replica has the fewest connections
+        # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer.
+        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        "RAY_SERVE_HAPROXY_RETRIES": "8",
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),
         # By default they are the same for every endpoint of the machine.
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
