@@ -14,7 +14,7 @@ import torch
 from exporting import Exported, model_of_many_encoders
 from stores import new_store
 
-from pipelines.config import Config, parse
+from pipelines.config import Config, load
 from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn, schema_to_text
@@ -24,7 +24,8 @@ from pipelines.learning import task_of
 from pipelines.serve import log_model
 
 pytestmark = pytest.mark.timeout(900)
-XLA = Path(os.environ.get("LOCKSTEP_XLA") or Path(__file__).parents[2] / ".venv-xla/bin/python")
+ROOT = Path(__file__).parents[2]
+XLA = Path(os.environ.get("LOCKSTEP_XLA") or ROOT / ".venv-xla/bin/python")
 needs_xla = pytest.mark.skipif(not XLA.exists(), reason="make xla has not been run")
 
 
@@ -35,42 +36,44 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     mlflow.set_tracking_uri(before)
 
 
-def images(folder: Path, network: str) -> tuple[Config, str]:
-    """An untrained network on images of noise: its config, and the ID of its run."""
-    config = parse(
-        {
-            "name": "noise",
-            "source": {"tables": {"t": {"format": "parquet", "path": "t"}}},
-            "dataset": {
-                "path": str(folder / "data"),
-                "features": {"image": {"encoder": "image", "shape": [3, 64, 64]}},
-                "target": {"kind": "label"},
-            },
-            "task": {"kind": "vision", "network": network},
-            "tracking": {"uri": new_store(folder)},
-            "export": {"path": str(folder / "exports"), "rows_at_once": 16},
-        },
-        "test",
-    )
-    random = np.random.default_rng(0)
-    rows = {"image": random.integers(0, 256, (32, 3, 64, 64), np.uint8), "kind": random.integers(0, 10, 32).astype("int64")}
-    image = TensorColumn(name="image", dtype="uint8", shape=(3, 64, 64))
-    kind = TensorColumn(name="kind", dtype="int64", role="target", cardinality=10)
-    settings = {name: found.model_dump(mode="json") for name, found in config.dataset.encoders.items()}
-    encoders = {
-        "image": FittedEncoder(feature=settings["image"], inputs=("image",), state={}, column=image),
-        "kind": FittedEncoder(
-            feature=settings["kind"], inputs=("kind",), state={"classes": list("0123456789"), "counts": [3] * 10}, column=kind
-        ),
+def noise(folder: Path, network: str) -> Config:
+    table = {"format": "parquet", "path": "t"}
+    features, target = {"image": {"encoder": "image", "shape": [3, 64, 64]}}, {"kind": "label"}
+    settings = {"name": "noise", "source": {"tables": {"t": table}}, "task": {"kind": "vision", "network": network}}
+    given = {**settings, "dataset": {"path": "data", "features": features, "target": target}}
+    (folder / "noise.yaml").write_text(json.dumps(given))
+    return load(folder / "noise.yaml", places(folder))
+
+
+def places(folder: Path) -> dict[str, Any]:
+    return {"dataset.path": str(folder / "data"), "tracking.uri": new_store(folder), "export.path": str(folder / "exports")}
+
+
+def untrained(config: Config, folder: Path, rows: int) -> str:
+    """The ID of a run of the config's network with random weights, and a dataset of images of noise."""
+    random, (target,), settings = np.random.default_rng(0), config.dataset.target, config.dataset.encoders
+    shape, classes = settings["image"].shape, list("0123456789")
+    columns = {
+        "image": random.integers(0, 256, (rows, *shape), np.uint8),
+        target: random.integers(0, len(classes), rows).astype("int64"),
     }
-    raw = schema_to_text(pa.schema([("image", pa.binary()), ("kind", pa.string())]))
-    version = write_arrays(str(folder / "data"), {"train": [rows], "test": [rows]}, encoders, identity=config.data_identity, raw_schema=raw)
+    image = TensorColumn(name="image", dtype="uint8", shape=shape)
+    kind = TensorColumn(name=target, dtype="int64", role="target", cardinality=len(classes))
+    dumped = {name: found.model_dump(mode="json") for name, found in settings.items()}
+    counted = {"classes": classes, "counts": [1] * len(classes)}
+    encoders = {
+        "image": FittedEncoder(feature=dumped["image"], inputs=("image",), state={}, column=image),
+        target: FittedEncoder(feature=dumped[target], inputs=(target,), state=counted, column=kind),
+    }
+    raw = schema_to_text(pa.schema([("image", pa.binary()), (target, pa.string())]))
+    splits = {"train": [columns], "test": [columns]}
+    version = write_arrays(config.dataset.path, splits, encoders, identity=config.data_identity, raw_schema=raw)
     torch.manual_seed(0)
     weights = task_of(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
-    run_id = client.create_run(client.create_experiment("noise", artifact_location=f"{folder}/artifacts")).info.run_id
+    run_id = client.create_run(client.create_experiment(config.name, artifact_location=f"{folder}/artifacts")).info.run_id
     log_model(config, version.manifest, weights, run_id)
-    return config, str(run_id)
+    return str(run_id)
 
 
 def report(folder: Path) -> dict[str, dict[str, Any]]:
@@ -85,10 +88,10 @@ def test_stablehlo_of_many_encoders_agrees_on_every_row(model: Exported) -> None
 
 @needs_xla
 def test_stablehlo_of_resnet50_differs_by_less_than_a_thousandth(tmp_path: Path) -> None:
-    config, run_id = images(tmp_path, "resnet50")
-    found = report(export(config, run_id, "stablehlo"))["stablehlo"]
+    config = load(ROOT / "conf/resnet50.yaml", places(tmp_path))
+    found = report(export(config, untrained(config, tmp_path, 16), "stablehlo"))["stablehlo"]
     print(found)
-    assert found["rows"] == 32 and found["max_difference"] <= 1e-3
+    assert found["rows"] == 16 and found["max_difference"] <= 1e-3
 
 
 def test_hls4ml_compares_precisions(model: Exported) -> None:
@@ -106,7 +109,8 @@ def test_hls4ml_compares_precisions(model: Exported) -> None:
 
 def test_a_network_that_hls4ml_lacks_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("hls4ml", reason="pip install '.[hls4ml]' has not been done")
-    config, run_id = images(tmp_path, "resnet18")
+    config = noise(tmp_path, "resnet18")
+    run_id = untrained(config, tmp_path, 32)
     with pytest.raises(ExportError, match="hls4ml") as error:
         export(config, run_id, "hls4ml")
     assert "\n" not in str(error.value)

