@@ -91,7 +91,7 @@ def trainer_of(
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     strategy = strategy_class(settings.strategy)  # raises here if it cannot be imported, before any worker starts
-    parent, _, name = directory.path.rpartition("/")
+    environment = dict(strategy.environment) if gpus else {}
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
     )
@@ -103,19 +103,24 @@ def trainer_of(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
         scaling_config=_scaling(settings, gpus, left_out),
-        run_config=RunConfig(
-            name=name,
-            storage_path=parent,
-            storage_filesystem=directory.filesystem,
-            logging_config=LoggingConfig(log_level="WARNING"),
-            callbacks=[Deaths(directory.uri)],  # type: ignore[list-item]  # as above
-            failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
-            # Set before CUDA starts, which happens before our code runs.
-            worker_runtime_env={"env_vars": dict(strategy.environment)} if gpus and strategy.environment else None,
-        ),
+        run_config=_run(settings, directory, environment),
     )
     trainer.left_out = left_out
     return trainer
+
+
+def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:
+    """`environment` is set in workers before CUDA starts, which happens before our code runs."""
+    parent, _, name = directory.path.rpartition("/")
+    return RunConfig(
+        name=name,
+        storage_path=parent,
+        storage_filesystem=directory.filesystem,
+        logging_config=LoggingConfig(log_level="WARNING"),
+        callbacks=[Deaths(directory.uri)],  # type: ignore[list-item]  # as in _scaling
+        failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
+        worker_runtime_env={"env_vars": environment} if environment else None,
+    )
 
 
 def _scaling(settings: Train, gpus: bool, left_out: Sequence[str]) -> ScalingConfig:
