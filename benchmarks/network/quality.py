@@ -1,7 +1,8 @@
 """Compares validation losses after equal rows, with and without compression: two workers of this machine on Shakespeare and MNIST.
 Plain ddp with another seed shows what chance alone changes.
 
-    LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--results FOLDER]
+    LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--confs shakespeare mnist] [--ways ddp local_sgd]
+                                                         [--results FOLDER]
 
 The datasets are made by Spark from the files that conf/shakespeare.yaml and conf/mnist.yaml name.
 """
@@ -23,7 +24,6 @@ from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config import load
-from pipelines.config.strategies import STRATEGIES
 from pipelines.dataset.versions import open_version
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of
@@ -40,6 +40,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "ddp, topk, 1 %": {"train.compression": {"kind": "topk", "share": 0.01}},
     "ddp, topk, 10 %": {"train.compression": {"kind": "topk", "share": 0.1}},
     "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
+    "local_sgd, nesterov": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "outer": "nesterov"}},
     "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
 }
 
@@ -54,13 +55,12 @@ class Losses(Silent):
         self.last = metrics.get(self._name, self.last)
 
 
-def work(rank: int, conf: str, overrides: dict[str, Any], home: str) -> None:
+def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
     found: dict[str, float] = {}
-    for name, settings in WAYS.items():
-        if settings.get("train.strategy", "ddp") not in STRATEGIES:
-            continue
+    for name in ways:
+        settings = WAYS[name]
         config, context = load(conf, {**overrides, **settings}), WorkerContext(rank, 2)
         version = open_version(config.dataset.path, config.data_identity)
         task = task_of(config.task, version.manifest)
@@ -73,12 +73,13 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str) -> None:
     dist.destroy_process_group()
 
 
-def table(name: str, home: Path, steps: int) -> list[Row]:
+def table(name: str, home: Path, steps: int, ways: list[str]) -> list[Row]:
     conf, data, tracking = f"conf/{name}.yaml", f"{home}/data", f"sqlite:///{home}/mlflow.db"
     home.mkdir()
     made = ["spark-submit", "--master", "local[2]", "jobs/etl.py", conf, "--dataset.path", data, "--tracking.uri", tracking]
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-    mp.spawn(work, (conf, {"dataset.path": data, "tracking.uri": tracking, "train.max_steps": steps}, str(home)), nprocs=2)
+    overrides = {"dataset.path": data, "tracking.uri": tracking, "train.max_steps": steps}
+    mp.spawn(work, (conf, overrides, str(home), ways), nprocs=2)
     found = json.loads((home / "found").read_text())
     return [{"way": way, "validation loss": loss, "/ ddp": loss / found["ddp"]} for way, loss in found.items()]
 
@@ -87,11 +88,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--confs", nargs="+", default=["shakespeare", "mnist"])
+    parser.add_argument("--ways", nargs="+", metavar="WAY", choices=WAYS, default=list(WAYS), help="`ddp` has to be among them")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="quality-") as text:
-        tables = {f"{name}, {arguments.steps} steps": table(name, Path(text) / name, arguments.steps) for name in arguments.confs}
+        tables = {
+            f"{name}, {arguments.steps} steps": table(name, Path(text) / name, arguments.steps, arguments.ways) for name in arguments.confs
+        }
     for title, rows in tables.items():
         show(title, rows)
     print(save("compression-quality", tables, versions_of("torch"), arguments.results))
