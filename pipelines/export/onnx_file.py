@@ -8,7 +8,9 @@ import onnx
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model with short names for inner values, without stack traces, shapes of inner values and names of nodes."""
+    """Write a model with short names for inner values, without stack traces, shapes of inner values, names of nodes and attributes that
+    have their default."""
+    _without_defaults(model)
     if not _has_inner_graphs(model):
         _shorten(model)
     onnx.checker.check_model(model)
@@ -34,6 +36,15 @@ def _shorten(model: onnx.ModelProto) -> None:
         _without_remarks(part)
     graph.ClearField("value_info")
     graph.ClearField("quantization_annotation")
+
+
+def _without_defaults(model: onnx.ModelProto) -> None:
+    versions = {imported.domain: imported.version for imported in model.opset_import}
+    for node in model.graph.node:
+        if onnx.defs.has(node.op_type, node.domain):
+            known = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain).attributes
+            for attribute in [one for one in node.attribute if one.name in known and one == known[one.name].default_value]:
+                node.attribute.remove(attribute)
 
 
 def _has_inner_graphs(model: onnx.ModelProto) -> bool:

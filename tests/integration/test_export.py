@@ -9,6 +9,7 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import onnx as onnx_format
 import onnxruntime
 import pytest
 import torch
@@ -80,6 +81,11 @@ def test_int8_is_compared_with_floats(model: Exported) -> None:
     assert list(found) == ["mlflow", "onnx-int8", "onnx"]
     assert found["onnx-int8"]["bytes"] < found["onnx"]["bytes"]
     assert found["onnx-int8"]["equal_decisions"] > 0.95
+    graph = onnx_format.load(folder / "model.onnx").graph
+    tables = {constant.name for constant in graph.initializer if constant.data_type == onnx_format.TensorProto.UINT8}
+    lookups = [node for node in graph.node if node.op_type == "Gather"]
+    assert lookups and all(node.input[0] in tables for node in lookups), "an embedding makes floats of its whole table"
+    assert not any(attribute.name == "axis" for node in lookups for attribute in node.attribute), "0 is the default"
 
 
 def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
