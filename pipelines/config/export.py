@@ -1,6 +1,8 @@
 """`export`: how a model is written for other software and hardware."""
 
-from pydantic import Field, PositiveFloat, PositiveInt
+import re
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from pipelines.config.section import Section
 
@@ -12,6 +14,10 @@ EXPORTS = {
     "executorch": "pipelines.export.executorch",
 }
 """The module of each target, whose `write` is an `export.targets.Write`."""
+
+
+PRECISION = re.compile(r"ap_(u?)fixed<\d+, *(-?\d+)(?:, *\w+)*>")
+"""A fixed-point type of Vitis HLS: whether it is unsigned, and its bits before the point."""
 
 
 class Hls4ml(Section):
@@ -27,6 +33,13 @@ class Hls4ml(Section):
     """Clock period in nanoseconds."""
     reuse: PositiveInt = 16
     """How often a multiplier is used for one row; a larger number needs fewer multipliers and more time."""
+
+    @field_validator("precisions")
+    @classmethod
+    def _precisions_are_types(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [precision for precision in given if not PRECISION.fullmatch(precision)]:
+            raise ValueError(f"{wrong[0]} is no fixed-point type; write all bits and those before the point, such as ap_fixed<16,6>")
+        return given
 
 
 class Export(Section):

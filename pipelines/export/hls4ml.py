@@ -1,16 +1,17 @@
 """Target `hls4ml`: C++ for high-level synthesis on FPGAs, with Vitis HLS, run here as its C simulation."""
 
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hls4ml
 import numpy as np
 import torch
 from torch import nn
 
-from pipelines.config.export import Export, Hls4ml
+from pipelines.config.export import PRECISION, Export, Hls4ml
 from pipelines.errors import ExportError
 from pipelines.export.exporters import faults, silent
 from pipelines.export.subject import Rows, Subject
@@ -31,12 +32,28 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             model = _compiled(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, settings.hls4ml, place)
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and file.suffix in (".h", ".cpp"))
         found[precision] = Candidate(_runner(model, rows_in), size, rows=settings.hls4ml.rows, about=resources(model, settings.hls4ml))
+    largest = float(np.abs(rows_in(subject.first_rows("test", settings.hls4ml.rows))).max())
     notes = (
         f"compared on the first {settings.hls4ml.rows} rows of the test split",
         "the network takes encoded tensors, images with channels last and scaled from 0 to 1",
         "resources are estimates from the layers, not a synthesis: multipliers used at once, bits of weights",
+        *overflows(settings.hls4ml.precisions, largest),
     )
     return Written(found, notes)
+
+
+def overflows(precisions: Sequence[str], largest: float) -> list[str]:
+    """A line for each precision that cannot hold the largest input of the network."""
+    bounds = {}
+    for precision in precisions:
+        unsigned, whole_bits = cast(re.Match[str], PRECISION.fullmatch(precision)).groups()
+        bounds[precision] = 2.0 ** (int(whole_bits) if unsigned else int(whole_bits) - 1)
+    return [
+        f"the network's inputs reach {largest:g}, but {precision} holds numbers below {bound:g} only, and larger ones wrap around; "
+        "give it more bits before the point, or scale the feature"
+        for precision, bound in bounds.items()
+        if largest >= bound
+    ]
 
 
 def _network(subject: Subject) -> tuple[nn.Sequential, Any]:

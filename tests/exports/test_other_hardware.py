@@ -96,15 +96,18 @@ def test_stablehlo_of_resnet50_differs_by_less_than_a_thousandth(tmp_path: Path)
 
 def test_hls4ml_compares_precisions(model: Exported) -> None:
     pytest.importorskip("hls4ml", reason="pip install '.[hls4ml]' has not been done")
-    settings = model.config.export.hls4ml.model_copy(update={"precisions": ("ap_fixed<6,3>", "ap_fixed<16,6>")})
+    settings = model.config.export.hls4ml.model_copy(update={"precisions": ("ap_fixed<6,3>", "ap_fixed<24,12>")})
     config = model.config.model_copy(update={"export": model.config.export.model_copy(update={"hls4ml": settings})})
     folder = export(config, model.run_id, "hls4ml")
     found = report(folder)
-    assert list(found) == ["mlflow", "ap_fixed<16,6>", "ap_fixed<6,3>"]
-    wide, narrow = found["ap_fixed<16,6>"], found["ap_fixed<6,3>"]
+    assert list(found) == ["mlflow", "ap_fixed<24,12>", "ap_fixed<6,3>"]
+    wide, narrow = found["ap_fixed<24,12>"], found["ap_fixed<6,3>"]
     assert wide["rows"] == settings.rows and wide["equal_decisions"] >= 0.98
     assert wide["max_difference"] < narrow["max_difference"] and narrow["weight_bits"] < wide["weight_bits"]
     assert list(folder.glob("hls/firmware/*.cpp"))
+    notes = json.loads((folder / "manifest.json").read_text())["notes"]
+    told = "the network's inputs reach 255, but ap_fixed<6,3> holds numbers below 4 only"
+    assert [note.partition(", and")[0] for note in notes if "inputs reach" in note] == [told]
 
 
 def test_a_network_that_hls4ml_lacks_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -111,6 +111,12 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
 @pytest.mark.parametrize(
     ("dotted", "value", "message"),
     [
+        (
+            "export.hls4ml.precisions",
+            ["ap_fixed<16>"],
+            "export.hls4ml.precisions: ap_fixed<16> is no fixed-point type; "
+            "write all bits and those before the point, such as ap_fixed<16,6>",
+        ),
         ("train.lr", -1, "train.lr: must be greater than 0 (got -1)"),
         ("train.max_steps", "many", "train.max_steps: must be a whole number (got many)"),
         ("train.wrokers", 1, "train.wrokers: no such setting; did you mean workers? (got 1)"),
