@@ -60,8 +60,8 @@ class Balance:
 
     def deal(self, step: int) -> bool:
         """After step `step`: deal the shards anew if that is due and worth it. Returns whether it was. Collective."""
-        if not self._next:
-            self._next = step + FEWEST_STEPS
+        if not self._next:  # a resumed run has not taken the steps before
+            self._next, self._compared, self._compared_at = step + FEWEST_STEPS, step, time.monotonic()
         if step < self._next:
             return False
         mesh = self._strategy.mesh

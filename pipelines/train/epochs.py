@@ -205,4 +205,5 @@ class EpochLoop(ABC):
         self._loader.load_state_dict(record.position)
         self._state = State(**{**record.state, "window": CurveWindow(**record.state["window"])})
         self._saver.saved_step = record.step
+        self._phase_times.begin(record.step)
         self._hooks.resend(record.unsent)

@@ -25,6 +25,10 @@ class PhaseTimes:
         self._counted, self._at = clock.totals(), time.monotonic()
         self._step = self._next = 0
 
+    def begin(self, step: int) -> None:
+        """The run resumes after step `step`."""
+        self._step, self._at = step, time.monotonic()
+
     def metrics(self, step: int, is_last: bool) -> dict[str, float]:
         """The metrics at a point after step `step`; empty if no meeting is due. Collective."""
         if step < self._next and not is_last:

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pipelines.launch.run import check
 from pipelines.learning import task_of
 from pipelines.loader import shards_of
 from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step_clock import clock_of
 from pipelines.parallel.strategies import strategy_of
 from pipelines.parallel.strategy import Strategy
 from pipelines.train import balance
@@ -162,6 +164,23 @@ def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path
 
 class Unbalanced(Strategy):
     """Inherits everything, and so cannot own other shards."""
+
+
+@pytest.mark.parametrize("resumed_at", [0, 10_000])
+def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At two steps a second, that is ten steps."""
+    now = 100.0
+    monkeypatch.setattr(balance.time, "monotonic", lambda: now)
+    strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=clock_of(torch.device("cpu")))
+    dealer = balance.Balance(strategy, Train(balance="auto"), Silent())
+    now += 60  # until the first batch is there
+    compared = []
+    for step in range(1, 50):
+        now += 0.5
+        before = dealer._compared_at
+        dealer.deal(resumed_at + step)
+        compared += [step] if before != dealer._compared_at == now else []
+    assert compared == [1, 9, 19, 29, 39, 49]
 
 
 def test_the_setting_is_equal_by_default() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pipelines.parallel.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, StepClock, Totals
-from pipelines.train.phase_times import of_phases, of_workers
+from pipelines.train import phase_times
+from pipelines.train.phase_times import PhaseTimes, of_phases, of_workers
 
 
 def at(*times: float) -> Callable[[], float]:
@@ -89,3 +90,18 @@ def test_on_a_gpu_some_steps_are_measured_by_events_and_read_when_the_loop_reads
     data, *on_device, checkpoint = clock.totals().seconds
     assert clock.totals().steps == steps and (data, checkpoint) == (steps, 0)
     assert on_device == pytest.approx([steps * seconds for seconds in (0.01, 0.02, 0.005, 0.003)])
+
+
+def test_workers_meet_every_two_seconds_also_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At two steps a second, that is every fourth step."""
+    now = 100.0
+    monkeypatch.setattr(phase_times.time, "monotonic", lambda: now)
+    clock = StepClock(lambda: now)
+    times = PhaseTimes(clock, torch.device("cpu"))
+    times.begin(10_000)
+    met = []
+    for step in range(10_001, 10_020):
+        clock.start_step()
+        now += 0.5
+        met += [step - 10_000] if times.metrics(step, is_last=False) else []
+    assert met == [1, 5, 9, 13, 17]
