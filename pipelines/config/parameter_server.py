@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.section import Section
+from pipelines.config.strategies import STRATEGIES
 
 
 class ParameterServer(Section):
@@ -28,3 +29,19 @@ class ParameterServer(Section):
         if self.mode != "bounded" and self.staleness is not None:
             raise ValueError(f"staleness is {self.staleness}, but mode is {self.mode}; set mode to bounded, or remove staleness")
         return self
+
+
+def check_parameter_server(settings: ParameterServer, strategy: str, precision: str, sync_batch_norm: bool) -> None:
+    """Raise ValueError for settings of `train` that servers do not support, or for settings of servers that the strategy does not use."""
+    if strategy in STRATEGIES and strategy != "parameter_server" and settings != ParameterServer():
+        raise ValueError(
+            f"parameter_server is set, but strategy is {strategy}; set strategy to parameter_server, or remove parameter_server"
+        )
+    if strategy != "parameter_server":
+        return
+    if sync_batch_norm:
+        raise ValueError(
+            "sync_batch_norm sums over workers, which strategy parameter_server does not support; set it to false, or strategy to ddp"
+        )
+    if precision == "fp16":
+        raise ValueError("precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32")

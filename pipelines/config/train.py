@@ -9,7 +9,7 @@ from pipelines.config.clients import Clients, check_clients
 from pipelines.config.compression import Compression, NamedCompression
 from pipelines.config.local_sgd import LocalSgd, check_replicas
 from pipelines.config.parallel import Parallel, check_parallel
-from pipelines.config.parameter_server import ParameterServer
+from pipelines.config.parameter_server import ParameterServer, check_parameter_server
 from pipelines.config.profile import Profile
 from pipelines.config.section import Section, Seed, Text
 from pipelines.config.strategies import StrategyName
@@ -96,8 +96,8 @@ class Train(Section):
     parameter_server: ParameterServer = ParameterServer()
     """The servers of `strategy: parameter_server`."""
     threads_per_shard: PositiveInt = 1
-    """For `exact`, `local_sgd` and `federated`: threads per pass. One and two threads give different sums, so the number affects the
-    weights."""
+    """For `exact`, `local_sgd`, `federated` and `parameter_server`: threads per pass. One and two threads give different sums, so the
+    number affects the weights."""
     epochs: PositiveInt = 5
     """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
     max_steps: PositiveInt | None = None
@@ -201,14 +201,5 @@ class Train(Section):
                 f"compression is {self.compression.kind}, which only strategy ddp supports (strategy is {self.strategy}); set it to none, "
                 "or strategy to ddp"
             )
-        if self.strategy == "parameter_server":
-            self._check_parameter_server()
+        check_parameter_server(self.parameter_server, self.strategy, self.precision, self.sync_batch_norm)
         return self
-
-    def _check_parameter_server(self) -> None:
-        if self.sync_batch_norm:
-            raise ValueError(
-                "sync_batch_norm sums over workers, which strategy parameter_server does not support; set it to false, or strategy to ddp"
-            )
-        if self.precision == "fp16":
-            raise ValueError("precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32")

@@ -11,6 +11,7 @@ from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.config import Config, parse
 from pipelines.config.balance import Balance
+from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import TrainingError
@@ -39,7 +40,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     theirs = _replayed(parse(run.config, f"run {run_id}"))
     _check(run, theirs.train.strategy)
     progress = TrainingProgress()
-    again = _placed(theirs, config, progress)
+    again = _placed(theirs, config, run_id, progress)
     version = _version(again, run, progress)
     before = RunDirectory(folder_of(again, run_id, run.tags))
     digest_log, filed = _left_behind(run, before, steps)
@@ -121,7 +122,8 @@ def _replayed(config: Config) -> Config:
     """The config that repeats a run: synchronous parameter servers have the weights of strategy exact, which needs none."""
     train = config.train
     if train.strategy == "parameter_server" and train.parameter_server.mode == "sync":
-        return config.model_copy(update={"train": train.model_copy(update={"strategy": "exact"})})
+        alone = {"strategy": "exact", "parameter_server": ParameterServer()}
+        return config.model_copy(update={"train": train.model_copy(update=alone)})
     return config
 
 
@@ -135,17 +137,18 @@ def _check(run: Recorded, strategy: str) -> None:
         )
 
 
-def _placed(theirs: Config, config: Config, progress: TrainingProgress) -> Config:
+def _placed(theirs: Config, config: Config, run_id: str, progress: TrainingProgress) -> Config:
     """The run's config with the placement of `config`, and without retries: a verification cannot resume inside the run. Shards are dealt
-    equally, since a replay check measures no speed."""
-    ours, wanted = _decisive(config), _decisive(theirs)
+    equally, since a replay check measures no speed. Raises ConfigError if the two do not fit: more workers than the run has replicas."""
+    ours, wanted = _decisive(_replayed(config)), _decisive(theirs)
     for key in sorted(ours.keys() | wanted.keys()):
         if ours.get(key) != wanted.get(key):
             progress.say(f"{key} was {wanted.get(key)} in the run, which is used, and not {ours.get(key)}")
-    placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
+    placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT - {"parallel"}}  # a replay spreads no model
     train = theirs.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
     dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
-    return theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
+    placed = theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
+    return parse(placed.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train")
 
 
 def _decisive(config: Config) -> dict[str, Any]:

@@ -288,6 +288,13 @@ def test_what_parameter_servers_cannot_do_is_told_in_a_line(values: dict[str, An
     assert line.startswith("conf/x.yaml: train") and message in line
 
 
+def test_servers_of_another_strategy_are_refused(values: dict[str, Any]) -> None:
+    """Else a training with `ddp` would look like one with asynchronous servers."""
+    (line,) = faults(changed(values, "train", {"parameter_server": {"mode": "async"}}))
+    assert "parameter_server is set, but strategy is ddp; set strategy to parameter_server, or remove parameter_server" in line
+    changed(values, "train", {"strategy": "own:Strategy", "parameter_server": {"mode": "async"}})
+
+
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:
     (line,) = faults(changed(values, "dataset.split", {"train": 0.5, "validation": 0.1, "test": 0.1}))
     assert line.startswith("conf/x.yaml: dataset.split") and line.endswith("train + validation + test is 0.7; it must be 1")
