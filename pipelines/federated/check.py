@@ -1,11 +1,14 @@
 """Checks, on the driver, that a dataset has the clients that the config asks for."""
 
+import numpy as np
+
+from pipelines.config.clients import Clients
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.train import Train
 from pipelines.dataset.schema import FREE
 from pipelines.dataset.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.federated.clients import read_column, rows_of_clients
+from pipelines.federated.clients import RowsOfClients, read_column, rows_of_clients
 from pipelines.federated.privacy import check_accountant
 from pipelines.parallel.strategies import meta_model
 from pipelines.tasks.base import Task
@@ -13,10 +16,35 @@ from pipelines.tasks.base import Task
 
 def check_federated(settings: Train, version: Version, task: Task) -> None:
     """Raise ConfigError if `clients.by` names no column of clients, for a row without a client, for more clients in a round than there
-    are, and for noise that would not cover all that a client changes. Reads the column."""
+    are, for a batch norm of a single row, and for noise that would not cover all that a client changes. Reads the column."""
     if settings.strategy != "federated":
         return
     clients = settings.clients
+    found = _rows_of_clients(clients, version)
+    if clients.per_round > len(found.values):
+        raise ConfigError(
+            f"train.clients.per_round is {clients.per_round}, but {clients.by} has only {len(found.values)} clients; lower it"
+        )
+    if clients.noise and clients.delta * len(found.values) >= 1:
+        raise ConfigError(
+            f"train.clients.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
+        )
+    if getattr(task.settings, "batch_norm", False) and (alone := int((_smallest_pass(settings, found.counts) == 1).sum())):
+        raise ConfigError(
+            f"task.batch_norm is true, but {alone} of {len(found.values)} clients of {clients.by} have a batch, or a part of one, with a "
+            "single row, which has no variance; leave these clients out in source.query, raise train.global_batch, lower train.accumulate, "
+            "or set task.batch_norm to false"
+        )
+    check_accountant(clients)
+    if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
+        raise ConfigError(
+            f"train.clients.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; leave "
+            "out batch norm"
+        )
+
+
+def _rows_of_clients(clients: Clients, version: Version) -> RowsOfClients:
+    """Those of the split `train`. Raises ConfigError for a column that has no clients, or no client for some row."""
     columns = {column.name: column for column in version.columns}
     if (column := columns.get(clients.by)) is None:
         given = f"it has {', '.join(columns)}"
@@ -35,23 +63,21 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
             f"train.clients.by is {clients.by}, which the encoder {encoder} makes: different clients get the same number from it; use "
             "label or vocabulary"
         )
+    if not version.rows("train"):
+        raise ConfigError(
+            f"{version.root} has no rows in split train, and so no clients; give it a share in dataset.split and run jobs/etl.py again"
+        )
     found = rows_of_clients(read_column(version, "train", column))
     if encoder == "vocabulary" and FREE in found.values:
         raise ConfigError(
             f"{found.counts[0]} training rows have no client: {clients.by} is NULL or rare there; leave them out by source.expect, or "
             "encode it with label"
         )
-    if clients.per_round > len(found.values):
-        raise ConfigError(
-            f"train.clients.per_round is {clients.per_round}, but {clients.by} has only {len(found.values)} clients; lower it"
-        )
-    if clients.noise and clients.delta * len(found.values) >= 1:
-        raise ConfigError(
-            f"train.clients.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
-        )
-    check_accountant(clients)
-    if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
-        raise ConfigError(
-            f"train.clients.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; leave "
-            "out batch norm"
-        )
+    return found
+
+
+def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:
+    """The fewest rows that a pass has, for clients with so many rows: shape (clients,). A client's batches are as equal as possible, and
+    so are the passes that a batch is divided into."""
+    batch = rows // -(-rows // (settings.global_batch // settings.clients.per_round))
+    return batch // np.minimum(settings.accumulate, batch)

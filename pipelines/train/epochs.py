@@ -91,8 +91,7 @@ class EpochLoop(ABC):
         state, window = self._state, self._state.window
         state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + waited
         for step in steps:
-            scaled = self._settings.precision == "fp16"
-            check_step(step, self._strategy.mesh, self._settings.shards, scaled, self._pending.overflows)
+            check_step(step, self._strategy.mesh, self._settings, self._pending.overflows)
             state.rows += int(step.rows)
             self._losses.append(step.loss_sum)
             window.add(step)

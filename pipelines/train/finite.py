@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pipelines.collectives.agree import gathered
 from pipelines.collectives.spread import local
+from pipelines.config.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.parallel.mesh import Mesh
 from pipelines.train.step_statistics import StepStatistics
@@ -19,20 +20,22 @@ MOST_OVERFLOWS = 50
 """fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
 
 
-def check_step(step: StepStatistics, mesh: Mesh, shards: int, scaled: bool, overflows: int) -> None:
+def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int) -> None:
     """Raise NonFiniteError, on all workers alike, if the step's loss or gradient norm is not finite.
 
-    With fp16 loss scaling (`scaled`) a non-finite gradient is an overflow, and the step is skipped. That becomes an error
-    only after MOST_OVERFLOWS consecutive `overflows`.
+    With fp16 loss scaling a non-finite gradient is an overflow, and the step is skipped. That becomes an error only after
+    MOST_OVERFLOWS consecutive `overflows`.
     """
+    scaled = settings.precision == "fp16"
     if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
         return
     if isfinite(step.loss_sum):
         raise NonFiniteError(f"step {step.number}: the gradient norm is {step.grad_norm}, although the loss is finite: {REMEDY}")
     losses = gathered(step.own_loss_sum)
-    owned = zip(mesh.first_ranks, mesh.shards_by_replica(shards), strict=True)
+    owned = zip(mesh.first_ranks, mesh.shards_by_replica(settings.shards), strict=True)
     wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
-    where = ", ".join(f"worker {rank} (shards {block.start} to {block.stop - 1})" for rank, block in wrong)
+    deals_shards = settings.unit_of_work[0] != "client"  # a client's rows are in no shard
+    where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if deals_shards else ''}" for rank, block in wrong)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
 
 

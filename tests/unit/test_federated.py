@@ -22,7 +22,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.config.clients import Clients
 from pipelines.dataset.versions import Version, open_version
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.federated.clients import drawn, places, seated
 from pipelines.federated.loop import FederatedLoop
 from pipelines.federated.privacy import epsilon, noise
@@ -31,12 +31,15 @@ from pipelines.federated.strategy import Federated
 from pipelines.launch.run import check
 from pipelines.learning import task_of
 from pipelines.loader import Loader, shards_of
+from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step import Flags
 from pipelines.parallel.strategies import strategy_of
 from pipelines.serve.model import without_carried
 from pipelines.serve.predictor import features_of, inputs_of
 from pipelines.tasks.base import Task
+from pipelines.train.finite import check_step
 from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
+from pipelines.train.step_statistics import StepStatistics
 from pipelines.weights import model_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -369,3 +372,34 @@ def test_rows_whose_client_is_unknown_are_refused(tmp_path: Path, encoder: Any, 
     )
     with pytest.raises(ConfigError, match=message):
         check(config, version_of(config))
+
+
+def test_a_split_without_rows_has_no_clients(home: Path) -> None:
+    config, version = training(home), version_of(training(home))
+    empty = replace(version, row_groups=tuple(group for group in version.row_groups if group.split != "train"))
+    with pytest.raises(ConfigError, match=r"has no rows in split train, and so no clients; give it a share in dataset.split"):
+        check(config, empty)
+
+
+@pytest.mark.parametrize(("batch_norm", "accumulate", "told"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
+def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
+    tmp_path: Path, batch_norm: bool, accumulate: int, told: str
+) -> None:
+    """A batch has 4 rows at most, so that those of the client with 6 rows have 3 each."""
+    rows = raw(12, 0)
+    names = ["a"] + ["b"] + ["c"] * 4 + ["d"] * 6
+    rows = rows.set_column(rows.schema.get_field_index("writer"), "writer", pa.array(names))
+    settings = {**SETTINGS, "clients": {**CHOSEN, "per_round": 2}, "global_batch": 8, "accumulate": accumulate}
+    features, task = {f"x{number}": "standardize" for number in range(FEATURES)}, {"kind": "tabular", "batch_norm": batch_norm}
+    config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **settings)
+    if not told:
+        check(config, version_of(config))
+        return
+    with pytest.raises(ConfigError, match=f"task.batch_norm is true, but {told} clients of writer have a batch, or a part of one"):
+        check(config, version_of(config))
+
+
+def test_a_loss_that_is_not_a_number_is_of_a_worker_and_of_no_shard(home: Path) -> None:
+    step = StepStatistics(3, -1.0, float("nan"), float("nan"), 8.0, 8.0, 0, 0, 0)
+    with pytest.raises(NonFiniteError, match="step 3: the loss is nan, from worker 0: the last complete checkpoint is kept"):
+        check_step(step, Mesh(WorkerContext()), training(home).train, 0)
