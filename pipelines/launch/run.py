@@ -123,7 +123,7 @@ def check(config: Config, version: Version) -> None:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
     unit, units = settings.unit_of_work
     busy = units / (settings.max_readers * -(-units // settings.max_readers))
-    if busy < 0.9:
+    if busy < 0.9 and settings.parameter_server.mode == "sync":  # else a worker takes the next microbatch that nobody has
         log.warning(
             "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
             *(settings.max_readers, units, unit, 100 * busy),

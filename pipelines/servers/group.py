@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+import torch
 from ray.actor import ActorHandle
 
 from pipelines.compat.torch import BatchNorm
@@ -23,11 +24,16 @@ NAME = "parameter_server"
 
 
 def check_servers(settings: Train, task: Task) -> None:
-    """Raise ConfigError for more servers than parts of the model; say what batch norm means if updates are asynchronous."""
+    """Raise ConfigError for more servers than parts of the model, and for parameters that servers do not hold; say what batch norm means
+    if updates are asynchronous."""
     if settings.strategy != NAME:
         return
     model, mode = meta_model(task), settings.parameter_server.mode
-    most = blocks([parameter.numel() for parameter in model.parameters() if parameter.requires_grad])
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, parameter in trained.items():
+        if parameter.dtype != torch.float32:
+            raise ConfigError(f"{name} is {parameter.dtype}, but strategy parameter_server holds float32; set train.strategy to exact")
+    most = blocks([parameter.numel() for parameter in trained.values()])
     if most < settings.parameter_server.servers:
         raise ConfigError(
             f"train.parameter_server.servers is {settings.parameter_server.servers}, but the model's parameters can only be divided among "

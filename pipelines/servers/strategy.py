@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
-from pipelines.errors import ConfigError, NonFiniteError, TrainingError
+from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.randomness import seed
 from pipelines.parallel.update import mean_factor, rescale
@@ -33,18 +33,15 @@ class Served(Exact):
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         super().__init__(settings, task, build, context)
-        named = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        for name, parameter in named:
-            if parameter.dtype != torch.float32:
-                raise ConfigError(f"{name} is {parameter.dtype}, but strategy parameter_server holds float32; set train.strategy to exact")
-        self._trained = [parameter for _, parameter in named]
+        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._parts = parts([parameter.numel() for parameter in self._trained], settings.parameter_server.servers)
         self._is_sync = settings.parameter_server.mode == "sync"
         self._tried = False
         self.next_steps = [0] * settings.shards
         self._sums = [0.0] * SUMS_OF_STEP
-        """Each shard's next step, and the sums of a step that is not complete, when the servers were last collected, or those of a
-        checkpoint."""
+        self._carried = torch.zeros(self._buffers.numel, dtype=torch.float64)
+        """Each shard's next step, and the sums of a step that is not complete and what integer buffers have not moved by yet, when the
+        servers were last collected, or those of a checkpoint."""
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -116,6 +113,8 @@ class Served(Exact):
         if incomplete([part.watermarks for part in contents]):
             raise TrainingError("a parameter server lacks an update that another one has; the workers start again, and complete it")
         self.next_steps, self._sums = contents[0].watermarks.next_steps, contents[0].sums
+        for carried in contents[0].carried:
+            self._carried.copy_(carried)
 
     def contents(self, run: str, plan: Plan) -> list[Contents]:
         """What each server begins with: this worker's parameters, optimizer state and watermarks."""
@@ -131,6 +130,7 @@ class Served(Exact):
                 [{name: _cut_state(values, piece) for name, values in states[piece.number].items()} for piece in pieces],
                 Watermarks(list(self.next_steps)),
                 [] if number else [values.cpu() for values in self._buffers.clones()],
+                [] if number else [self._carried.clone()],
                 applied=applied,
                 sums=list(self._sums),
             )
@@ -138,16 +138,22 @@ class Served(Exact):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """That of `exact`; asynchronous shards, each of which is at a step of its own, add their watermarks."""
+        """That of `exact`; asynchronous shards, each of which is at a step of its own, add their watermarks, and what buffers that they
+        have moved in part have still to move by."""
         state = super().state_dict()
         if not self._is_sync:
-            state["servers"] = {"next_steps": torch.tensor(self.next_steps), "sums": torch.tensor(self._sums, dtype=torch.float64)}
+            sums = torch.tensor(self._sums, dtype=torch.float64)
+            state["servers"] = {"next_steps": torch.tensor(self.next_steps), "sums": sums}
+            if self._buffers.numel:
+                state["servers"]["carried"] = self._carried
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if not self._is_sync:
-            self.next_steps, self._sums = state["servers"]["next_steps"].tolist(), state["servers"]["sums"].tolist()
+            held = state["servers"]
+            self.next_steps, self._sums = held["next_steps"].tolist(), held["sums"].tolist()
+            self._carried.copy_(held.get("carried", self._carried))
 
     def _gradients_of(self, microbatch: Batch, shard: int, step: int) -> tuple[list[Tensor | None], Tensor, Tensor]:
         """The gradient of each trained parameter, None if the pass did not use it; float64 of shape (4,): loss, weight, rows, 1 if

@@ -190,3 +190,42 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
         (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
         load(state, storage_reader=reader(directory, f"checkpoints/{saved.name}"), no_dist=True)
         assert state["servers"]["next_steps"].tolist() == [0, 0, 0, 2, 0, 2, 0, 0]
+
+
+class Dies(Silent):
+    """A worker that dies at a step; None for never. It is an error to save for ever."""
+
+    def __init__(self, at: int | None) -> None:
+        self._at, self._saves = at, 0
+
+    def step(self, number: int) -> None:
+        if number == self._at:
+            raise TrainingError("died")
+
+    def saved(self, step: int, path: str) -> None:
+        self._saves += 1
+        assert self._saves < 20, "the loop saves the same step again and again"
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode: str, tmp_path: Path) -> None:
+    """A worker dies in the third epoch, and the checkpoint of the second one's end is damaged, whose steps the servers have forgotten."""
+    per_epoch, given = 3, {"servers": 2, "mode": mode}
+    config = training(tmp_path, rows=200, strategy="parameter_server", parameter_server=given, epochs=EPOCHS)
+    version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
+    task = task_of(config.task, version.manifest)
+
+    def loop_of(actors: Any, hooks: Silent) -> ServedLoop:
+        strategy = strategy_of(config.train, task, context)
+        assert isinstance(strategy, Served)
+        return ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks, actors)
+
+    with servers_of(config.train) as actors:
+        with pytest.raises(TrainingError, match="died"):
+            loop_of(actors, Dies(2 * per_epoch + 1)).run()
+        newest = max((tmp_path / "run" / "checkpoints").iterdir())
+        assert newest.name.startswith(f"step-{2 * per_epoch:09d}")
+        for part in newest.glob("*.distcp"):
+            part.write_bytes(b"damaged")
+        trained = loop_of(actors, Dies(None)).run()
+    assert (trained.finished, trained.steps, trained.rows) == (True, EPOCHS * per_epoch, EPOCHS * per_epoch * 64)

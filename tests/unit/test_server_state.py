@@ -322,6 +322,24 @@ def test_asynchronous_buffers_move_by_each_shard_s_share() -> None:
     assert 0.0 < float((batch_norm.running_var - 0.9).abs().max()) < 0.2
 
 
+def test_what_integer_buffers_have_not_moved_by_yet_is_in_a_checkpoint() -> None:
+    """The run is saved and resumed after every microbatch; in the end the batch norm has counted a step."""
+    train = settings_of("async", 2)
+    served = worker(train)
+    served.state_dict()  # as a loop's start makes the optimizer's state
+    plan = plan_of(train, served)
+    servers = started(served, plan)
+    for shard in range(SHARDS):
+        for server, update in zip(servers, served.updates(microbatch(shard, 0), shard, 0, [0, 0], plan), strict=True):
+            server.push(update)
+        pulled(served, servers)
+        served.collect([deepcopy(server.contents()) for server in servers])
+        saved, served = deepcopy(served.state_dict()), worker(train)
+        served.load_state_dict(saved)
+        servers = [Server(contents) for contents in served.contents(f"run {shard}", plan)]
+    assert int(served.model.layers[1].num_batches_tracked) == 1
+
+
 @pytest.mark.parametrize(("remainder", "owned"), [("drop", range(SHARDS)), ("keep", range(SHARDS)), ("keep", range(1, 2))])
 def test_each_shard_reads_its_rows_at_any_step_whoever_owns_it(tmp_path: Path, remainder: Any, owned: range) -> None:
     numbers = np.arange(103, dtype=np.float32)
@@ -345,6 +363,15 @@ def test_more_servers_than_parameters_are_rejected() -> None:
     group.check_servers(settings_of(servers=3), Task())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="servers is 4, but the model's parameters can only be divided among 3; lower it"):
         group.check_servers(settings_of(servers=4), Task())  # type: ignore[arg-type]
+
+
+def test_parameters_that_servers_do_not_hold_are_refused_before_they_start() -> None:
+    class Task:
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(100, 1), nn.Linear(1, 1, dtype=torch.float64))
+
+    with pytest.raises(ConfigError, match=r"1.weight is torch.float64, but strategy parameter_server holds float32; set train.strategy to"):
+        group.check_servers(settings_of(servers=1), Task())  # type: ignore[arg-type]
 
 
 def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureFixture) -> None:
