@@ -32,8 +32,10 @@ class ParameterServer(Section):
 
 
 def check_parameter_server(settings: ParameterServer, strategy: str, precision: str, sync_batch_norm: bool) -> None:
-    """Raise ValueError for settings of `train` that servers do not support, or for settings of servers that the strategy does not use."""
-    if strategy in STRATEGIES and strategy != "parameter_server" and settings != ParameterServer():
+    """Raise ValueError for settings of `train` that servers do not support, or for settings of servers that the strategy does not use.
+    `exact` may have those of synchronous servers, since it has their weights."""
+    stands_in = strategy == "exact" and settings.mode == "sync"
+    if strategy in STRATEGIES and strategy != "parameter_server" and settings != ParameterServer() and not stands_in:
         raise ValueError(
             f"parameter_server is set, but strategy is {strategy}; set strategy to parameter_server, or remove parameter_server"
         )

@@ -292,7 +292,9 @@ def test_servers_of_another_strategy_are_refused(values: dict[str, Any]) -> None
     """Else a training with `ddp` would look like one with asynchronous servers."""
     (line,) = faults(changed(values, "train", {"parameter_server": {"mode": "async"}}))
     assert "parameter_server is set, but strategy is ddp; set strategy to parameter_server, or remove parameter_server" in line
-    changed(values, "train", {"strategy": "own:Strategy", "parameter_server": {"mode": "async"}})
+    assert faults(changed(values, "train", {"strategy": "exact", "parameter_server": {"mode": "async"}}))
+    for strategy, allowed in (("exact", {"servers": 2}), ("own:Strategy", {"mode": "async"})):
+        parse(changed(values, "train", {"strategy": strategy, "parameter_server": allowed}), "conf/x.yaml")
 
 
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:
