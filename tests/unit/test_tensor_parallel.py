@@ -18,6 +18,8 @@ from pipelines.errors import ConfigError
 from pipelines.parallel.sharded.degrees import check_degrees
 from pipelines.parallel.sharded.pipelined import Pipelined
 from pipelines.parallel.sharded.sharded import Sharded
+from pipelines.parallel.sharded.tensor import check_divisible
+from pipelines.tasks.gpt import GPT
 from pipelines.tasks.language import Language
 from pipelines.tasks.splits import Split
 
@@ -153,6 +155,27 @@ def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, mes
         Sharded.check(gpt_settings(WorkerContext(world_size=degree), parallel={"tensor": degree}), gpt())
 
 
+def test_a_vocabulary_that_leaves_a_worker_without_tokens_is_refused_before_a_worker_starts() -> None:
+    """Of five tokens torch would give four workers 2, 2, 1 and 0."""
+    layers = ((nn.Embedding(5, 8), Split("rows"), "vectors"), (nn.Linear(8, 5), Split("logits"), "classes"))
+    for layer, split, divided in layers:
+        model, plan = nn.Sequential(layer), {"0": split}
+        check_divisible(model, plan, 3)
+        with pytest.raises(ConfigError, match=f"tensor is 4, but 0 divides 5 {divided}, so that a worker .*; lower it, such as to 3"):
+            check_divisible(model, plan, 4)
+
+
+class Ties(Language):
+    """A model whose head is its embedding."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        network = model.get_submodule("network")
+        assert isinstance(network, GPT)
+        network.head.weight = network.embedding.weight
+        return model
+
+
 class Undivided(Language):
     def model(self) -> nn.Module:
         return nn.Linear(2, 2)
@@ -174,6 +197,7 @@ class Misplaced(Language):
         (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard; set tensor to 1"),
         (Misnamed, {}, r"divides network.blocks.\*.perceptron, but its model has no such module; correct the plan"),
         (Misplaced, {}, "divides network.dropout, a Dropout; it can divide only Linear and Embedding"),
+        (Ties, {}, "tensor is 2, but network.head.weight is network.embedding.weight, and layers that workers divide cannot share"),
         (Language, {"compile": True}, "tensor is 2, but train.compile is true, .*; set it to false"),
         (Language, {"precision": "fp16"}, "tensor is 2, but train.precision is fp16, whose loss scale .*; set it to bf16 or fp32"),
     ],
