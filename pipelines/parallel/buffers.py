@@ -27,6 +27,16 @@ class ModelBuffers:
                     "in __init__ and write it in place, as with copy_, or set train.strategy to ddp"
                 )
 
+    def check_saved(self, before: Sequence[Tensor]) -> None:
+        """Raise ConfigError, naming the buffer, if one that no checkpoint has is not what it was `before`."""
+        saved = self._model.state_dict(keep_vars=True).keys()
+        for name, values, start in zip(self._named, self._values, before, strict=True):
+            if name not in saved and not torch.equal(values.nan_to_num(), start.nan_to_num()):
+                raise ConfigError(
+                    f"buffer {name} is changed by a pass, but persistent=False keeps it out of checkpoints, so that a resumed run would "
+                    "differ; register it with persistent=True, or set train.strategy to ddp"
+                )
+
     def clones(self) -> list[Tensor]:
         return [values.clone() for values in self._values]
 

@@ -69,6 +69,14 @@ class Sums(Model):
         return super().forward(batch)
 
 
+class Unsaved(Model):
+    """A mean that moves and is in no checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2), persistent=False)
+
+
 class Outputs:
     """The part of a task that a strategy calls."""
 
@@ -101,6 +109,12 @@ def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits
 def test_p5_a_buffer_that_is_not_written_in_place_is_refused(model: nn.Module, name: str) -> None:
     with pytest.raises(ConfigError, match=f"buffer {name} was added, replaced or removed by a pass.*copy_, or set train.strategy to ddp"):
         exact(model).step(microbatches(), 0, 0.01, Flags())
+
+
+def test_p5_a_buffer_that_moves_and_is_in_no_checkpoint_is_refused() -> None:
+    """A resumed run would begin with its first value."""
+    with pytest.raises(ConfigError, match="buffer mean is changed by a pass, but persistent=False keeps it out of checkpoints"):
+        exact(Unsaved()).step(microbatches(), 0, 0.01, Flags())
 
 
 def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> None:

@@ -137,6 +137,7 @@ class Exact(Strategy):
         seed(self._context.device, self._settings.seed)
         sums = self._pass(microbatch)
         self._buffers.check_in_place()
+        self._buffers.check_saved(before)
         return sums
 
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:

@@ -55,6 +55,7 @@ class Replica:
             seed(self._device, self._settings.seed)
             sums = self._pass(batch)
             self.point.buffers.check_in_place()
+            self.point.buffers.check_saved(before)
             return sums
 
         check_passes(self.point.model, run)
