@@ -124,7 +124,8 @@ def replicas() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # of another test, and just ended
-            found += [process] if "ServeReplica" in " ".join(process.cmdline()) else []
+            if "ServeReplica" in " ".join(process.cmdline()):
+                found.append(process)
     return found
 
 
@@ -187,8 +188,9 @@ def test_a_killed_replica_is_replaced_and_at_most_what_it_held_fails(port: int) 
     until(lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)))
     for load in loads:
         load.stop()
-    failed = [status for load in loads for status, _ in load.answers if status != 200]
-    assert len(failed) <= len(loads) and set(failed) <= {500, CLOSED}, failed
+    for load in loads:
+        failed = [status for status, _ in load.answers if status != 200]
+        assert len(failed) <= 1 and set(failed) <= {500, CLOSED}, failed
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
