@@ -227,7 +227,9 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) 
     assert history(config, result.run_id, "validation/auc") == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH]
     assert result.rows == 4 * EPOCH * 64
     assert len(MlflowClient(config.tracking.uri).search_runs([run.info.experiment_id])) == 1
-    assert re.search(r"restarted at step \d+, \d+ steps back", api.report(config.tracking.uri, result.run_id))
+    # Points of the steps that were lost may have died with the worker; then the page cannot say how many there were.
+    page = api.report(config.tracking.uri, result.run_id)
+    assert re.search(r"restarted at step \d+(, \d+ steps back)?, \d+ s after the last point", page)
 
 
 def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
