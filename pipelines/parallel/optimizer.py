@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -17,3 +17,11 @@ def optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
         return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
     kind = Adam if settings.optimizer == "adam" else AdamW
     return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+
+
+def reset_state(optimizer: Optimizer) -> None:
+    """Set moments and step counts to zero, as they are before the first step."""
+    for state in optimizer.state.values():
+        for values in state.values():
+            if isinstance(values, Tensor):
+                values.zero_()

@@ -13,7 +13,7 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.collectives.spread import local, total_norm
 from pipelines.compat.torch import scale
 from pipelines.config.train import Train
-from pipelines.parallel.optimizer import optimizer
+from pipelines.parallel.optimizer import optimizer, reset_state
 from pipelines.parallel.precision import Precision
 from pipelines.parallel.step_clock import BACKWARD, OPTIMIZER, StepClock
 
@@ -112,7 +112,11 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer and scaler, by fully qualified name."""
+        is_new = not self.optimizer.state
         model, optimizer = get_state_dict(self._model, self.optimizer)
+        if is_new:
+            # torch has created the state by a step with zero gradients, which Adam counts, and in which weight decay moves momentum.
+            reset_state(self.optimizer)
         return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

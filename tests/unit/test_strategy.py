@@ -10,6 +10,7 @@ import pytest
 import torch
 from groups import in_group
 from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.collectives import transports
 from pipelines.collectives.context import WorkerContext
@@ -306,6 +307,26 @@ def test_a_state_moves_to_another_strategy() -> None:
     for strategy in (first, second):
         strategy.step(rows(), 1, 0.01, NO_FLAGS)
     assert_same(dict(second.model.state_dict()), dict(first.model.state_dict()), tolerance=0)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sgd", SGD), ("adam", Adam), ("adamw", AdamW)])
+@pytest.mark.parametrize("strategy_name", ["ddp", "exact"])
+def test_steps_are_torch_s_also_after_the_state_has_been_asked_for(name: str, kind: type[Optimizer], strategy_name: str) -> None:
+    """torch creates an optimizer's state by a step with zero gradients, if it is asked for before there is one."""
+    options = {"lr": 0.01, "weight_decay": 0.1} | ({"momentum": 0.9} if kind is SGD else {})
+    strategy = strategy_of(train(optimizer=name, strategy=strategy_name, shards=1, **options), task(), WorkerContext())
+    state = strategy.state_dict()
+    assert not any(values.any() for of in state["optimizer"]["state"].values() for values in of.values())
+    plain = deepcopy(strategy.model)
+    alone = kind(plain.parameters(), **options)
+    for number in range(3):
+        batch = rows() if strategy_name == "ddp" else [rows()]
+        strategy.step(batch, number, 0.01, NO_FLAGS)
+        total, weight = task().loss(plain, rows())
+        alone.zero_grad()
+        (total / weight).backward()
+        alone.step()
+        assert_same(dict(strategy.model.state_dict()), dict(plain.state_dict()))
 
 
 def test_a_run_may_start_from_weights() -> None:
