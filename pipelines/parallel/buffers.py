@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipelines.errors import ConfigError, TrainingError
+from pipelines.errors import ConfigError
 
 
 class ModelBuffers:
@@ -53,25 +53,13 @@ class ModelBuffers:
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
 
     @torch.no_grad()
-    def rounded(self, changes: Tensor) -> Tensor:
-        """The changes, of shape (numel,), with those of integer buffers rounded to whole numbers."""
-        parts = changes.split([values.numel() for values in self._values])
-        pairs = zip(self._values, parts, strict=True)
-        return torch.cat([part if values.is_floating_point() else part.round() for values, part in pairs])
-
-    @torch.no_grad()
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
-        """Set every buffer to its value `before` plus the mean change, of shape (numel,).
-
-        Raises TrainingError for an integer buffer whose mean change is not an integer.
-        """
+        """Set every buffer to its value `before` plus the mean change, of shape (numel,). Integers change by whole numbers: a mean that
+        is none is rounded, half to even."""
         parts = changes.split([values.numel() for values in self._values])
-        for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):
+        for values, start, part in zip(self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
-            if not values.is_floating_point() and bool((mean != mean.round()).any()):
-                raise TrainingError(
-                    f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"
-                )
+            mean = mean if values.is_floating_point() else mean.round()
             values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # keeps -0, since -0 + 0 is 0
 
     @torch.no_grad()
