@@ -28,9 +28,17 @@ class Servers:
     def __len__(self) -> int:
         return len(self._actors)
 
-    def runs(self) -> list[str]:
-        """The timeline of each server's contents."""
-        return _answers([actor.run.remote() for actor in self._actors])
+    def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
+        """The timeline of all servers' contents. None if they have no contents, or those of several, or if the checkpoint of `saved_step`
+        is older than one that they know of, as when that is damaged: they have forgotten the sums of the steps between, and may be in
+        an epoch after the one that the checkpoint is in."""
+        found = set(_answers([actor.run.remote() for actor in self._actors]))
+        if len(found) != 1 or found == {""}:
+            return None
+        (self.run,) = found
+        _, versions = self.positions()
+        steps_since = versions[0] // updates_per_step - saved_step
+        return self.run if len(self.steps_after(saved_step)) >= steps_since else None
 
     def load(self, contents: Sequence[Contents]) -> None:
         _answers([actor.load.remote(part) for actor, part in zip(self._actors, contents, strict=True)])

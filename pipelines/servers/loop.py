@@ -62,29 +62,19 @@ class ServedLoop(EpochLoop):
         super()._resume()
         if self._plan.is_sync:
             self._strategy.next_steps = [self._state.step] * self._settings.shards
-        runs = of_rank_0(self._timelines() if self._context.rank == 0 else set())
-        if len(runs) != 1 or runs == {""}:
-            runs = of_rank_0({uuid4().hex})
+        updates_per_step = 1 if self._plan.is_sync else self._settings.shards
+        run = of_rank_0(self._servers.run_to_continue(self._state.step, updates_per_step) if self._context.rank == 0 else None)
+        if run is None:
+            run = of_rank_0(uuid4().hex)
             if self._context.rank == 0:
-                self._servers.load(self._strategy.contents(min(runs), self._plan))
+                self._servers.load(self._strategy.contents(run, self._plan))
             gathered(None)  # no worker begins before they are loaded
-        self._servers.run = min(runs)
+        self._servers.run = run
         positions, versions = self._servers.positions()
         self._positions = {shard: positions[shard] for shard in self._loader.owned_shards}
         self._have, self._advanced = [None] * len(versions), min(versions)
         if not self._plan.is_sync:
             self._complete()
-
-    def _timelines(self) -> set[str]:
-        """Those of the servers' contents. None if the checkpoint is older than one that they know of, as when that is damaged: they have
-        forgotten the sums of the steps between, and may be in an epoch after the one that the checkpoint is in."""
-        found = set(self._servers.runs())
-        if len(found) != 1 or found == {""}:
-            return found
-        self._servers.run = min(found)
-        _, versions = self._servers.positions()
-        taken = versions[0] // (1 if self._plan.is_sync else self._settings.shards)
-        return found if len(self._servers.steps_after(self._state.step)) >= taken - self._state.step else set()
 
     def _complete(self) -> None:
         """Compute the updates that only some servers have, since a worker died between them. Collective."""
