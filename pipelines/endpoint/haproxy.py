@@ -6,6 +6,8 @@ Ray Serve's proxy in Python takes more processor time for a request than a repli
 import socket
 from pathlib import Path
 
+from pipelines.compat.haproxy import with_defaults_option
+
 
 def variables(folder: Path) -> dict[str, str]:
     """Environment variables of the processes of a Ray cluster. HAProxy's files go below `folder`, and so does the socket at which
@@ -21,8 +23,9 @@ def variables(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
         # A prediction changes nothing, so a request whose replica died is sent to another one. A dead replica has the fewest connections
-        # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer.
-        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer,
+        # and if all of it was there before any of it was sent.
+        "RAY_SERVE_HAPROXY_RETRY_ON": with_defaults_option("conn-failure empty-response", "option http-buffer-request"),
         "RAY_SERVE_HAPROXY_RETRIES": "8",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),
         # By default they are the same for every endpoint of the machine.

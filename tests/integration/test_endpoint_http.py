@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
@@ -175,6 +176,13 @@ def test_what_cannot_wait_is_answered_503(port: int) -> None:
         statuses = [answer[0] for answer in clients.map(lambda _: ask(), range(40 * WAITING))]
     assert set(statuses) == {200, 503}
     assert predicted(port, ROW)[0]["refused"] is None
+
+
+def test_haproxy_has_a_whole_request_before_it_passes_any_of_it_on(port: int) -> None:
+    """Else it could not send it to another replica. Ray writes the file."""
+    written = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent.rglob("haproxy.cfg")
+    sections = [file.read_text().partition("\ndefaults\n")[2].partition("\nfrontend ")[0] for file in written]
+    assert sections and all("\n    option http-buffer-request\n" in section for section in sections), sections
 
 
 def test_a_killed_replica_is_replaced_and_at_most_what_it_held_fails(port: int) -> None:
