@@ -98,7 +98,7 @@ def main() -> None:
         }
     for title, rows in tables.items():
         show(title, rows)
-    print(save("compression-quality", tables, versions_of("torch"), arguments.results))
+    print(save(f"compression-quality-{arguments.steps}-steps", tables, versions_of("torch"), arguments.results))
 
 
 if __name__ == "__main__":
