@@ -11,7 +11,7 @@ server := $(VENV)/installed-server
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-quick test-cluster test-exports xla docs chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-quick test-cluster test-exports xla executorch docs chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,9 @@ test-cluster: java $(server) ## test such a cluster on one host, on five, and on
 
 xla: .venv-xla/installed ## make .venv-xla, an environment with XLA for exports to stablehlo: 1.5 GB
 
-test-exports: $(installed) .venv-xla/installed ## test exports for FPGAs and TPUs, which need more packages
+executorch: .venv-executorch/installed ## make .venv-executorch, an environment for exports to executorch: 1.5 GB
+
+test-exports: $(installed) .venv-xla/installed .venv-executorch/installed ## test exports for FPGAs, TPUs and phones, which need more packages
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[hls4ml]'
 	@python -m pytest $(or $(ARGS),tests/exports)
 
@@ -59,6 +61,13 @@ test-exports: $(installed) .venv-xla/installed ## test exports for FPGAs and TPU
 	@test -x .venv-xla/bin/python || $(PYTHON) -m venv .venv-xla
 	@.venv-xla/bin/python -m pip install -qq --constraint constraints.txt torch
 	@.venv-xla/bin/python -m pip install -qq --constraint constraints.txt jax torchax flatbuffers
+	@touch $@
+
+# executorch needs other versions of scikit-learn and pytest than those in constraints.txt.
+.venv-executorch/installed: constraints.txt
+	@test -x .venv-executorch/bin/python || $(PYTHON) -m venv .venv-executorch
+	@grep -e '^torch==' -e '^executorch==' constraints.txt > .venv-executorch/constraints.txt
+	@.venv-executorch/bin/python -m pip install -qq --constraint .venv-executorch/constraints.txt executorch
 	@touch $@
 
 lint: $(installed) ## run ruff and mypy
@@ -73,7 +82,7 @@ figures: java $(installed) ## run every pipeline of the README's table on its re
 	@PYTHONPATH=. python -m benchmarks.conf.figures $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; keep data, runs and mlflow.db
-	@rm -rf $(VENV) .venv-peers .venv-xla build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) .venv-peers .venv-xla .venv-executorch build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

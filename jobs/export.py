@@ -1,6 +1,6 @@
 """Writes the model of a run for other software and hardware, and compares it with the model in MLflow on every test row.
 
-python jobs/export.py conf/digits.yaml --run RUN_ID --to onnx|onnx-int8|stablehlo|hls4ml [--section.setting VALUE ...]
+python jobs/export.py conf/digits.yaml --run RUN_ID --to onnx|onnx-int8|stablehlo|executorch|hls4ml [--section.setting VALUE ...]
 """
 
 from pipelines.commands import run

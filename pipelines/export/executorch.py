@@ -1,16 +1,21 @@
-"""Target `executorch`, for phones: it is not there, and this says so."""
+"""Target `executorch`: for phones and other small devices, run here by ExecuTorch's runtime, in an environment of its own."""
 
 from pathlib import Path
 
 from pipelines.config.export import Export
-from pipelines.errors import ExportError
+from pipelines.export.environment import Environment, write_with
 from pipelines.export.subject import Subject
-from pipelines.export.targets import Written
+from pipelines.export.targets import Candidate, Written
+
+EXECUTORCH = Environment("executorch", "executorch", "ExecuTorch", Path(__file__).with_name("on_executorch.py"))
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
-    """Raises ExportError."""
-    raise ExportError(
-        "--to executorch is not supported: ExecuTorch needs other versions of packages than those that Lockstep is tested with; "
-        "use --to onnx, which onnxruntime runs on phones"
+    """Raises ExportError if the environment is not there, or if ExecuTorch lacks an operator of the network."""
+    run = write_with(EXECUTORCH, subject, settings.rows_at_once, folder, fixed=False)
+    order = ", ".join(sorted(column.name for column in subject.columns))
+    notes = (
+        f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",
+        f"the network takes encoded tensors, in this order: {order}",
     )
+    return Written({"executorch": Candidate(run, (folder / "model.pte").stat().st_size)}, notes)

@@ -9,6 +9,11 @@ from io import StringIO
 
 from pipelines.errors import ExportError
 
+_NO_OPERATOR = re.compile(
+    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Operator torch\._ops\.([\w.]+) is not in"
+)
+"""What torch.onnx, torchax and ExecuTorch say of an operator that they lack."""
+
 
 @contextmanager
 def silent() -> Iterator[None]:
@@ -41,8 +46,8 @@ def fault(target: str, error: BaseException) -> str:
         cause += [inner for inner in (found.__cause__ or found.__context__,) if inner]
     text = "\n".join(said)
     works = "docs/export.md lists the networks that work"
-    if operator := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)", text):
-        return f"{target} has no operator for {operator[1] or operator[2]} of torch; write the network without it; {works}"
+    if operator := _NO_OPERATOR.search(text):
+        return f"{target} has no operator for {operator[operator.lastindex or 0]} of torch; write the network without it; {works}"
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception): ", line)), lines[-1])
     return f"{target} cannot express the network: {last}; {works}"

@@ -1,8 +1,9 @@
-"""Exports for FPGAs and TPUs, simulated here: `make test-exports` installs what they need."""
+"""Exports for FPGAs, TPUs and phones, run here: `make test-exports` installs what they need."""
 
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from pipelines.dataset.from_arrays import write_arrays
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.dataset.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
+from pipelines.export.executorch import write as write_executorch
 from pipelines.export.run import export
+from pipelines.export.subject import subject_of
 from pipelines.learning import task_of
 from pipelines.serve import log_model
 
@@ -27,6 +30,8 @@ pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 XLA = Path(os.environ.get("LOCKSTEP_XLA") or ROOT / ".venv-xla/bin/python")
 needs_xla = pytest.mark.skipif(not XLA.exists(), reason="make xla has not been run")
+EXECUTORCH = Path(os.environ.get("LOCKSTEP_EXECUTORCH") or ROOT / ".venv-executorch/bin/python")
+needs_executorch = pytest.mark.skipif(not EXECUTORCH.exists(), reason="make executorch has not been run")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,36 @@ def test_stablehlo_of_resnet50_differs_by_less_than_a_thousandth(tmp_path: Path)
     found = report(export(config, untrained(config, tmp_path, 16), "stablehlo"))["stablehlo"]
     print(found)
     assert found["rows"] == 16 and found["max_difference"] <= 1e-3
+
+
+@needs_executorch
+def test_executorch_of_many_encoders_agrees_on_every_row(model: Exported) -> None:
+    found = report(export(model.config, model.run_id, "executorch"))["executorch"]
+    assert found["rows"] == len(model.raw) and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
+
+
+@needs_executorch
+@pytest.mark.parametrize("network", ["small", "resnet18"])
+def test_executorch_of_images_agrees(tmp_path: Path, network: str) -> None:
+    config = noise(tmp_path, network)
+    config = config.model_copy(update={"export": config.export.model_copy(update={"rows_at_once": 10})})
+    found = report(export(config, untrained(config, tmp_path, 16), "executorch"))["executorch"]
+    assert found["rows"] == 16 and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
+
+
+class Eigenvalues(torch.nn.Module):
+    """ExecuTorch has no operator for it."""
+
+    def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
+
+
+@needs_executorch
+def test_an_operator_that_executorch_lacks_is_named(model: Exported, tmp_path: Path) -> None:
+    subject = replace(subject_of(model.config, model.run_id), network=Eigenvalues())
+    with pytest.raises(ExportError, match=r"ExecuTorch has no operator for aten\._linalg_eigh.* of torch; .*docs/export"):
+        write_executorch(subject, model.config.export, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_hls4ml_compares_precisions(model: Exported) -> None:

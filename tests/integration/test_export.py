@@ -145,6 +145,10 @@ def test_any_other_failure_of_an_exporter_is_one_line() -> None:
     )
 
 
-def test_executorch_says_what_works_instead(model: Exported) -> None:
-    with pytest.raises(ExportError, match="use --to onnx, which onnxruntime runs on phones"):
-        export(model.config, model.run_id, "executorch")
+@pytest.mark.parametrize(("target", "name"), [("stablehlo", "xla"), ("executorch", "executorch")])
+def test_a_target_without_its_environment_says_how_to_make_it(
+    model: Exported, monkeypatch: pytest.MonkeyPatch, target: str, name: str
+) -> None:
+    monkeypatch.setenv(f"LOCKSTEP_{name.upper()}", "/nowhere/python")
+    with pytest.raises(ExportError, match=f"^this export needs /nowhere/python, an environment with .*; make {name}, or set LOCKSTEP_"):
+        export(model.config, model.run_id, target)

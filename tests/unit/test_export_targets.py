@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from pipelines.errors import ConfigError, ExportError
-from pipelines.export import stablehlo
+from pipelines.export.environment import Environment, padded, started
 from pipelines.export.targets import writer
 
 SCRIPT = """
@@ -27,7 +28,7 @@ for number, line in enumerate(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("target", ["stablehlo", "hls4ml"])
+@pytest.mark.parametrize("target", ["stablehlo", "executorch", "hls4ml"])
 def test_a_target_needs_no_package_of_another_one(target: str) -> None:
     code = "import sys\nfor name in ('onnx', 'onnxruntime', 'onnxscript'): sys.modules[name] = None\nsys.modules['hls4ml'] = sys"
     subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.export.{target}"], check=True)
@@ -38,27 +39,37 @@ def test_an_unknown_target_is_refused() -> None:
         writer("onx")
 
 
-def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     (tmp_path / "script.py").write_text(SCRIPT)
-    monkeypatch.setattr(stablehlo, "SCRIPT", tmp_path / "script.py")
-    monkeypatch.setattr(stablehlo, "mkdtemp", lambda prefix: str((tmp_path / "drafts").mkdir() or tmp_path / "drafts"))
-    run = stablehlo._started(Path(sys.executable), tmp_path, rows=3)
+    monkeypatch.setenv("LOCKSTEP_OTHER", sys.executable)
+    return Environment("other", "its packages", "Other", tmp_path / "script.py")
+
+
+def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run = started(environment, tmp_path)
     assert run({"x": np.array([1.0, 2.0])}).tolist() == [2.0, 4.0]
     process = psutil.Process(int((tmp_path / "process").read_text()))
     for _ in range(2):
-        with pytest.raises(ExportError, match="XLA cannot express the network: out of memory"):
+        with pytest.raises(ExportError, match="Other cannot express the network: out of memory"):
             run({"x": np.array([1.0, 2.0])})
+    assert list(tmp_path.glob("lockstep-other-*"))
     del run
     gc.collect()
-    assert not process.is_running() and not (tmp_path / "drafts").exists()
+    assert not process.is_running() and not list(tmp_path.glob("lockstep-other-*"))
 
 
-def test_one_that_nobody_waits_for_any_more_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    monkeypatch.setattr(stablehlo, "SCRIPT", tmp_path / "script.py")
-    run = stablehlo._started(Path(sys.executable), tmp_path, rows=3)
+def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, tmp_path: Path) -> None:
+    run = started(environment, tmp_path)
     process = psutil.Process(int((tmp_path / "process").read_text()))
     assert process.is_running()
     del run
     gc.collect()
     assert not process.is_running()
+
+
+def test_padding_repeats_the_last_row() -> None:
+    assert padded({"x": np.array([[1], [2]])}, 4)["x"].tolist() == [[1], [2], [2], [2]]

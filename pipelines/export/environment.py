@@ -1,0 +1,119 @@
+"""An environment of its own, for a target whose packages cannot be installed beside Lockstep's; its script writes and runs the model.
+
+The network goes there as a program of torch.export, and batches as files. The script has torch and the target's packages, and nothing
+of Lockstep: it is called with the folder that has the program, and prints the line `done` once the model is written. Then each line of
+its standard input names a file with the arrays of a batch, and one for the output, which is there when the next `done` is printed.
+"""
+
+import os
+import shutil
+import subprocess
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import torch
+from torch.export import Dim
+
+from pipelines.errors import ExportError
+from pipelines.export.exporters import fault, faults, silent
+from pipelines.export.subject import Rows, Subject, rows_of, tensors
+from pipelines.export.targets import Run
+
+PROGRAM = "program.pt2"
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`make NAME` makes it, in .venv-NAME; the variable LOCKSTEP_NAME names another Python that has the packages."""
+
+    name: str
+    packages: str
+    """In words."""
+    library: str
+    """What raises errors there, in words."""
+    script: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self) -> Path:
+        """Raises ExportError if the environment is not there."""
+        variable = f"LOCKSTEP_{self.name.upper()}"
+        found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
+        if not found.exists():
+            raise ExportError(
+                f"this export needs {found}, an environment with {self.packages}; make {self.name}, or set {variable} to another Python"
+            )
+        return found
+
+
+def write_with(environment: Environment, subject: Subject, rows: int, folder: Path, fixed: bool) -> Run:
+    """Let the environment's script write the network into `folder`; returns what runs it there, until nothing refers to that any more.
+
+    A batch has exactly so many `rows` if that is `fixed`, else any number up to it. Raises ExportError if the environment is not there,
+    or if its library lacks an operator of the network.
+    """
+    environment.python()
+    # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
+    example = dict(sorted(padded(subject.features(subject.first_rows("test", rows)), rows).items()))
+    shapes = None if fixed else {name: {0: Dim("rows", min=1, max=rows)} for name in example}
+    with silent(), torch.no_grad(), faults("torch.export"):
+        program = torch.export.export(subject.network, (tensors(example),), dynamic_shapes=(shapes,) if shapes else None)
+        torch.export.save(program, folder / PROGRAM)
+    try:
+        return started(environment, folder)
+    finally:
+        (folder / PROGRAM).unlink()
+
+
+def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:
+    """The batch with its last row repeated, up to so many rows."""
+    missing = rows - rows_of(batch)
+    return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}
+
+
+def started(environment: Environment, folder: Path) -> Run:
+    """Start the script. It ends when nothing refers to the returned function any more, or with this process."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(environment.variables)
+    drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
+    log = drafts / "log"
+    with open(log, "w") as errors:
+        script = subprocess.Popen(
+            [str(environment.python()), "-P", str(environment.script), str(folder)],  # whose folder has modules named as libraries are
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=variables,
+        )
+    given, found = drafts / "given.npz", drafts / "found.npy"
+
+    def done() -> None:
+        assert script.stdout is not None
+        for line in script.stdout:
+            if line == "done\n":
+                return
+        raise ExportError(fault(environment.library, RuntimeError(log.read_text()[-4_000:])))
+
+    def run(batch: Rows) -> np.ndarray:
+        assert script.stdin is not None
+        np.savez(given, **batch)  # type: ignore[arg-type]
+        with suppress(BrokenPipeError):  # of a script that has ended, which `done` says
+            script.stdin.write(f"{given}\t{found}\n")
+            script.stdin.flush()
+        done()
+        return np.load(found)
+
+    weakref.finalize(run, _end, script, drafts)
+    done()
+    return run
+
+
+def _end(script: subprocess.Popen[str], drafts: Path) -> None:
+    script.kill()
+    script.communicate()
+    shutil.rmtree(drafts, ignore_errors=True)
