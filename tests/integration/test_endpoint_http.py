@@ -204,6 +204,19 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_fa
     assert len(failed) <= 2 and set(failed) <= {500, CLOSED}, failed
 
 
+def test_a_killed_haproxy_is_started_again(port: int) -> None:
+    (found,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
+    found.kill()
+    until(lambda: answers(port))
+    assert predicted(port, ROW)[0]["refused"] is None
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError):
+        return asked(port, "/health")[0] == 200
+    return False
+
+
 def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.endpoint.start import endpoint
 
