@@ -53,7 +53,7 @@ xla: .venv-xla/installed ## make .venv-xla, an environment with XLA for exports 
 
 executorch: .venv-executorch/installed ## make .venv-executorch, an environment for exports to executorch: 1.5 GB
 
-test-exports: $(installed) .venv-xla/installed .venv-executorch/installed ## test exports for FPGAs, TPUs and phones, which need more packages
+test-exports: $(installed) .venv-xla/installed .venv-executorch/installed ## test exports for FPGAs, TPUs and phones, which need 3 GB more of packages
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[hls4ml]'
 	@python -m pytest $(or $(ARGS),tests/exports)
 
@@ -63,7 +63,7 @@ test-exports: $(installed) .venv-xla/installed .venv-executorch/installed ## tes
 	@.venv-xla/bin/python -m pip install -qq --constraint constraints.txt jax torchax flatbuffers
 	@touch $@
 
-# executorch needs other versions of scikit-learn and pytest than those in constraints.txt.
+# executorch needs other versions of scikit-learn, pytest and more than those in constraints.txt, so only these two are pinned.
 .venv-executorch/installed: constraints.txt
 	@test -x .venv-executorch/bin/python || $(PYTHON) -m venv .venv-executorch
 	@grep -e '^torch==' -e '^executorch==' constraints.txt > .venv-executorch/constraints.txt

@@ -48,7 +48,8 @@ class Export(Section):
     path: str = "exports"
     """Folder in which every run and target gets a folder of its own."""
     rows_at_once: PositiveInt = 256
-    """Rows of a batch during the comparison with the model in MLflow."""
+    """Rows of a batch during the comparison with the model in MLflow. What `stablehlo` writes takes exactly so many, that of `executorch`
+    at most."""
     calibration_rows: PositiveInt = 1_000
     """Rows of the training split from which `onnx-int8` measures the ranges of activations."""
     hls4ml: Hls4ml = Hls4ml()

@@ -24,7 +24,7 @@ def variables(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
         # A prediction changes nothing, so a request whose replica died is sent to another one. A dead replica has the fewest connections
         # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer,
-        # and if all of it was there before any of it was sent.
+        # and if HAProxy has all of it before it sends any.
         "RAY_SERVE_HAPROXY_RETRY_ON": with_defaults_option("conn-failure empty-response", "option http-buffer-request"),
         "RAY_SERVE_HAPROXY_RETRIES": "8",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),

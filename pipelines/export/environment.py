@@ -32,6 +32,7 @@ _REPOSITORY = Path(__file__).parents[2]
 class Environment:
     """`make NAME` makes it, in .venv-NAME; the variable LOCKSTEP_NAME names another Python that has the packages."""
 
+    target: str
     name: str
     packages: str
     """In words."""
@@ -39,6 +40,7 @@ class Environment:
     """What raises errors there, in words."""
     script: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the script, besides those of this process without PYTHONPATH."""
 
     def python(self) -> Path:
         """Raises ExportError if the environment is not there."""
@@ -46,21 +48,23 @@ class Environment:
         found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
         if not found.exists():
             raise ExportError(
-                f"this export needs {found}, an environment with {self.packages}; make {self.name}, or set {variable} to another Python"
+                f"--to {self.target} needs {found}, a Python with {self.packages}, which does not exist; run make {self.name} in the "
+                f"repository, or set {variable} to such a Python"
             )
         return found
 
 
-def write_with(environment: Environment, subject: Subject, rows: int, folder: Path, fixed: bool) -> Run:
-    """Let the environment's script write the network into `folder`; returns what runs it there, until nothing refers to that any more.
+def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
+    """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns what runs it
+    there. The script ends once the returned function is no longer referred to.
 
-    A batch has exactly so many `rows` if that is `fixed`, else any number up to it. Raises ExportError if the environment is not there,
-    or if its library lacks an operator of the network.
+    Raises ExportError if the environment is not there, or if its library lacks an operator of the network.
     """
-    environment.python()
+    environment.python()  # before the export, which may take minutes
     # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
-    example = dict(sorted(padded(subject.features(subject.first_rows("test", rows)), rows).items()))
-    shapes = None if fixed else {name: {0: Dim("rows", min=1, max=rows)} for name in example}
+    fewest, most = rows[0], rows[-1]
+    example = dict(sorted(padded(subject.features(subject.first_rows("test", most)), most).items()))
+    shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
     with silent(), torch.no_grad(), faults("torch.export"):
         program = torch.export.export(subject.network, (tensors(example),), dynamic_shapes=(shapes,) if shapes else None)
         torch.export.save(program, folder / PROGRAM)
@@ -83,7 +87,12 @@ def started(environment: Environment, folder: Path) -> Run:
     log = drafts / "log"
     with open(log, "w") as errors:
         script = subprocess.Popen(
-            [str(environment.python()), "-P", str(environment.script), str(folder)],  # whose folder has modules named as libraries are
+            [
+                str(environment.python()),
+                "-P",
+                str(environment.script),
+                str(folder),
+            ],  # -P: the script's folder has modules with the names of libraries
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

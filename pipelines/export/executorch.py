@@ -7,12 +7,12 @@ from pipelines.export.environment import Environment, write_with
 from pipelines.export.subject import Subject
 from pipelines.export.targets import Candidate, Written
 
-EXECUTORCH = Environment("executorch", "executorch", "ExecuTorch", Path(__file__).with_name("on_executorch.py"))
+EXECUTORCH = Environment("executorch", "executorch", "executorch", "ExecuTorch", Path(__file__).with_name("on_executorch.py"))
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError if the environment is not there, or if ExecuTorch lacks an operator of the network."""
-    run = write_with(EXECUTORCH, subject, settings.rows_at_once, folder, fixed=False)
+    run = write_with(EXECUTORCH, subject, range(1, settings.rows_at_once + 1), folder)
     order = ", ".join(sorted(column.name for column in subject.columns))
     notes = (
         f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",

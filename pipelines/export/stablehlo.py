@@ -9,13 +9,13 @@ from pipelines.export.environment import Environment, padded, write_with
 from pipelines.export.subject import Rows, Subject, rows_of
 from pipelines.export.targets import Candidate, Written
 
-XLA = Environment("xla", "jax and torchax", "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
+XLA = Environment("stablehlo", "xla", "jax and torchax", "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError if the environment is not there, or if XLA lacks an operator of the network."""
     rows = settings.rows_at_once
-    run = write_with(XLA, subject, rows, folder, fixed=True)
+    run = write_with(XLA, subject, range(rows, rows + 1), folder)
     notes = (f"a batch has exactly {rows} rows, export.rows_at_once: pad it", "the network takes encoded tensors")
 
     def run_padded(batch: Rows) -> np.ndarray:

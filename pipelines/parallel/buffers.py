@@ -55,7 +55,7 @@ class ModelBuffers:
     @torch.no_grad()
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
         """Set every buffer to its value `before` plus the mean change, of shape (numel,). Integers change by whole numbers: a mean that
-        is none is rounded, half to even."""
+        is not whole is rounded, half to even."""
         parts = changes.split([values.numel() for values in self._values])
         for values, start, part in zip(self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)

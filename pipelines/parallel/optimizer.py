@@ -20,7 +20,7 @@ def optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
 
 
 def reset_state(optimizer: Optimizer) -> None:
-    """Set moments and step counts to zero, as they are before the first step."""
+    """Set moments and step counts to zero, where SGD, Adam and AdamW begin."""
     for state in optimizer.state.values():
         for values in state.values():
             if isinstance(values, Tensor):

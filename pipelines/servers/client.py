@@ -29,13 +29,13 @@ class Servers:
         return len(self._actors)
 
     def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
-        """The timeline of all servers' contents. None if they have no contents, or those of several, or if the checkpoint of `saved_step`
-        is older than one that they know of, as when that is damaged: they have forgotten the sums of the steps between, and may be in
-        an epoch after the one that the checkpoint is in."""
+        """The timeline to continue: that of all servers' contents. None if a server has no contents, if they are of several timelines, or
+        if the servers no longer have the sums of every step since `saved_step`, as when the newest checkpoint is damaged: they may be
+        in a later epoch than the checkpoint."""
         found = set(_answers([actor.run.remote() for actor in self._actors]))
         if len(found) != 1 or found == {""}:
             return None
-        (self.run,) = found
+        (self.run,) = found  # which the questions below name
         _, versions = self.positions()
         steps_since = versions[0] // updates_per_step - saved_step
         return self.run if len(self.steps_after(saved_step)) >= steps_since else None

@@ -150,5 +150,5 @@ def test_a_target_without_its_environment_says_how_to_make_it(
     model: Exported, monkeypatch: pytest.MonkeyPatch, target: str, name: str
 ) -> None:
     monkeypatch.setenv(f"LOCKSTEP_{name.upper()}", "/nowhere/python")
-    with pytest.raises(ExportError, match=f"^this export needs /nowhere/python, an environment with .*; make {name}, or set LOCKSTEP_"):
+    with pytest.raises(ExportError, match=f"^--to {target} needs /nowhere/python, a Python with .*; run make {name} in "):
         export(model.config, model.run_id, target)

@@ -7,7 +7,7 @@ import pytest
 from ray._private import ray_constants, services
 from shape import private_names
 
-from pipelines.compat import attribute, present, replace
+from pipelines.compat import attribute, haproxy, present, replace
 from pipelines.compat.ray import known_as, on_loopback
 from pipelines.errors import MismatchError
 
@@ -38,6 +38,16 @@ def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delattr(ray_constants, "ENABLE_RAY_CLUSTER")
     with pytest.raises(MismatchError, match="ENABLE_RAY_CLUSTER is gone from this version of ray"), on_loopback():
         pass
+
+
+def test_a_template_that_has_changed_is_not_given_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert haproxy.with_defaults_option("conn-failure", "option x") == "conn-failure\n    option x"
+    private = tmp_path / "serve/_private"
+    private.mkdir(parents=True)
+    (private / "haproxy_templates.py").write_text("\n    retry-on {{ config.retry_on | trim }}\n")
+    monkeypatch.setattr(haproxy, "find_spec", lambda name: types.SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    with pytest.raises(MismatchError, match=r"ray\.serve has another haproxy_templates\.py than .* was written for; install ray"):
+        haproxy.with_defaults_option("conn-failure", "option x")
 
 
 def test_ray_on_loopback_knows_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_an_unknown_target_is_refused() -> None:
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.setenv("LOCKSTEP_OTHER", sys.executable)
-    return Environment("other", "its packages", "Other", tmp_path / "script.py")
+    return Environment("target", "other", "its packages", "Other", tmp_path / "script.py")
 
 
 def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
