@@ -85,20 +85,10 @@ def started(environment: Environment, folder: Path) -> Run:
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(environment.variables)
     drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
     log = drafts / "log"
+    # -P: the script's folder has modules with the names of libraries.
+    command = [str(environment.python()), "-P", str(environment.script), str(folder)]
     with open(log, "w") as errors:
-        script = subprocess.Popen(
-            [
-                str(environment.python()),
-                "-P",
-                str(environment.script),
-                str(folder),
-            ],  # -P: the script's folder has modules with the names of libraries
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=variables,
-        )
+        script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
     given, found = drafts / "given.npz", drafts / "found.npy"
 
     def done() -> None:
