@@ -15,6 +15,8 @@ APART = 8
 takes longer than reading on."""
 OVERDUE_TIMES, OVERDUE_SECONDS = 8.0, 1.0
 """A lease ends after so many times the usual seconds of a microbatch, and at least so many seconds: its worker may be stopped."""
+UNKNOWN_SECONDS = 60.0
+"""A lease ends after so many seconds while no microbatch has been timed yet: if a server has restarted, its workers may all be stopped."""
 NEWEST_SHARE = 0.1
 """Weight of the newest microbatch in the usual seconds."""
 
@@ -35,7 +37,7 @@ class Leases:
         self._by_worker: dict[int, Lease] = {}
         self._readers: dict[int, int] = {}
         """The worker that had each shard last."""
-        self._usual_seconds = inf
+        self._usual_seconds: float | None = None
 
     def take(self, worker: int, marks: Watermarks, limits: Sequence[int], now: float) -> tuple[int, int] | None:
         """Shard and step of the worker's next microbatch; None while none may begin. Its earlier lease ends.
@@ -55,6 +57,8 @@ class Leases:
 
     @property
     def _longest(self) -> float:
+        if self._usual_seconds is None:
+            return UNKNOWN_SECONDS
         return max(OVERDUE_TIMES * self._usual_seconds, OVERDUE_SECONDS)
 
     def _end(self, worker: int, marks: Watermarks, now: float) -> None:
@@ -62,7 +66,7 @@ class Leases:
         lease = self._by_worker.pop(worker, None)
         if lease is not None and marks.has(lease.shard, lease.step):
             seconds = min(now - lease.since, self._longest)
-            usual = seconds if self._usual_seconds == inf else self._usual_seconds
+            usual = seconds if self._usual_seconds is None else self._usual_seconds
             self._usual_seconds = usual + NEWEST_SHARE * (seconds - usual)
 
     def _chosen(self, worker: int, due: dict[int, int]) -> int:

@@ -88,6 +88,15 @@ def test_a_worker_reads_on_in_its_shards() -> None:
     assert all(later >= step - 2 * APART for step, later in pairwise(steps))
 
 
+def test_a_stopped_worker_holds_nobody_up_for_ever_before_a_microbatch_has_been_timed() -> None:
+    """As when a server has restarted, and all but one of its workers have died or stopped."""
+    marks, leases = Watermarks([0] * SHARDS), Leases(0)
+    for worker in range(SHARDS):
+        leases.take(worker, marks, [STEPS] * SHARDS, 0.0)
+    assert leases.take(SHARDS, marks, [STEPS] * SHARDS, 59.0) is None
+    assert leases.take(SHARDS, marks, [STEPS] * SHARDS, 61.0) == (0, 0)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_every_microbatch_is_handed_out_whoever_dies_or_stops(data: st.DataObject) -> None:
