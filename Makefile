@@ -67,7 +67,7 @@ test-exports: $(installed) .venv-xla/installed .venv-executorch/installed ## tes
 .venv-executorch/installed: constraints.txt
 	@test -x .venv-executorch/bin/python || $(PYTHON) -m venv .venv-executorch
 	@grep -e '^torch==' -e '^executorch==' constraints.txt > .venv-executorch/constraints.txt
-	@.venv-executorch/bin/python -m pip install -qq --constraint .venv-executorch/constraints.txt executorch
+	@.venv-executorch/bin/python -m pip install -qq --constraint .venv-executorch/constraints.txt torch executorch
 	@touch $@
 
 lint: $(installed) ## run ruff and mypy
