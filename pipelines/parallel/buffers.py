@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipelines.errors import ConfigError
+from pipelines.compat.torch import BatchNorm
+from pipelines.errors import ConfigError, TrainingError
 
 
 class ModelBuffers:
@@ -16,6 +17,9 @@ class ModelBuffers:
         self._model, self._named = model, dict(model.named_buffers())
         self._values = [torch.view_as_real(each) if each.is_complex() else each for each in self._named.values()]
         self.numel = sum(values.numel() for values in self._values)
+        modules = model.named_modules(remove_duplicate=False)
+        norms = {name for name, module in modules if isinstance(module, BatchNorm)}
+        self._counts_of_passes = {f"{name}.num_batches_tracked".lstrip(".") for name in norms}
 
     def check_in_place(self) -> None:
         """Raise ConfigError, naming the buffer, if one has been added, replaced or removed since: its values are not tracked here."""
@@ -53,13 +57,27 @@ class ModelBuffers:
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
 
     @torch.no_grad()
-    def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
-        """Set every buffer to its value `before` plus the mean change, of shape (numel,). Integers change by whole numbers: a mean that
-        is not whole is rounded, half to even."""
+    def rounded(self, changes: Tensor) -> Tensor:
+        """The changes, of shape (numel,), with those of integer buffers rounded to whole numbers."""
         parts = changes.split([values.numel() for values in self._values])
-        for values, start, part in zip(self._values, before, parts, strict=True):
+        pairs = zip(self._values, parts, strict=True)
+        return torch.cat([part if values.is_floating_point() else part.round() for values, part in pairs])
+
+    @torch.no_grad()
+    def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
+        """Set every buffer to its value `before` plus the mean change, of shape (numel,).
+
+        The mean of batch norm's count of passes is rounded: with `accumulate`, a shard with fewer rows may have fewer passes. Raises
+        TrainingError for another integer buffer whose mean change is not an integer.
+        """
+        parts = changes.split([values.numel() for values in self._values])
+        for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
-            mean = mean if values.is_floating_point() else mean.round()
+            mean = mean.round() if name in self._counts_of_passes else mean
+            if not values.is_floating_point() and bool((mean != mean.round()).any()):
+                raise TrainingError(
+                    f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"
+                )
             values.copy_(torch.where(mean == 0, wide, wide + mean.to(wide.dtype)))  # keeps -0, since -0 + 0 is 0
 
     @torch.no_grad()

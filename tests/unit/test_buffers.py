@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, TrainingError
 from pipelines.parallel.buffers import ModelBuffers
 from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.step import Flags
@@ -125,10 +125,17 @@ def test_p5_a_buffer_that_is_replaced_later_is_found_before_it_is_saved() -> Non
         strategy.sync_buffers()
 
 
-def test_p5_whole_numbers_that_differ_from_shard_to_shard_move_by_their_rounded_mean() -> None:
-    strategy = exact(Sums())
-    strategy.step(microbatches(), 0, 0.01, Flags())
-    assert strategy.model.count == 2  # the mean of 2 and 1 is 1.5
+def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None:
+    with pytest.raises(TrainingError, match=r"integer buffer count changed by \[1.5\] on average over shards; set train.strategy to ddp"):
+        exact(Sums()).step(microbatches(), 0, 0.01, Flags())
+
+
+def test_p5_batch_norm_s_count_of_passes_is_rounded() -> None:
+    """With `accumulate`, a shard with fewer rows may have fewer passes."""
+    buffers = ModelBuffers(nn.Sequential(nn.BatchNorm1d(1)))
+    before = buffers.clones()
+    buffers.move(before, torch.tensor([0.5, 0.5, 3.5], dtype=torch.float64))
+    assert [values.item() for values in buffers.clones()] == [0.5, 1.5, 4]
 
 
 def averaged(context: WorkerContext) -> dict[str, Tensor]:

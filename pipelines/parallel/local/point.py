@@ -39,7 +39,7 @@ class Point:
     def move_buffers(self, start: "Point", changes: Tensor | None) -> None:
         """The part of `move` for buffers; there are no `changes` without buffers."""
         if changes is not None:
-            self.buffers.move(start.buffers.clones(), changes)
+            self.buffers.move(start.buffers.clones(), self.buffers.rounded(changes))
 
     @torch.no_grad()
     def copy(self, other: "Point") -> None:
