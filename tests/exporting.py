@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 from filed import CONFIG, manifest_of, raw_rows
 from stores import new_store
+from torch import nn
 
 from pipelines.config import Config, parse
 from pipelines.dataset.from_arrays import write_arrays
@@ -24,6 +25,13 @@ class Exported:
     uri: str
     raw: pa.Table
     """The rows of both splits, before they were encoded."""
+
+
+class Eigenvalues(nn.Module):
+    """A network with an operator that neither ONNX nor ExecuTorch has. It takes the column of images."""
+
+    def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
 
 
 def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,)) -> Exported:

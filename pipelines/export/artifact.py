@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from pipelines.export.parity import Row
 from pipelines.export.subject import Subject
+from pipelines.export.targets import Written
 
 MANIFEST, PARITY = "manifest.json", "parity.json"
 FORMAT = 1
@@ -37,9 +38,10 @@ def committed(folder: Path) -> Iterator[Path]:
         shutil.rmtree(before, ignore_errors=True)
 
 
-def write_manifest(folder: Path, subject: Subject, target: str, notes: tuple[str, ...], takes_raw_numbers: bool, rows: list[Row]) -> None:
+def write_manifest(folder: Path, subject: Subject, target: str, written: Written, rows: list[Row]) -> None:
     """Write the parity report, and the manifest: what the model is, what it takes and gives, and the files with their SHA-256."""
     (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
+    first = next(iter(written.candidates.values()))
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     content = {
         "format": FORMAT,
@@ -48,10 +50,10 @@ def write_manifest(folder: Path, subject: Subject, target: str, notes: tuple[str
         "model": {"uri": subject.uri, "digest": subject.digest},
         "dataset": {"name": subject.manifest.name, "version": subject.manifest.version, "digest": subject.manifest.digest},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")},
-        "inputs": [_input(subject, column.name, takes_raw_numbers) for column in subject.columns],
+        "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")} | dict(written.versions),
+        "inputs": [_input(subject, column.name, first.takes_raw_numbers) for column in subject.columns],
         "classes": list(subject.task.data.classes),
-        "notes": list(notes),
+        "notes": list(written.notes),
         "files": {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files},
     }
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")

@@ -34,8 +34,7 @@ class Environment:
 
     target: str
     name: str
-    packages: str
-    """In words."""
+    packages: tuple[str, ...]
     library: str
     """What raises errors there, in words."""
     script: Path
@@ -48,10 +47,16 @@ class Environment:
         found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
         if not found.exists():
             raise ExportError(
-                f"--to {self.target} needs {found}, a Python with {self.packages}, which does not exist; run make {self.name} in the "
-                f"repository, or set {variable} to such a Python"
+                f"--to {self.target} needs {found}, a Python with {' and '.join(self.packages)}, which does not exist; "
+                f"run make {self.name} in the repository, or set {variable} to such a Python"
             )
         return found
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages, which the script has imported by then."""
+        code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        found = subprocess.run([self.python(), "-c", code, *self.packages], capture_output=True, text=True, check=True).stdout
+        return dict(zip(self.packages, found.split(), strict=True))
 
 
 def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:

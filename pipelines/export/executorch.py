@@ -7,7 +7,7 @@ from pipelines.export.environment import Environment, write_with
 from pipelines.export.subject import Subject
 from pipelines.export.targets import Candidate, Written
 
-EXECUTORCH = Environment("executorch", "executorch", "executorch", "ExecuTorch", Path(__file__).with_name("on_executorch.py"))
+EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", Path(__file__).with_name("on_executorch.py"))
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
@@ -18,4 +18,4 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
         f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",
         f"the network takes encoded tensors, in this order: {order}",
     )
-    return Written({"executorch": Candidate(run, (folder / "model.pte").stat().st_size)}, notes)
+    return Written({"executorch": Candidate(run, (folder / "model.pte").stat().st_size)}, notes, EXECUTORCH.versions())

@@ -13,6 +13,8 @@ _NO_OPERATOR = re.compile(
     r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Operator torch\._ops\.([\w.]+) is not in"
 )
 """What torch.onnx, torchax and ExecuTorch say of an operator that they lack."""
+_SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
+"""A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
 
 
 @contextmanager
@@ -49,5 +51,5 @@ def fault(target: str, error: BaseException) -> str:
     if operator := _NO_OPERATOR.search(text):
         return f"{target} has no operator for {operator[operator.lastindex or 0]} of torch; write the network without it; {works}"
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    last = next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception): ", line)), lines[-1])
-    return f"{target} cannot express the network: {last}; {works}"
+    summary = next(filter(None, map(_SUMMARY.match, reversed(lines))), None)
+    return f"{target} cannot express the network: {': '.join(summary.groups()) if summary else lines[-1]}; {works}"

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,7 +40,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
         "resources are estimates from the layers, not a synthesis: multipliers used at once, bits of weights",
         *overflows(settings.hls4ml.precisions, largest),
     )
-    return Written(found, notes)
+    return Written(found, notes, {"hls4ml": version("hls4ml")})
 
 
 def overflows(precisions: Sequence[str], largest: float) -> list[str]:

@@ -1,11 +1,14 @@
 """Target `onnx`: the network as ONNX, with any number of rows, run by onnxruntime."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
+from torch import Tensor
 from torch.export import Dim
 
 from pipelines.config.export import Export
@@ -27,7 +30,12 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
     notes = [f"the graph takes raw numbers, float64, and encodes them: {', '.join(numeric)}"] if numeric else []
     if encoded := [column.name for column in subject.columns if column.name not in numeric]:
         notes.append(f"the graph takes encoded tensors: {', '.join(encoded)}")
-    return Written({"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes))
+    return Written({"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes), versions())
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that write ONNX and run it."""
+    return {name: version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
 
 
 def write_onnx(subject: Subject, path: Path) -> Path:
@@ -36,19 +44,22 @@ def write_onnx(subject: Subject, path: Path) -> Path:
     shapes = {name: {0: Dim("rows")} for name in rows}
     network = OverRaw(subject.network, subject.numeric).eval()
     with silent(), torch.no_grad(), faults("ONNX"):
+        traced = torch.export.export(network, (tensors(rows),), dynamic_shapes=(shapes,))
+        # torch 2.13's exporter to ONNX takes a cross entropy of each row for one number, so it gets none.
+        without_loss = traced.run_decompositions({torch.ops.aten.cross_entropy_loss.default: cross_entropy})
         program = torch.onnx.export(
-            network,
-            (tensors(rows), {}),  # without the empty dict, torch takes the columns for keyword arguments
-            dynamo=True,
-            dynamic_shapes=(shapes,),
-            input_names=list(rows),
-            output_names=[OUTPUT],
-            external_data=False,
-            verbose=False,
+            without_loss, dynamo=True, input_names=list(rows), output_names=[OUTPUT], external_data=False, verbose=False
         )
         assert program is not None
         save(program.model_proto, path)
     return path
+
+
+def cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor | None = None, reduction: int = 1, *more: Any) -> Tensor:
+    """Of classes by their numbers, shape (rows,), given logits of shape (rows, classes), without weights and without a reduction."""
+    if logits.dim() != 2 or classes.is_floating_point() or weight is not None or reduction != 0 or more:
+        return NotImplemented
+    return -logits.log_softmax(1).gather(1, classes[:, None])[:, 0]
 
 
 def runner(path: Path) -> Run:

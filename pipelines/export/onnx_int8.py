@@ -12,7 +12,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from pipelines.config.export import Export
 from pipelines.export.exporters import faults, silent
-from pipelines.export.onnx import FILE, runner, write_onnx
+from pipelines.export.onnx import FILE, runner, versions, write_onnx
 from pipelines.export.onnx_file import save
 from pipelines.export.subject import Subject, rows_of
 from pipelines.export.targets import Candidate, Written
@@ -60,7 +60,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             "onnx-int8": Candidate(runner(folder / FILE), (folder / FILE).stat().st_size, takes_raw_numbers=True),
             "onnx": Candidate(runner(wide), wide.stat().st_size, takes_raw_numbers=True),
         }
-    return Written(candidates, (f"activations were calibrated with {rows_of(rows)} rows of the training split",))
+    return Written(candidates, (f"activations were calibrated with {rows_of(rows)} rows of the training split",), versions())
 
 
 def _look_up_bytes(graph: onnx.GraphProto) -> None:

@@ -28,8 +28,7 @@ def export(config: Config, run_id: str, target: str) -> Path:
     with committed(folder) as draft:
         written = write(subject, config.export, draft)
         report = compared(subject, written.candidates, config.export.rows_at_once)
-        first = next(iter(written.candidates.values()))
-        write_manifest(draft, subject, target, written.notes, first.takes_raw_numbers, report)
+        write_manifest(draft, subject, target, written, report)
     for note in written.notes:
         log.info("note      %s", note)
     for row in report:

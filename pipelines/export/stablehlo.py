@@ -9,7 +9,7 @@ from pipelines.export.environment import Environment, padded, write_with
 from pipelines.export.subject import Rows, Subject, rows_of
 from pipelines.export.targets import Candidate, Written
 
-XLA = Environment("stablehlo", "xla", "jax and torchax", "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
+XLA = Environment("stablehlo", "xla", ("jax", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
@@ -21,4 +21,4 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
     def run_padded(batch: Rows) -> np.ndarray:
         return run(padded(batch, rows))[: rows_of(batch)]
 
-    return Written({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes)
+    return Written({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes, XLA.versions())

@@ -38,6 +38,8 @@ class Written:
     """By name. The first one is the target's; others are for comparison."""
     notes: tuple[str, ...] = ()
     """Facts for the manifest, a sentence each."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the packages that wrote the model and ran it, by name."""
 
 
 Write = Callable[[Subject, Export, Path], Written]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from exporting import Exported, model_of_many_encoders
+from exporting import Eigenvalues, Exported, model_of_many_encoders
 from stores import new_store
 
 from pipelines.config import Config, load
@@ -41,9 +41,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     mlflow.set_tracking_uri(before)
 
 
-def noise(folder: Path, network: str) -> Config:
+def noise(folder: Path, network: str, shape: tuple[int, ...] = (3, 64, 64)) -> Config:
     table = {"format": "parquet", "path": "t"}
-    features, target = {"image": {"encoder": "image", "shape": [3, 64, 64]}}, {"kind": "label"}
+    features, target = {"image": {"encoder": "image", "shape": list(shape)}}, {"kind": "label"}
     settings = {"name": "noise", "source": {"tables": {"t": table}}, "task": {"kind": "vision", "network": network}}
     given = {**settings, "dataset": {"path": "data", "features": features, "target": target}}
     (folder / "noise.yaml").write_text(json.dumps(given))
@@ -106,20 +106,22 @@ def test_executorch_of_many_encoders_agrees_on_every_row(model: Exported) -> Non
 
 
 @needs_executorch
-@pytest.mark.parametrize(("network", "rows_at_once"), [("small", 1), ("small", 2), ("resnet18", 15)])
-def test_executorch_of_images_agrees(tmp_path: Path, network: str, rows_at_once: int) -> None:
-    """The last batch of resnet18 has one row, as those of phones."""
-    config = noise(tmp_path, network)
+@pytest.mark.parametrize(
+    ("network", "shape", "rows_at_once"),
+    [
+        ("small", (3, 64, 64), 1),
+        ("small", (3, 64, 64), 2),
+        ("small", (1, 8, 8), 15),
+        ("fedavg", (1, 28, 28), 5),
+        ("resnet18", (3, 64, 64), 15),
+    ],
+)
+def test_executorch_of_images_agrees(tmp_path: Path, network: str, shape: tuple[int, ...], rows_at_once: int) -> None:
+    """The last batch has one row, as those of phones. The layout of an image with one channel is ambiguous."""
+    config = noise(tmp_path, network, shape)
     config = config.model_copy(update={"export": config.export.model_copy(update={"rows_at_once": rows_at_once})})
     found = report(export(config, untrained(config, tmp_path, 16), "executorch"))["executorch"]
     assert found["rows"] == 16 and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
-
-
-class Eigenvalues(torch.nn.Module):
-    """ExecuTorch has no operator for it."""
-
-    def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
 
 
 @needs_executorch

@@ -1,7 +1,7 @@
 """Exports of a model of many encoders, run by the software they are written for."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,14 +13,14 @@ import onnx as onnx_format
 import onnxruntime
 import pytest
 import torch
-from exporting import Exported, model_of_many_encoders
+from exporting import Eigenvalues, Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
 from pipelines.export.exporters import fault
-from pipelines.export.onnx import write_onnx
+from pipelines.export.onnx import runner, write_onnx
 from pipelines.export.run import export
-from pipelines.export.subject import subject_of
+from pipelines.export.subject import subject_of, tensors
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,7 @@ def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Pat
     assert logged == {f"export/onnx/{name}" for name in ("manifest.json", "model.onnx", "parity.json")}
     assert "equal decisions" in client.get_run(model.run_id).data.tags["export.onnx"]
     assert manifest["model"]["uri"] == model.uri
+    assert manifest["versions"]["onnxruntime"] == onnxruntime.__version__
     by_encoder = {given["name"]: given.get("encoded by", {}).get("encoder", {}).get("encoder") for given in manifest["inputs"]}
     assert by_encoder["word"] == "vocabulary" and by_encoder["age"] is None
 
@@ -125,11 +126,26 @@ def test_an_altered_model_is_refused(tmp_path: Path) -> None:
         export(model.config, model.run_id, "onnx")
 
 
-class Eigenvalues(nn.Module):
-    """A network that ONNX has no operator for."""
+class Likelihoods(nn.Module):
+    """The cross entropy of each row, as the networks of `language` compute it."""
+
+    def __init__(self, weight: Sequence[float] | None) -> None:
+        super().__init__()
+        self.cross_entropy = nn.CrossEntropyLoss(None if weight is None else torch.tensor(weight), reduction="none")
 
     def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
+        pixels = rows["pixels"].float()[:, 0]
+        return self.cross_entropy(pixels.flatten(0, 1) / 100, (pixels[..., 0] > 100).long().flatten()).view(-1, 2)
+
+
+@pytest.mark.parametrize("weight", [None, (0.5, 2.0)])
+def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path, weight: Sequence[float] | None) -> None:
+    subject, network = subject_of(model.config, model.run_id), Likelihoods(weight)
+    run = runner(write_onnx(replace(subject, network=network), tmp_path / "model.onnx"))
+    rows = subject.features(subject.first_rows("test", 5))
+    expected = network(tensors(rows)).numpy()
+    assert expected.std() > 0.1
+    assert run(rows) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
@@ -143,6 +159,11 @@ def test_any_other_failure_of_an_exporter_is_one_line() -> None:
     assert (
         fault("ONNX", RuntimeError("first\nlast")) == "ONNX cannot express the network: last; docs/export.md lists the networks that work"
     )
+
+
+def test_what_torch_says_of_reports_is_left_out() -> None:
+    said = "Failed to decompose.\n- Create an issue.\n\n<class 'RuntimeError'>: size 1 is wrong\n\nUse tlparse to see full graph."
+    assert fault("ONNX", RuntimeError(said)).startswith("ONNX cannot express the network: RuntimeError: size 1 is wrong; docs/")
 
 
 @pytest.mark.parametrize(("target", "name"), [("stablehlo", "xla"), ("executorch", "executorch")])

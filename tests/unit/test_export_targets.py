@@ -43,7 +43,7 @@ def test_an_unknown_target_is_refused() -> None:
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.setenv("LOCKSTEP_OTHER", sys.executable)
-    return Environment("target", "other", "its packages", "Other", tmp_path / "script.py")
+    return Environment("target", "other", ("numpy", "pytest"), "Other", tmp_path / "script.py")
 
 
 def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
@@ -60,6 +60,10 @@ def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
     del run
     gc.collect()
     assert not process.is_running() and not list(tmp_path.glob("lockstep-other-*"))
+
+
+def test_the_versions_of_its_packages_are_told(environment: Environment) -> None:
+    assert environment.versions() == {"numpy": np.__version__, "pytest": pytest.__version__}
 
 
 def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, tmp_path: Path) -> None:
