@@ -1,8 +1,8 @@
 """Compares validation losses after equal rows, with and without compression: two workers of this machine on Shakespeare and MNIST.
-Plain ddp with another seed shows what chance alone changes.
+Each way is trained with several seeds; their standard errors show what chance alone changes.
 
-    LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--confs shakespeare mnist] [--ways ddp local_sgd]
-                                                         [--results FOLDER]
+    LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--seeds 3] [--confs shakespeare mnist]
+                                                         [--ways ddp local_sgd] [--results FOLDER]
 
 The datasets are made by Spark from the files that conf/shakespeare.yaml and conf/mnist.yaml name.
 """
@@ -12,7 +12,9 @@ import json
 import os
 import subprocess
 import tempfile
+from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -33,7 +35,6 @@ from pipelines.train.loop import Loop
 LOCAL = {"replicas": 2, "inner_steps": 16}
 WAYS: dict[str, dict[str, Any]] = {
     "ddp": {},
-    "ddp, another seed": {"train.seed": 1},
     "ddp, bf16": {"train.compression": "bf16"},
     "ddp, powersgd, rank 4": {"train.compression": {"kind": "powersgd", "rank": 4}},
     "ddp, powersgd, rank 16": {"train.compression": {"kind": "powersgd", "rank": 16}},
@@ -55,38 +56,44 @@ class Losses(Silent):
         self.last = metrics.get(self._name, self.last)
 
 
-def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[str]) -> None:
+def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[str], seeds: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
-    found: dict[str, float] = {}
-    for name in ways:
-        settings = WAYS[name]
-        config, context = load(conf, {**overrides, **settings}), WorkerContext(rank, 2)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for seed, name in product(range(seeds), ways):
+        config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed}), WorkerContext(rank, 2)
         version = open_version(config.dataset.path, config.data_identity)
         task = task_of(config.task, version.manifest)
-        losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}"), context, 1)
+        losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}-{seed}"), context, 1)
         Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, losses).run()
-        found[name] = losses.last
+        found[name].append(losses.last)
         if rank == 0:
-            print(config.name, name, losses.last, flush=True)
+            print(config.name, name, seed, losses.last, flush=True)
             Path(home, "found").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
-def table(name: str, home: Path, steps: int, ways: list[str]) -> list[Row]:
+def table(name: str, home: Path, steps: int, ways: list[str], seeds: int) -> list[Row]:
     conf, data, tracking = f"conf/{name}.yaml", f"{home}/data", f"sqlite:///{home}/mlflow.db"
     home.mkdir()
     made = ["spark-submit", "--master", "local[2]", "jobs/etl.py", conf, "--dataset.path", data, "--tracking.uri", tracking]
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
     overrides = {"dataset.path": data, "tracking.uri": tracking, "train.max_steps": steps}
-    mp.spawn(work, (conf, overrides, str(home), ways), nprocs=2)
+    mp.spawn(work, (conf, overrides, str(home), ways, seeds), nprocs=2)
     found = json.loads((home / "found").read_text())
-    return [{"way": way, "validation loss": loss, "/ ddp": loss / found["ddp"]} for way, loss in found.items()]
+    return [row_of(way, losses, found["ddp"]) for way, losses in found.items()]
+
+
+def row_of(way: str, losses: list[float], plain: list[float]) -> Row:
+    """The means of losses by seed, beside those of plain ddp."""
+    error = stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else None
+    return {"way": way, "seeds": len(losses), "validation loss": mean(losses), "standard error": error, "/ ddp": mean(losses) / mean(plain)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seeds", type=int, default=3, help="of each way; at least 1")
     parser.add_argument("--confs", nargs="+", default=["shakespeare", "mnist"])
     parser.add_argument("--ways", nargs="+", metavar="WAY", choices=WAYS, default=list(WAYS), help="`ddp` has to be among them")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -94,7 +101,8 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="quality-") as text:
         tables = {
-            f"{name}, {arguments.steps} steps": table(name, Path(text) / name, arguments.steps, arguments.ways) for name in arguments.confs
+            f"{name}, {arguments.steps} steps": table(name, Path(text) / name, arguments.steps, arguments.ways, arguments.seeds)
+            for name in arguments.confs
         }
     for title, rows in tables.items():
         show(title, rows)

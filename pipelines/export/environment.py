@@ -21,8 +21,9 @@ from torch.export import Dim
 
 from pipelines.errors import ExportError
 from pipelines.export.exporters import fault, faults, silent
-from pipelines.export.subject import Rows, Subject, rows_of, tensors
+from pipelines.export.subject import Rows, Subject, rows_of
 from pipelines.export.targets import Run
+from pipelines.export.tracing import traced
 
 PROGRAM = "program.pt2"
 _REPOSITORY = Path(__file__).parents[2]
@@ -70,9 +71,8 @@ def write_with(environment: Environment, subject: Subject, rows: range, folder: 
     fewest, most = rows[0], rows[-1]
     example = dict(sorted(padded(subject.features(subject.first_rows("test", most)), most).items()))
     shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
-    with silent(), torch.no_grad(), faults("torch.export"):
-        program = torch.export.export(subject.network, (tensors(example),), dynamic_shapes=(shapes,) if shapes else None)
-        torch.export.save(program, folder / PROGRAM)
+    with silent(), faults("torch.export"):
+        torch.export.save(traced(subject.network, example, shapes), folder / PROGRAM)
     try:
         return started(environment, folder)
     finally:

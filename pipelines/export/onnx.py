@@ -3,20 +3,19 @@
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
-from torch import Tensor
 from torch.export import Dim
 
 from pipelines.config.export import Export
 from pipelines.export.exporters import faults, silent
 from pipelines.export.numeric import OverRaw
 from pipelines.export.onnx_file import save
-from pipelines.export.subject import Subject, tensors
+from pipelines.export.subject import Subject
 from pipelines.export.targets import Candidate, Run, Written
+from pipelines.export.tracing import traced
 
 FILE, OUTPUT = "model.onnx", "output"
 _EXAMPLE_ROWS = 3
@@ -44,22 +43,17 @@ def write_onnx(subject: Subject, path: Path) -> Path:
     shapes = {name: {0: Dim("rows")} for name in rows}
     network = OverRaw(subject.network, subject.numeric).eval()
     with silent(), torch.no_grad(), faults("ONNX"):
-        traced = torch.export.export(network, (tensors(rows),), dynamic_shapes=(shapes,))
-        # torch 2.13's exporter to ONNX takes a cross entropy of each row for one number, so it gets none.
-        without_loss = traced.run_decompositions({torch.ops.aten.cross_entropy_loss.default: cross_entropy})
         program = torch.onnx.export(
-            without_loss, dynamo=True, input_names=list(rows), output_names=[OUTPUT], external_data=False, verbose=False
+            traced(network, rows, shapes),
+            dynamo=True,
+            input_names=list(rows),
+            output_names=[OUTPUT],
+            external_data=False,
+            verbose=False,
         )
         assert program is not None
         save(program.model_proto, path)
     return path
-
-
-def cross_entropy(logits: Tensor, classes: Tensor, weight: Tensor | None = None, reduction: int = 1, *more: Any) -> Tensor:
-    """Of classes by their numbers, shape (rows,), given logits of shape (rows, classes), without weights and without a reduction."""
-    if logits.dim() != 2 or classes.is_floating_point() or weight is not None or reduction != 0 or more:
-        return NotImplemented
-    return -logits.log_softmax(1).gather(1, classes[:, None])[:, 0]
 
 
 def runner(path: Path) -> Run:

@@ -142,10 +142,10 @@ class Likelihoods(nn.Module):
 def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path, weight: Sequence[float] | None) -> None:
     subject, network = subject_of(model.config, model.run_id), Likelihoods(weight)
     run = runner(write_onnx(replace(subject, network=network), tmp_path / "model.onnx"))
-    rows = subject.features(subject.first_rows("test", 5))
-    expected = network(tensors(rows)).numpy()
+    encoded = subject.features(subject.first_rows("test", 5))
+    expected = network(tensors(encoded)).numpy()
     assert expected.std() > 0.1
-    assert run(rows) == pytest.approx(expected, abs=1e-5)
+    assert run(subject.numeric.raw(encoded)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
