@@ -41,6 +41,8 @@ class Environment:
     script: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the script, besides those of this process without PYTHONPATH."""
+    wider: Mapping[str, str] = field(default_factory=dict)
+    """The type that the network takes there instead of one that the library lacks."""
 
     def python(self) -> Path:
         """Raises ExportError if the environment is not there."""
@@ -59,6 +61,10 @@ class Environment:
         found = subprocess.run([self.python(), "-c", code, *self.packages], capture_output=True, text=True, check=True).stdout
         return dict(zip(self.packages, found.split(), strict=True))
 
+    def taken(self, batch: Rows) -> dict[str, np.ndarray]:
+        """The batch in the types that the network takes there."""
+        return {name: values.astype(self.wider.get(str(values.dtype), values.dtype), copy=False) for name, values in batch.items()}
+
 
 def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
     """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns what runs it
@@ -69,14 +75,15 @@ def write_with(environment: Environment, subject: Subject, rows: range, folder: 
     environment.python()  # before the export, which may take minutes
     # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
     fewest, most = rows[0], rows[-1]
-    example = dict(sorted(padded(subject.features(subject.first_rows("test", most)), most).items()))
+    example = dict(sorted(padded(environment.taken(subject.features(subject.first_rows("test", most))), most).items()))
     shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
     with silent(), faults("torch.export"):
         torch.export.save(traced(subject.network, example, shapes), folder / PROGRAM)
     try:
-        return started(environment, folder)
+        run = started(environment, folder)
     finally:
         (folder / PROGRAM).unlink()
+    return lambda batch: run(environment.taken(batch))
 
 
 def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:

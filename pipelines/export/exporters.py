@@ -10,7 +10,7 @@ from io import StringIO
 from pipelines.errors import ExportError
 
 _NO_OPERATOR = re.compile(
-    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Operator torch\._ops\.([\w.]+) is not in"
+    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
 )
 """What torch.onnx, torchax and ExecuTorch say of an operator that they lack."""
 _SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
@@ -49,7 +49,8 @@ def fault(target: str, error: BaseException) -> str:
     text = "\n".join(said)
     works = "docs/export.md lists the networks that work"
     if operator := _NO_OPERATOR.search(text):
-        return f"{target} has no operator for {operator[operator.lastindex or 0]} of torch; write the network without it; {works}"
+        name = operator[operator.lastindex or 0].replace("::", ".")
+        return f"{target} has no operator for {name} of torch; write the network without it; {works}"
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     summary = next(filter(None, map(_SUMMARY.match, reversed(lines))), None)
     return f"{target} cannot express the network: {': '.join(summary.groups()) if summary else lines[-1]}; {works}"
