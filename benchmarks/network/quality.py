@@ -41,9 +41,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "ddp, topk, 1 %": {"train.compression": {"kind": "topk", "share": 0.01}},
     "ddp, topk, 10 %": {"train.compression": {"kind": "topk", "share": 0.1}},
     "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
+    "local_sgd, lr x 1.41": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
     "local_sgd, nesterov": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "outer": "nesterov"}},
     "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
 }
+TIMES_RATE = {"local_sgd, lr x 1.41": LOCAL["replicas"] ** 0.5}
+"""What `train.lr` of the config is multiplied by, for some ways."""
 
 
 class Losses(Silent):
@@ -61,7 +64,8 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[
     dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
     found: dict[str, list[float]] = {name: [] for name in ways}
     for seed, name in product(range(seeds), ways):
-        config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed}), WorkerContext(rank, 2)
+        rate = load(conf, overrides).train.lr * TIMES_RATE.get(name, 1)
+        config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed, "train.lr": rate}), WorkerContext(rank, 2)
         version = open_version(config.dataset.path, config.data_identity)
         task = task_of(config.task, version.manifest)
         losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}-{seed}"), context, 1)
