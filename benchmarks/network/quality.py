@@ -102,6 +102,10 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", metavar="WAY", choices=WAYS, default=list(WAYS), help="`ddp` has to be among them")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    if arguments.seeds < 1:
+        parser.error(f"--seeds is {arguments.seeds}, but has to be at least 1")
+    if "ddp" not in arguments.ways:
+        parser.error("--ways has to contain ddp, with which the others are compared")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="quality-") as text:
         tables = {

@@ -2,10 +2,11 @@
 
 1. `subject`     is what is exported: the model of a run in MLflow, and the rows of the dataset version that it was trained on.
 2. `numeric`     has the encoders that are arithmetic on numbers, as a part of the network, and the numbers that they encode.
-3. `targets`     says what a target writes. `onnx`, `onnx_int8`, `stablehlo`, `executorch` and `hls4ml` write one each. `onnx_file` makes
-                 ONNX files small; `exporters` turns what they raise into one line.
-4. `environment` runs the script of a target whose packages need an environment of their own: `on_xla` or `on_executorch`.
-5. `parity`      compares the outputs of a written model with those of the model in MLflow, row by row.
-6. `artifact`    is the folder of an export, with its manifest; it appears whole or not at all.
-7. `run`         writes one target of a run's model, and logs the folder with the run.
+3. `tracing`     makes the network a program of torch.export; `exporters` turns what exporters raise into one line.
+4. `targets`     says what a target writes. `onnx`, `onnx_int8`, `stablehlo`, `executorch` and `hls4ml` write one each. `onnx_file` makes
+                 ONNX files small.
+5. `environment` runs the script of a target whose packages need an environment of their own: `on_xla` or `on_executorch`.
+6. `parity`      compares the outputs of a written model with those of the model in MLflow, row by row.
+7. `artifact`    is the folder of an export, with its manifest; it appears whole or not at all.
+8. `run`         writes one target of a run's model, and logs the folder with the run.
 """

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pipelines.export.parity import Row
 from pipelines.export.subject import Subject
-from pipelines.export.targets import Written
+from pipelines.export.targets import Candidate, Written
 
 MANIFEST, PARITY = "manifest.json", "parity.json"
 FORMAT = 1
@@ -51,7 +51,7 @@ def write_manifest(folder: Path, subject: Subject, target: str, written: Written
         "dataset": {"name": subject.manifest.name, "version": subject.manifest.version, "digest": subject.manifest.digest},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")} | dict(written.versions),
-        "inputs": [_input(subject, column.name, first.takes_raw_numbers) for column in subject.columns],
+        "inputs": [_input(subject, column.name, first) for column in subject.columns],
         "classes": list(subject.task.data.classes),
         "notes": list(written.notes),
         "files": {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files},
@@ -59,11 +59,12 @@ def write_manifest(folder: Path, subject: Subject, target: str, written: Written
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
 
 
-def _input(subject: Subject, name: str, takes_raw_numbers: bool) -> Mapping[str, Any]:
+def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, Any]:
     """One input of the written model: a raw column of the query, or a tensor column with the encoder that makes it."""
     fitted = subject.manifest.encoders[name]
-    if takes_raw_numbers and name in subject.numeric.encoders:
+    if candidate.takes_raw_numbers and name in subject.numeric.encoders:
         return {"name": name, "takes": f"column {fitted.inputs[0]} of the query, NULL as NaN", "dtype": "float64", "shape": []}
     column = fitted.column
+    dtype = candidate.dtypes.get(column.dtype, column.dtype)
     made = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
-    return {"name": name, "takes": "the encoded column", "dtype": column.dtype, "shape": list(column.shape), "encoded by": made}
+    return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": made}

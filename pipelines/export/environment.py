@@ -21,7 +21,7 @@ from torch.export import Dim
 
 from pipelines.errors import ExportError
 from pipelines.export.exporters import fault, faults, silent
-from pipelines.export.subject import Rows, Subject, rows_of
+from pipelines.export.subject import Rows, Subject, padded
 from pipelines.export.targets import Run
 from pipelines.export.tracing import traced
 
@@ -41,8 +41,8 @@ class Environment:
     script: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the script, besides those of this process without PYTHONPATH."""
-    wider: Mapping[str, str] = field(default_factory=dict)
-    """The type that the network takes there instead of one that the library lacks."""
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    """For each dtype that the library lacks, the one that the network takes instead."""
 
     def python(self) -> Path:
         """Raises ExportError if the environment is not there."""
@@ -50,20 +50,28 @@ class Environment:
         found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
         if not found.exists():
             raise ExportError(
-                f"--to {self.target} needs {found}, a Python with {' and '.join(self.packages)}, which does not exist; "
+                f"--to {self.target} needs {found}, a Python with {', '.join(self.packages)}, which does not exist; "
                 f"run make {self.name} in the repository, or set {variable} to such a Python"
             )
         return found
 
-    def versions(self) -> dict[str, str]:
-        """Of the packages, which the script has imported by then."""
-        code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-        found = subprocess.run([self.python(), "-c", code, *self.packages], capture_output=True, text=True, check=True).stdout
-        return dict(zip(self.packages, found.split(), strict=True))
+    def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        """The command and the environment variables of a process there."""
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(self.variables)
+        # -P: the script's folder has modules with the names of libraries.
+        return [str(self.python()), "-P", *arguments], variables
 
-    def taken(self, batch: Rows) -> dict[str, np.ndarray]:
-        """The batch in the types that the network takes there."""
-        return {name: values.astype(self.wider.get(str(values.dtype), values.dtype), copy=False) for name, values in batch.items()}
+    def versions(self) -> dict[str, str]:
+        """Of torch and the packages, as they are installed there."""
+        names = ("torch", *self.packages)
+        code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        command, variables = self.command("-c", code, *names)
+        found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+        return dict(zip(names, found.split(), strict=True))
+
+    def cast(self, batch: Rows) -> dict[str, np.ndarray]:
+        """The batch in the dtypes that the network takes there."""
+        return {name: values.astype(self.dtypes.get(str(values.dtype), values.dtype), copy=False) for name, values in batch.items()}
 
 
 def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
@@ -75,7 +83,7 @@ def write_with(environment: Environment, subject: Subject, rows: range, folder: 
     environment.python()  # before the export, which may take minutes
     # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
     fewest, most = rows[0], rows[-1]
-    example = dict(sorted(padded(environment.taken(subject.features(subject.first_rows("test", most))), most).items()))
+    example = dict(sorted(padded(environment.cast(subject.features(subject.first_rows("test", most))), most).items()))
     shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
     with silent(), faults("torch.export"):
         torch.export.save(traced(subject.network, example, shapes), folder / PROGRAM)
@@ -83,22 +91,14 @@ def write_with(environment: Environment, subject: Subject, rows: range, folder: 
         run = started(environment, folder)
     finally:
         (folder / PROGRAM).unlink()
-    return lambda batch: run(environment.taken(batch))
-
-
-def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:
-    """The batch with its last row repeated, up to so many rows."""
-    missing = rows - rows_of(batch)
-    return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}
+    return lambda batch: run(environment.cast(batch))
 
 
 def started(environment: Environment, folder: Path) -> Run:
     """Start the script. It ends when nothing refers to the returned function any more, or with this process."""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(environment.variables)
     drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
     log = drafts / "log"
-    # -P: the script's folder has modules with the names of libraries.
-    command = [str(environment.python()), "-P", str(environment.script), str(folder)]
+    command, variables = environment.command(str(environment.script), str(folder))
     with open(log, "w") as errors:
         script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
     given, found = drafts / "given.npz", drafts / "found.npy"

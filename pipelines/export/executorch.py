@@ -7,10 +7,8 @@ from pipelines.export.environment import Environment, write_with
 from pipelines.export.subject import Subject
 from pipelines.export.targets import Candidate, Written
 
-WIDER = {"uint16": "int32"}
-"""ExecuTorch cannot convert uint16."""
 _SCRIPT = Path(__file__).with_name("on_executorch.py")
-EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", _SCRIPT, wider=WIDER)
+EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", _SCRIPT, dtypes={"uint16": "int32"})
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
@@ -20,6 +18,6 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
     notes = (
         f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",
         f"the network takes encoded tensors, in this order: {order}",
-        *(f"{column.name} is taken as {WIDER[column.dtype]}" for column in subject.columns if column.dtype in WIDER),
     )
-    return Written({"executorch": Candidate(run, (folder / "model.pte").stat().st_size)}, notes, EXECUTORCH.versions())
+    candidate = Candidate(run, (folder / "model.pte").stat().st_size, dtypes=EXECUTORCH.dtypes)
+    return Written({"executorch": candidate}, notes, EXECUTORCH.versions())

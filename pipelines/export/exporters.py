@@ -53,4 +53,5 @@ def fault(target: str, error: BaseException) -> str:
         return f"{target} has no operator for {name} of torch; write the network without it; {works}"
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     summary = next(filter(None, map(_SUMMARY.match, reversed(lines))), None)
-    return f"{target} cannot express the network: {': '.join(summary.groups()) if summary else lines[-1]}; {works}"
+    last = ": ".join(summary.groups()) if summary else lines[-1]
+    return f"{target} cannot express the network: {last}; {works}"

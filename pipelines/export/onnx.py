@@ -13,7 +13,7 @@ from pipelines.config.export import Export
 from pipelines.export.exporters import faults, silent
 from pipelines.export.numeric import OverRaw
 from pipelines.export.onnx_file import save
-from pipelines.export.subject import Subject
+from pipelines.export.subject import Subject, padded
 from pipelines.export.targets import Candidate, Run, Written
 from pipelines.export.tracing import traced
 
@@ -39,13 +39,15 @@ def versions() -> dict[str, str]:
 
 def write_onnx(subject: Subject, path: Path) -> Path:
     """Write the network, preceded by the encoders that are arithmetic, as one ONNX file of up to 2 GB."""
-    rows = subject.features(subject.numeric.raw(subject.first_rows("test", _EXAMPLE_ROWS)))
+    first = subject.first_rows("test", _EXAMPLE_ROWS)
+    rows = subject.features(subject.numeric.raw(padded(first, _EXAMPLE_ROWS)))
     shapes = {name: {0: Dim("rows")} for name in rows}
     network = OverRaw(subject.network, subject.numeric).eval()
-    with silent(), torch.no_grad(), faults("ONNX"):
+    with silent(), faults("ONNX"):
         program = torch.onnx.export(
             traced(network, rows, shapes),
             dynamo=True,
+            dynamic_shapes=(shapes,),  # for the names of dimensions
             input_names=list(rows),
             output_names=[OUTPUT],
             external_data=False,

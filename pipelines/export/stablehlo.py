@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.config.export import Export
-from pipelines.export.environment import Environment, padded, write_with
-from pipelines.export.subject import Rows, Subject, rows_of
+from pipelines.export.environment import Environment, write_with
+from pipelines.export.subject import Rows, Subject, padded, rows_of
 from pipelines.export.targets import Candidate, Written
 
-XLA = Environment("stablehlo", "xla", ("jax", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
+XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
 
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:

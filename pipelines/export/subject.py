@@ -97,3 +97,9 @@ def tensors(rows: Rows) -> dict[str, torch.Tensor]:
 
 def rows_of(rows: Rows) -> int:
     return len(next(iter(rows.values())))
+
+
+def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:
+    """The batch with its last row repeated, up to so many rows."""
+    missing = rows - rows_of(batch)
+    return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}

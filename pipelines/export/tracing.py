@@ -10,7 +10,7 @@ from torch.export import ExportedProgram, default_decompositions
 from pipelines.export.subject import Rows, tensors
 
 _aten = torch.ops.aten
-_LOSSES = (
+_CROSS_ENTROPIES = (
     _aten.cross_entropy_loss.default,
     _aten.nll_loss_nd.default,
     _aten.nll_loss.default,
@@ -23,12 +23,12 @@ _LOSSES = (
 def traced(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]] | None) -> ExportedProgram:
     """A network's program, for an example of its input. `shapes` has the dimensions whose size may change, by column; None: none may.
 
-    Losses are written in simpler operators: the exporters to ONNX and ExecuTorch keep them, and torch 2.13 then takes the cross entropy
-    of each row for one number.
+    Cross entropies are written in simpler operators. The exporters to ONNX and ExecuTorch keep them, and torch 2.13 gives the kept ones
+    without a reduction the shape () instead of (rows,).
     """
     with torch.no_grad():
         program = torch.export.export(network, (tensors(rows),), dynamic_shapes=(shapes,) if shapes else None)
-        if not any(node.target in _LOSSES for node in program.graph.nodes):
+        if not any(node.target in _CROSS_ENTROPIES for node in program.graph.nodes):
             return program
         table = default_decompositions()
-        return program.run_decompositions({operator: table[operator] for operator in _LOSSES})
+        return program.run_decompositions({operator: table[operator] for operator in _CROSS_ENTROPIES})

@@ -18,9 +18,10 @@ from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
 from pipelines.export.exporters import fault
+from pipelines.export.numeric import Numeric
 from pipelines.export.onnx import runner, write_onnx
 from pipelines.export.run import export
-from pipelines.export.subject import subject_of, tensors
+from pipelines.export.subject import Subject, subject_of, tensors
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,7 @@ def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predi
     numbers = {name: model.raw[name].to_pandas().to_numpy(np.float64, na_value=np.nan) for name in raw}
     assert np.isnan(numbers["age"]).any()
     session = onnxruntime.InferenceSession(onnx / "model.onnx")
+    assert {given.shape[0] for given in session.get_inputs()} == {"rows"}
     inputs = {given.name: numbers.get(given.name, encoded[given.name]) for given in session.get_inputs()}
     probabilities = 1 / (1 + np.exp(-session.run(None, inputs)[0][:, 0].astype(np.float64)))
     wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
@@ -146,6 +148,14 @@ def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path,
     expected = network(tensors(encoded)).numpy()
     assert expected.std() > 0.1
     assert run(subject.numeric.raw(encoded)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_one_test_row_is_enough_for_any_number_of_rows(model: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = subject_of(model.config, model.run_id)
+    rows = subject.features(subject.numeric.raw(subject.first_rows("test", 5)))
+    monkeypatch.setattr(Subject, "first_rows", lambda *_: {name: values[:1] for name, values in rows.items()})
+    monkeypatch.setattr(Numeric, "raw", lambda self, given: given)
+    assert len(runner(write_onnx(subject, tmp_path / "model.onnx"))(rows)) == 5
 
 
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from pipelines.errors import ConfigError, ExportError
-from pipelines.export.environment import Environment, padded, started
+from pipelines.export.environment import Environment, started
+from pipelines.export.subject import padded
 from pipelines.export.targets import writer
 
 SCRIPT = """
@@ -63,7 +65,7 @@ def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
 
 
 def test_the_versions_of_its_packages_are_told(environment: Environment) -> None:
-    assert environment.versions() == {"numpy": np.__version__, "pytest": pytest.__version__}
+    assert environment.versions() == {"torch": torch.__version__, "numpy": np.__version__, "pytest": pytest.__version__}
 
 
 def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, tmp_path: Path) -> None:
