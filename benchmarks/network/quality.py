@@ -1,5 +1,5 @@
 """Compares validation losses after equal rows, with and without compression: two workers of this machine on Shakespeare and MNIST.
-Each way is trained with several seeds; their standard errors show what chance alone changes.
+Each way is trained with several seeds; the standard error of its mean shows what chance alone changes.
 
     LOCKSTEP_RAW=FOLDER python -m benchmarks.network.quality [--steps 150] [--seeds 3] [--confs shakespeare mnist]
                                                          [--ways ddp local_sgd] [--results FOLDER]
@@ -90,8 +90,8 @@ def table(name: str, home: Path, steps: int, ways: list[str], seeds: int) -> lis
 
 def row_of(way: str, losses: list[float], plain: list[float]) -> Row:
     """The means of losses by seed, beside those of plain ddp."""
-    error = stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else None
-    return {"way": way, "seeds": len(losses), "validation loss": mean(losses), "standard error": error, "/ ddp": mean(losses) / mean(plain)}
+    found, error = mean(losses), stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else None
+    return {"way": way, "seeds": len(losses), "validation loss": found, "standard error": error, "/ ddp": found / mean(plain)}
 
 
 def main() -> None:

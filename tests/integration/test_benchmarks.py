@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.network import quality
 from benchmarks.train import sharded, spread_worker
 from benchmarks.train.spread_worker import Case
 
@@ -35,6 +36,12 @@ def results(folder: Path, benchmark: str, *arguments: str, name: str) -> dict[st
             process.terminate()  # it ends what it started
     assert process.returncode == 0, errors
     return result_of(folder, name, output)
+
+
+def test_ways_to_train_are_compared_by_their_means_over_seeds() -> None:
+    expected = {"way": "local_sgd", "seeds": 2, "validation loss": 2.0, "standard error": pytest.approx(1.0), "/ ddp": 4.0}
+    assert quality.row_of("local_sgd", [1.0, 3.0], [0.25, 0.75]) == expected
+    assert quality.row_of("ddp", [0.5], [0.5])["standard error"] is None
 
 
 class Here:
