@@ -33,6 +33,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 
 LOCAL = {"replicas": 2, "inner_steps": 16}
+HIGHER_RATE = "local_sgd, lr x 1.41"
 WAYS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "ddp, bf16": {"train.compression": "bf16"},
@@ -41,12 +42,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "ddp, topk, 1 %": {"train.compression": {"kind": "topk", "share": 0.01}},
     "ddp, topk, 10 %": {"train.compression": {"kind": "topk", "share": 0.1}},
     "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
-    "local_sgd, lr x 1.41": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
+    HIGHER_RATE: {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
     "local_sgd, nesterov": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "outer": "nesterov"}},
     "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
 }
-TIMES_RATE = {"local_sgd, lr x 1.41": LOCAL["replicas"] ** 0.5}
-"""What `train.lr` of the config is multiplied by, for some ways."""
 
 
 class Losses(Silent):
@@ -64,7 +63,7 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[
     dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
     found: dict[str, list[float]] = {name: [] for name in ways}
     for seed, name in product(range(seeds), ways):
-        rate = load(conf, overrides).train.lr * TIMES_RATE.get(name, 1)
+        rate = load(conf, overrides).train.lr * (LOCAL["replicas"] ** 0.5 if name == HIGHER_RATE else 1)
         config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed, "train.lr": rate}), WorkerContext(rank, 2)
         version = open_version(config.dataset.path, config.data_identity)
         task = task_of(config.task, version.manifest)
