@@ -35,6 +35,7 @@ class Evaluation:
 
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
+        self._rows = version.rows(split)
         self._shards = settings.shards
         self._seen = [column.name for column in version.columns if column.role != "carried"]
         self._evaluated: Evaluated | None = None
@@ -43,7 +44,7 @@ class Evaluation:
         # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
         order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
         self._loader = None
-        if version.rows(split):
+        if self._rows:
             self._loader = Loader(
                 _with_carried(version, task.settings.slices),
                 split,
@@ -105,7 +106,10 @@ class Evaluation:
     def _new_details(self) -> Details | None:
         if self._is_detailed:
             try:
-                return self._task.details()
+                details = self._task.details()
+                if details is not None:
+                    details.expect(self._rows)
+                return details
             except Exception as error:
                 self._give_up(error)
         return None

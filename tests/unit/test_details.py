@@ -13,8 +13,9 @@ from pipelines.config.task import Forecasting, Language, NextItem, Tabular
 from pipelines.dataset.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.details import ClassDetails, Details, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details import ClassDetails, Details, Evaluated, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
 from pipelines.tasks.details.parts import Kept, sampling_keys
+from pipelines.tasks.details.scores import MOST_SCORES, Scores
 from pipelines.tasks.details.shown import SHOWN_BYTES
 from pipelines.tasks.targets import target_kind
 
@@ -80,6 +81,71 @@ def test_of_two_classes_everything_is_counted_once() -> None:
     worst = found.tables["worst"]
     assert worst["row"][0] == 2 and worst["true"][0] == "poor" and worst["feature.x"][0] == 2.0
     assert sum(found.tables["scores"]["rows_of_class"]) == 3 and sum(found.tables["calibration"]["rows"]) == 5
+
+
+def close_scores(rows: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of a rare class that lie so close together that few bins hold them all, some of them tied, and the true classes."""
+    random = np.random.default_rng(5)
+    rich = random.random(rows) < 0.05
+    logits = np.round(-3 + 0.05 * random.standard_normal(rows) + 0.04 * rich, 4)
+    return logits.astype(np.float32)[:, None], rich.astype(np.uint8)
+
+
+def scored(*sizes: int, limit: int = MOST_SCORES) -> Evaluated:
+    """The details of `close_scores` in parts of these sizes, which are merged."""
+    logits, rich = close_scores(sum(sizes))
+    parts, first = [], 0
+    for size in sizes:
+        part = binary(Tabular())
+        part.scores = Scores(limit)
+        rows = slice(first, first + size)
+        parts.append(added(part, (torch.from_numpy(logits[rows]), batch(size, first, rich=rich[rows]))))
+        first += size
+    whole = binary(Tabular())
+    whole.scores = Scores(limit)
+    for each in parts:
+        whole.merge(each.parts)
+    return whole.evaluated("test", {})
+
+
+def test_areas_are_those_of_scikit_learn_however_close_scores_are_and_whoever_has_them() -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    logits, rich = close_scores()
+    found, again = scored(3_000), scored(1_000, 7, 1_993)
+    (areas,) = found.summary["areas"]
+    assert areas["roc"] == pytest.approx(roc_auc_score(rich, logits[:, 0]), abs=1e-12)
+    assert areas["precision"] == pytest.approx(average_precision_score(rich, logits[:, 0]), abs=1e-12)
+    assert (found.summary["areas"], found.tables["scores"]) == (again.summary["areas"], again.tables["scores"])
+    metrics = target_kind(BINARY).metrics()
+    target_kind(BINARY).update(metrics, torch.from_numpy(logits).double(), torch.from_numpy(rich))
+    assert areas["roc"] == pytest.approx(float(metrics["auc"].compute()), abs=1e-6), "the page says what the metric says"
+    assert sum(found.tables["scores"]["rows_of_class"]) == rich.sum() and len(found.tables["scores"]["logit"]) <= 500
+    assert found.tables["scores"]["logit"] == sorted(found.tables["scores"]["logit"], reverse=True)
+
+
+def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    column = TensorColumn(name="kind", dtype="int32", cardinality=4, role="target")
+    data = Data((X, column), ("a", "b", "c", "never"))
+    output, kind = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 3
+    found = added(binary(Tabular(), data), (output, batch(500, kind=kind)))
+    scores = output.double().softmax(1).numpy()
+    for number, areas in enumerate(found.evaluated("test", {}).summary["areas"][:3]):
+        assert areas["roc"] == pytest.approx(roc_auc_score(kind == number, scores[:, number]), abs=1e-12)
+        assert areas["precision"] == pytest.approx(average_precision_score(kind == number, scores[:, number]), abs=1e-12)
+    assert found.evaluated("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
+
+
+def test_with_too_many_scores_to_keep_they_are_counted_in_bins_whoever_has_them() -> None:
+    found, again = scored(3_000, limit=2_999), scored(1_500, 1_500, limit=2_999)
+    assert "areas" not in found.summary and "areas" not in again.summary
+    assert found.tables["scores"] == again.tables["scores"] and "areas" in scored(1_500, 1_500, limit=3_000).summary
+    few, many = binary(Tabular()), binary(Tabular())
+    few.expect(MOST_SCORES)
+    many.expect(MOST_SCORES + 1)
+    assert few.scores.is_complete and not many.scores.is_complete
 
 
 def test_many_classes_are_counted_without_pairs() -> None:

@@ -53,17 +53,38 @@ def test_the_area_below_an_roc_curve_is_the_share_of_pairs_in_the_right_order() 
     assert curve.precision_area == pytest.approx((1 + 2 / 3) / 2)
 
 
-def test_areas_from_bins_are_those_of_scikit_learn() -> None:
+def binned(bins_per_logit: float) -> tuple[Split, float, float]:
+    """Scores counted in bins, with the exact areas of the scores."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     random = np.random.default_rng(0)
-    true = random.random(20_000) < 0.3
+    true = random.random(20_000) < 0.05
     logits = random.standard_normal(20_000) + true
-    bins, number = np.unique(np.floor(logits * 16), return_inverse=True)
-    counts = [np.bincount(number, weights=chosen).tolist() for chosen in (true, ~true)]
-    (curve,) = curves_of({"class": ["b"] * len(bins), "logit": bins.tolist(), "rows_of_class": counts[0], "other_rows": counts[1]})
-    assert curve.roc_area == pytest.approx(roc_auc_score(true, logits), abs=1e-3)
-    assert curve.precision_area == pytest.approx(average_precision_score(true, logits), abs=5e-3)
+    bins, number = np.unique(np.floor(logits * bins_per_logit), return_inverse=True)
+    counts = [np.bincount(number, weights=chosen).astype(int).tolist() for chosen in (true, ~true)]
+    scores = {"class": ["b"] * len(bins), "logit": bins.tolist(), "rows_of_class": counts[0], "other_rows": counts[1]}
+    return of_classes(scores=scores), float(roc_auc_score(true, logits)), float(average_precision_score(true, logits))
+
+
+@pytest.mark.parametrize("bins_per_logit", [0.5, 2, 16, 1_000])
+def test_areas_from_bins_lie_between_their_bounds_and_are_marked(bins_per_logit: float) -> None:
+    split, roc, precision = binned(bins_per_logit)
+    (curve,) = curves_of(split.tables["scores"])
+    for exact, area, bounds in ((roc, curve.roc_area, curve.roc_bounds), (precision, curve.precision_area, curve.precision_bounds)):
+        assert bounds and bounds[0] <= exact <= bounds[1] and bounds[0] <= area <= bounds[1]
+        assert bounds[1] - bounds[0] < 2 / bins_per_logit
+    captions = [one.caption for one in drawn(split) if one.name in ("roc", "precision_recall")]
+    assert all("≈ 0." in caption and "from counts in bins; between 0." in caption for caption in captions), captions
+
+
+def test_exact_areas_are_shown_as_they_are() -> None:
+    split, roc, precision = binned(1_000)
+    exact = Split("test", {**split.summary, "areas": [{"class": "b", "roc": roc, "precision": precision}]}, split.tables)
+    captions = {one.name: one.caption for one in drawn(exact)}
+    assert captions["roc"] == f"ROC: area {roc:.4f}."
+    assert captions["precision_recall"] == f"Precision and recall: average precision {precision:.4f}."
+    undefined = Split("test", {**split.summary, "areas": [{"class": "b", "roc": None, "precision": 1.0}]}, split.tables)
+    assert not {one.name: one.svg for one in drawn(undefined)}["roc"]
 
 
 def test_calibration_and_intervals_of_known_numbers() -> None:

@@ -1,6 +1,7 @@
 """Figures of targets with classes."""
 
 from collections.abc import Callable
+from math import ceil, floor
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shortened
-from pipelines.report.figures.curves import Curve, calibration_error, curves_of
+from pipelines.report.figures.curves import Bounds, Curve, calibration_error, curves_of, exact_curves
 from pipelines.report.style import BLUE, GREY, INK, LINE
 
 MOST_NAMED = 6
@@ -60,7 +61,7 @@ def roc(split: Split) -> tuple[bytes, str]:
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
         _draw(axes, curves, lambda curve: (curve.false_positive_rate, curve.true_positive_rate, curve.roc_area), "lower right")
         axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    return canvas.svg, f"ROC: area {_areas(curves, [curve.roc_area for curve in curves])}."
+    return canvas.svg, f"ROC: area {_areas(curves, [(curve.roc_area, curve.roc_bounds) for curve in curves])}."
 
 
 def precision_recall(split: Split) -> tuple[bytes, str]:
@@ -71,7 +72,8 @@ def precision_recall(split: Split) -> tuple[bytes, str]:
             axes.axhline(curves[0].share, color=GREY, linestyle="--", linewidth=1)
         _draw(axes, curves, lambda curve: (curve.true_positive_rate, curve.precision, curve.precision_area), "lower left")
         axes.set(xlabel="recall", ylabel="precision", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    return canvas.svg, f"Precision and recall: average precision {_areas(curves, [curve.precision_area for curve in curves])}."
+    areas = [(curve.precision_area, curve.precision_bounds) for curve in curves]
+    return canvas.svg, f"Precision and recall: average precision {_areas(curves, areas)}."
 
 
 def calibration(split: Split) -> tuple[bytes, str]:
@@ -95,7 +97,9 @@ def _curves(split: Split, what: str) -> list[Curve]:
     """Those of the classes that some rows are of, and others are not. Raises UndefinedError, about `what`, if there are none."""
     if "scores" not in split.tables:
         raise UndefinedError("scores are counted for up to 20 classes")
-    if curves := [curve for curve in curves_of(split.tables["scores"]) if np.isfinite(curve.roc_area)]:
+    scores, areas = split.tables["scores"], split.summary.get("areas")
+    every = curves_of(scores) if areas is None else exact_curves(scores, areas)
+    if curves := [curve for curve in every if np.isfinite(curve.roc_area)]:
         return curves
     table = split.tables.get("classes", {"class": [], "rows": []})
     only = " and ".join(str(name) for name, rows in zip(table["class"], table["rows"], strict=True) if rows)
@@ -109,14 +113,24 @@ def _draw(axes: Axes, curves: list[Curve], points: Callable[[Curve], tuple[np.nd
     for curve in others:
         axes.plot(*points(curve)[:2], color=LINE, linewidth=1)
     for number, curve in enumerate(named):
-        label = f"{shortened(curve.name)} {points(curve)[2]:.4f}"
+        label = f"{shortened(curve.name)} {'≈ ' if curve.roc_bounds else ''}{points(curve)[2]:.4f}"
         axes.plot(*points(curve)[:2], color=colour(number), linestyle="-" if number % 2 == 0 else "--", label=label)
     axes.legend(loc=place)
 
 
-def _areas(curves: list[Curve], areas: list[float]) -> str:
+def _areas(curves: list[Curve], areas: list[tuple[float, Bounds | None]]) -> str:
+    """The areas in words: of one curve, or the mean and the smallest of several."""
     if len(curves) == 1:
-        return f"{areas[0]:.4f}"
-    low = int(np.argmin(areas))
-    mean = f"{float(np.mean(areas)):.4f} on average over {len(curves)} classes, each against the rest"
-    return f"{mean}; smallest {areas[low]:.4f} of {curves[low].name}"
+        return _area(*areas[0])
+    low = int(np.argmin([area for area, _ in areas]))
+    bounds = [bound for _, bound in areas if bound]
+    means = (float(np.mean([one[0] for one in bounds])), float(np.mean([one[1] for one in bounds]))) if bounds else None
+    mean = f"{_area(float(np.mean([area for area, _ in areas])), means)} on average over {len(curves)} classes, each against the rest"
+    return f"{mean}; smallest {_area(*areas[low])} of {curves[low].name}"
+
+
+def _area(area: float, bounds: Bounds | None) -> str:
+    """An exact area, or one from bins with what it lies between."""
+    if bounds is None:
+        return f"{area:.4f}"
+    return f"≈ {area:.4f} (from counts in bins; between {floor(bounds[0] * 1e4) / 1e4:.4f} and {ceil(bounds[1] * 1e4) / 1e4:.4f})"

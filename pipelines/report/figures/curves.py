@@ -1,12 +1,14 @@
 """Curves and their areas from counts of scores, and calibration, in plain numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 Table = Mapping[str, Sequence[Any]]
+Bounds = tuple[float, float]
+"""Between which a number lies for certain."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,25 @@ class Curve:
     """Average precision (the sum of precision over the steps of recall); NaN if no row is of the class."""
     share: float
     """The share of rows that are of the class, which is the precision of guessing."""
+    roc_bounds: Bounds | None = None
+    """None if the areas are exact."""
+    precision_bounds: Bounds | None = None
+
+
+def exact_curves(scores: Table, areas: Sequence[Mapping[str, Any]]) -> list[Curve]:
+    """A curve for each class, from points of it in a table `scores`, with its exact areas: `class`, `roc`, `precision`."""
+    known = {one["class"]: [np.nan if one[name] is None else float(one[name]) for name in ("roc", "precision")] for one in areas}
+    drawn = {curve.name: curve for curve in curves_of(scores)}
+    return [
+        replace(drawn[name], roc_area=roc, precision_area=precision, roc_bounds=None, precision_bounds=None)
+        for name, (roc, precision) in known.items()
+        if name in drawn
+    ]
 
 
 def curves_of(scores: Table) -> list[Curve]:
-    """A curve for each class in a table `scores`, in its order."""
+    """A curve for each class in a table `scores` that counts the rows of bins, in its order. Areas are those of scores that are equal
+    within a bin, with bounds for any order of them."""
     names = np.array(scores["class"], dtype=object)
     columns = {name: np.array(scores[name]) for name in ("logit", "rows_of_class", "other_rows")}
     return [_curve(name, {column: values[names == name] for column, values in columns.items()}) for name in dict.fromkeys(scores["class"])]
@@ -42,7 +59,30 @@ def _curve(name: str, columns: Mapping[str, np.ndarray]) -> Curve:
         roc = float(np.trapezoid(true_rate, false_rate)) if positives and negatives else np.nan
         average = float((np.diff(true_rate) * precision).sum()) if positives else np.nan
         share = positives / (positives + negatives) if positives + negatives else np.nan
-    return Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), roc, average, float(share))
+    bounds = _roc_bounds(roc, true, false), _precision_bounds(true, false)
+    return Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), roc, average, float(share), *bounds)
+
+
+def _roc_bounds(area: float, true: np.ndarray, false: np.ndarray) -> Bounds:
+    """An area counts pairs within a bin as half in order; between none and all of them are. `true` and `false` are running counts."""
+    pairs = float((np.diff(true) * np.diff(false)).sum()) / max(float(true[-1]) * float(false[-1]), 1.0)
+    return max(0.0, area - pairs / 2), min(1.0, area + pairs / 2)
+
+
+def _precision_bounds(true: np.ndarray, false: np.ndarray) -> Bounds:
+    """Average precision if in every bin all rows of the class come last, one by one, or first, with one score.
+
+    The former sums (t + i) / (c + i) for i = 1 … n, where n rows of the class follow t others of it, and c rows with the bin's others:
+    n − (c − t) Σ 1 / (c + i), and the sum is at most ln((c + n) / c).
+    """
+    if not true[-1]:
+        return float("nan"), float("nan")
+    new, before, others = np.diff(true).astype(float), true[:-1].astype(float), false[1:].astype(float)
+    count = before + others
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = new - np.where(others > 0, others * np.log1p(new / count), 0.0)
+        high = new * np.where(new > 0, (before + new) / (before + new + false[:-1]), 0.0)
+    return max(0.0, float(low.sum() / true[-1])), min(1.0, float(high.sum() / true[-1]))
 
 
 def calibration_error(calibration: Table) -> float:

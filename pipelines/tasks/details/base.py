@@ -50,6 +50,9 @@ class Details(ABC):
         """Everything that is collected, to be sent to another worker. Its size is bounded."""
         return [self.sums, self.sample, self.worst, *self.slices.parts]
 
+    def expect(self, rows: int) -> None:  # noqa: B027  # most details are of one size for any number of rows
+        """Called before the first row: so many rows will come, on all workers together."""
+
     def merge(self, others: list[Part]) -> None:
         """Add the parts of the next shard."""
         for own, other in zip(self.parts, others, strict=True):

@@ -8,6 +8,8 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
+from pipelines.tasks.details.parts import Part
+from pipelines.tasks.details.scores import Scores, Thresholds
 from pipelines.tasks.targets import Binary, Target
 
 MOST_CONFUSED = 100
@@ -15,8 +17,8 @@ MOST_CONFUSED = 100
 MOST_CURVES = 20
 """Classes up to which scores are counted for each class."""
 SCORE_BINS, SCORE_LIMIT = 512, 16.0
-"""Bins of the score, equally wide between ± the limit: the logit of a class's probability. An area from them is off by less than 0.001
-unless scores lie closer than a bin."""
+"""Bins of the score, equally wide between ± the limit: the logit of a class's probability. They are for splits with too many rows to
+keep every score; what an area from them may be off by follows from the counts."""
 CONFIDENCE_BINS = 15
 
 
@@ -29,6 +31,22 @@ class ClassDetails(Details):
         self.kind = "binary" if isinstance(target, Binary) else "classes"
         self._target = target
         self.classes = target.classes
+        self.scores = Scores()
+        self._sorted: tuple[int, list[tuple[str, Thresholds]]] | None = None
+        """The number of scores that were sorted, and the thresholds: sorting millions takes a second, and two callers need it."""
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*super().parts, self.scores]
+
+    def expect(self, rows: int) -> None:
+        self.scores.expect(rows * len(self._curves()))
+
+    def _curves(self) -> tuple[str, ...]:
+        """The classes that have curves."""
+        if self.kind == "binary":
+            return tuple(self.classes[1:])
+        return tuple(self.classes) if len(self.classes) <= MOST_CURVES else ()
 
     def update(self, output: Tensor, batch: Batch) -> None:
         output = output.double()
@@ -39,10 +57,12 @@ class ClassDetails(Details):
             probabilities = np.stack([1 - second, second], 1)
             predicted = (output[:, 0] > 0).numpy().astype(np.int64)
             self._score(output.numpy(), true)
+            self.scores.add(probabilities[:, 1:], true)
         else:
             probabilities = output.softmax(1).numpy()
             predicted = output.argmax(1).numpy()
-            if len(self.classes) <= MOST_CURVES:
+            if self._curves():
+                self.scores.add(probabilities, true)
                 with np.errstate(divide="ignore"):
                     self._score(np.log(probabilities) - np.log1p(-probabilities), true)
         confidence = probabilities[np.arange(len(true)), predicted]
@@ -88,20 +108,46 @@ class ClassDetails(Details):
             named = [[self.classes[number] for number in numbers] for numbers in (true, predicted)]
             tables["confusion"] = {"true": named[0], "predicted": named[1], "rows": sums["confusion"][true, predicted].tolist()}
         if "scores" in sums:
-            filled = np.nonzero(sums["scores"].sum(0))
-            curves = self.classes[1:] if self.kind == "binary" else self.classes
-            tables["scores"] = {
-                "class": [curves[number] for number in filled[0]],
-                "logit": ((filled[1] + 0.5) * (2 * SCORE_LIMIT / SCORE_BINS) - SCORE_LIMIT).tolist(),
-                "rows_of_class": sums["scores"][0][filled].tolist(),
-                "other_rows": sums["scores"][1][filled].tolist(),
-            }
+            tables["scores"] = self._points() if self.scores.is_complete else self._binned()
         if "confident_rows" in sums:
             bins = np.flatnonzero(sums["confident_rows"])
             rows = sums["confident_rows"][bins]
             means = {name: (sums[name][bins] / rows).tolist() for name in ("confidence", "happened")}
             tables["calibration"] = {"rows": rows.tolist(), **means}
         return tables
+
+    def _binned(self) -> Columns:
+        """Counts of the bins that have rows."""
+        counts, curves = self.sums.arrays["scores"], self._curves()
+        filled = np.nonzero(counts.sum(0))
+        return {
+            "class": [curves[number] for number in filled[0]],
+            "logit": ((filled[1] + 0.5) * (2 * SCORE_LIMIT / SCORE_BINS) - SCORE_LIMIT).tolist(),
+            "rows_of_class": counts[0][filled].tolist(),
+            "other_rows": counts[1][filled].tolist(),
+        }
+
+    def _points(self) -> Columns:
+        """Points of the exact curves."""
+        table: dict[str, list[Any]] = {"class": [], "logit": [], "rows_of_class": [], "other_rows": []}
+        for name, thresholds in self._thresholds():
+            points = thresholds.thinned()
+            with np.errstate(divide="ignore"):
+                logits = np.log(points.scores) - np.log1p(-points.scores)
+            table["class"] += [name] * len(logits)
+            table["logit"] += logits.tolist()
+            table["rows_of_class"] += points.rows_of_class.tolist()
+            table["other_rows"] += points.other_rows.tolist()
+        return table
+
+    def _thresholds(self) -> list[tuple[str, Thresholds]]:
+        """Of each curve, in the order of classes."""
+        if self._sorted is None or self._sorted[0] != self.scores.count:
+            scores, true = self.scores.joined()
+            first = 1 if self.kind == "binary" else 0
+            curves = enumerate(self._curves())
+            self._sorted = self.scores.count, [(name, Thresholds.of(scores[:, place], true == first + place)) for place, name in curves]
+        return self._sorted[1]
 
     def _by_class(self) -> Columns:
         sums = self.sums.arrays
@@ -116,4 +162,7 @@ class ClassDetails(Details):
 
     def summary(self) -> dict[str, Any]:
         by_class = self._by_class()
-        return {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}
+        known = {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}
+        if self.scores.is_complete and self.scores.has_rows:
+            known["areas"] = [{"class": name, **thresholds.areas()} for name, thresholds in self._thresholds()]
+        return known

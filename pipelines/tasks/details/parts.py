@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pipelines.tasks.details.scores import Scores
+
 
 class Sums:
     """Arrays of sums by name, which `add` creates. Merging adds them, so floats depend on the order of merges."""
@@ -53,7 +55,7 @@ class Kept:
         self.keys, self.rows = keys[chosen], rows[chosen]
 
 
-Part = Sums | Kept
+Part = Sums | Kept | Scores
 
 
 def sampling_keys(rows: np.ndarray) -> np.ndarray:
