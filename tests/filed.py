@@ -1,5 +1,6 @@
 """A small model of many encoders, filed in an MLflow of its own without a training."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,9 +105,10 @@ def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
     )
 
 
-def filed(folder: Path) -> Served:
-    """It, its MLflow in `folder`."""
-    config = parse({**CONFIG, "tracking": {"uri": new_store(folder)}}, "test")
+def filed(folder: Path, left_out: Collection[str] = ()) -> Served:
+    """It, without the features that are left out, its MLflow in `folder`."""
+    features = {name: settings for name, settings in CONFIG["dataset"]["features"].items() if name not in left_out}
+    config = parse({**CONFIG, "dataset": {**CONFIG["dataset"], "features": features}, "tracking": {"uri": new_store(folder)}}, "test")
     raw = raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)

@@ -1,12 +1,13 @@
 """The private names of libraries that this project uses, although any release may change them. No other package uses any.
 
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
-2. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
-3. `spark`         gives access to the Java objects behind a session and its data frames.
-4. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
-5. `torch`         has the base class of all batch norms, a product over many tensors, the memory of PowerSGD, calls after a
+2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types.
+3. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
+4. `spark`         gives access to the Java objects behind a session and its data frames.
+5. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
+6. `torch`         has the base class of all batch norms, a product over many tensors, the memory of PowerSGD, calls after a
                       backward pass, snapshots of memory, and the flight recorder.
-6. `torchmetrics`  imports it without a module of SciPy that it does not use.
+7. `torchmetrics`  imports it without a module of SciPy that it does not use.
 
 To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
 """

@@ -15,7 +15,7 @@ from pipelines.errors import SourceError
 from pipelines.features.arrays import is_bytes
 from pipelines.features.raw import is_list, is_number
 from pipelines.serve import REFUSED, Predictor
-from pipelines.serve.predictor import to_arrow
+from pipelines.serve.columns import to_arrow
 
 JsonRow = dict[str, Any]
 

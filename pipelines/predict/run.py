@@ -40,8 +40,8 @@ from pipelines.predict.model import Model, fetched
 from pipelines.predict.output import Predictions
 from pipelines.predict.source import Input, deciding, files_of, only, opened, rows_of, separable, with_inputs
 from pipelines.predict.worker import WRITTEN, Job, predict_rows
+from pipelines.serve.columns import misfits
 from pipelines.serve.predictor import REFUSED
-from pipelines.serve.process import misfits
 from pipelines.sources.faults import source_errors
 from pipelines.sources.tables import read_tables
 

@@ -15,6 +15,7 @@ from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.quality import REASON
 from pipelines.etl.quarantine import Quarantine
 from pipelines.features import kind_of
+from pipelines.serve.columns import without_value
 from pipelines.serve.predictor import REFUSED
 from pipelines.serve.process import ModelProcess, Takes
 
@@ -48,7 +49,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
                 continue
             predicted = _model(job).predict(rows)
             reasons = predicted.column(REFUSED)
-            taken = quarantine.set_aside(rows, reasons, kind_of).select(job.keep)
+            taken = quarantine.set_aside(rows, reasons, lambda reason: kind_of(without_value(reason))).select(job.keep)
             predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
             report.taken += len(taken)
             part.write(pa.RecordBatch.from_arrays([*taken.columns, *predicted.columns], [*taken.schema.names, *predicted.schema.names]))

@@ -20,7 +20,8 @@ from pipelines.features.raw import numbers
 from pipelines.learning import task_of
 from pipelines.registry.gates import Gate, at_least, at_most
 from pipelines.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
-from pipelines.serve.process import ModelProcess, misfits
+from pipelines.serve.columns import misfits
+from pipelines.serve.process import ModelProcess
 from pipelines.tasks.supervised import Supervised
 
 _ROWS_AT_ONCE = 8_192

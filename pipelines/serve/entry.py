@@ -23,13 +23,14 @@ class RawRows(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         digest = checked(Path(__file__).parent)
-        from pipelines.serve import load_predictor  # noqa: PLC0415, verified by now
+        from pipelines.serve import load_predictor, scoring  # noqa: PLC0415, verified by now
 
-        self._predictor = load_predictor(context.artifacts, digest)
+        self._predictor, self._scoring = load_predictor(context.artifacts, digest), scoring
+        scoring.prepare(self._predictor.inputs)
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Predictions for rows with the columns of the signature, with the same index."""
-        return self._predictor.predict_frame(model_input)
+        return self._scoring.answer(self._predictor, model_input)
 
 
 def checked(folder: Path) -> str:

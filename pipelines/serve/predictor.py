@@ -1,24 +1,21 @@
 """Predicts from raw rows: the encoders of a dataset version, followed by a trained model."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as types
 import torch
 
 from pipelines.config import TaskSettings
 from pipelines.dataset.manifest import FittedEncoder, Manifest, columns_of
 from pipelines.dataset.schema import schema_from_text, to_numpy
-from pipelines.errors import SourceError
 from pipelines.features import Encoders
 from pipelines.features.base import Packer
-from pipelines.features.raw import is_list, is_number
 from pipelines.learning import task_of
 from pipelines.rowwise.engine import Evaluator
+from pipelines.serve.columns import fitting_rows
 
 REFUSED = "refused"
 """Column of the predictions with the reason why a row was refused, or NULL."""
@@ -53,8 +50,15 @@ class Predictor:
         return pd.concat([self._at_once(raw.slice(start, _ROWS_AT_ONCE)) for start in starts], ignore_index=True)
 
     def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """`predict` for the rows of a data frame, with the same index."""
-        return self.predict(to_arrow(rows, self.inputs)).set_axis(rows.index)
+        """`predict` for the rows of a data frame, with the same index. A row with a value that a column's type does not have is refused
+        too. Raises SourceError if a column is missing, or of another sort of values."""
+        table, unfit = fitting_rows(rows, self.inputs)
+        fits = pc.is_null(unfit)
+        predicted = self.predict(table.filter(fits))
+        if unfit.null_count < len(unfit):
+            predicted = predicted.set_axis(np.flatnonzero(fits.to_numpy(zero_copy_only=False))).reindex(range(len(unfit)))
+            predicted[REFUSED] = predicted[REFUSED].where(fits.to_pandas(), unfit.to_pandas())
+        return predicted.set_axis(rows.index)
 
     def _at_once(self, raw: pa.Table) -> pd.DataFrame:
         encoded, reasons = self._encoded(raw)
@@ -108,46 +112,3 @@ def inputs_of(manifest: Manifest) -> pa.Schema:
         return manifest.served_query.taken
     read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])
-
-
-def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
-    """Convert a data frame, or lists of values by column, to a table with this schema. NaN and None become NULL; other columns are ignored.
-
-    Raises SourceError if a column is missing or cannot be cast.
-    """
-    columns = []
-    for field in schema:
-        if field.name not in rows:
-            raise SourceError(f"the rows have no column {field.name}; the model takes {', '.join(schema.names)}")
-        try:
-            columns.append(_column(rows[field.name], field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
-            raise SourceError(f"the values of column {field.name} cannot be cast to {field.type}: {error}") from error
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _column(values: pd.Series | list[Any], kind: pa.DataType) -> pa.Array:
-    """Cast values to a type of the same sort: integers may be cast to other numbers, but text and booleans may not."""
-    if is_list(kind):  # Arrow accepts one-dimensional arrays or nested lists
-        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
-    found = pa.array(values, from_pandas=True)
-    found = found.dictionary_decode() if types.is_dictionary(found.type) else found
-    if _sort(found.type) not in (_sort(kind), "null"):
-        raise pa.ArrowTypeError(f"they are {found.type}")
-    if types.is_integer(found.type) and types.is_decimal(kind):
-        found = found.cast(pa.decimal128(38, kind.scale))  # Arrow requires a precision for all values of the type
-    # Times arrive in nanoseconds, decimals as float64, and numbers for floats are rounded; all other casts must be exact.
-    rounds = _sort(kind) == "times" or types.is_decimal(_element(kind)) or types.is_floating(_element(kind))
-    return found.cast(kind, safe=not rounds)
-
-
-def _element(kind: pa.DataType) -> pa.DataType:
-    return _element(kind.value_type) if is_list(kind) else kind
-
-
-def _sort(kind: pa.DataType) -> str:
-    if is_list(kind):
-        return _sort(kind.value_type)
-    if types.is_boolean(kind):
-        return "booleans"
-    return "numbers" if is_number(kind) else "times" if types.is_temporal(kind) else "null" if types.is_null(kind) else "text or bytes"

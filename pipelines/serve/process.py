@@ -14,9 +14,11 @@ from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import errors
 from pipelines.errors import CorruptError, LockstepError, SourceError
+from pipelines.serve.columns import fitting_rows, misfits, with_refused
 
 Takes = Literal["rows", "query"]
 """`rows` of the kind that the model's signature shows, or the columns of its `query`."""
@@ -52,11 +54,20 @@ class ModelProcess:
         self.inputs, self.outputs = _schema(self.about["inputs"]), _schema(self.about["outputs"])
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Predictions and `refused`, one row per row. `rows` have the columns `inputs`, whose types are cast where no value changes.
+        """Predictions and `refused`, one row per row. `rows` have the columns `inputs`, or numbers of other types, which are cast; a row
+        with a number that the model's type does not have is refused.
 
         Raises SourceError if a column is missing or has another type.
         """
-        columns = pa.RecordBatch.from_arrays([_cast(rows, field) for field in self.inputs], schema=self.inputs)
+        if told := misfits(self.inputs, rows.schema):
+            raise SourceError(f"the rows have {told[0]}, which the model takes")
+        table, unfit = fitting_rows(rows, self.inputs)
+        columns = pa.RecordBatch.from_arrays(
+            [column.combine_chunks() for column in table.filter(pc.is_null(unfit)).columns], schema=self.inputs
+        )
+        return with_refused(self._answer(columns), unfit, self.outputs.names[-1])
+
+    def _answer(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         try:
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(self._stdin, self.inputs)
@@ -99,36 +110,6 @@ class ModelProcess:
         self._printed.seek(0)
         lines = self._printed.read().decode(errors="replace").strip().splitlines()
         return errors.DatasetError(f"the process of the model ended with {code}: {lines[-1] if lines else 'it printed nothing'}; run again")
-
-
-def misfits(inputs: pa.Schema, found: pa.Schema) -> list[str]:
-    """A phrase for each input of a model that rows with the columns `found` lack or have in another type."""
-    told = []
-    for field in inputs:
-        if field.name not in found.names:
-            told.append(f"no column {field.name} ({field.type})")
-        elif not _fits(found.field(field.name).type, field.type):
-            told.append(f"{field.name} as {found.field(field.name).type}, not {field.type}")
-    return told
-
-
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type is one of the other."""
-    if found.equals(wanted) or pa.types.is_null(found):
-        return True
-    if pa.types.is_integer(found) and pa.types.is_integer(wanted):
-        signed = pa.types.is_signed_integer
-        return found.bit_width <= wanted.bit_width and signed(found) == signed(wanted)
-    if pa.types.is_floating(found) and pa.types.is_floating(wanted):
-        return found.bit_width <= wanted.bit_width
-    return pa.types.is_dictionary(found) and _fits(found.value_type, wanted)
-
-
-def _cast(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    if told := misfits(pa.schema([field]), rows.schema):
-        raise SourceError(f"the rows have {told[0]}, which the model takes")
-    column = rows.column(field.name)
-    return column if column.type.equals(field.type) else column.cast(field.type)
 
 
 def _schema(text: str) -> pa.Schema:

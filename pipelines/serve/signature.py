@@ -52,13 +52,12 @@ def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:
-    """Numbers are declared as `Any`, because MLflow refuses integers for double, and for long the floats that pandas uses for integers
-    with NULL. `to_arrow` refuses other values. Elements of arrays are declared likewise; MLflow accepts NULL only for such arrays."""
+    """Numbers and booleans are declared as `Any`: MLflow refuses integers for double, and for long the floats that pandas uses for
+    integers with NULL; of booleans its server makes false from NULL and true from 2. `fitting_rows` refuses other values. Elements of
+    arrays are declared likewise; MLflow accepts NULL only for such arrays."""
     if is_list(kind):
         return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
-    if types.is_boolean(kind):
-        return DataType.boolean
-    if is_number(kind):
+    if is_number(kind):  # or a boolean
         return AnyType()
     if types.is_date(kind) or types.is_timestamp(kind):
         return DataType.datetime

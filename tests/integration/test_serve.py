@@ -14,8 +14,9 @@ import pytest
 import torch
 from filed import ROWS, Served, filed
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc import PyFuncModel
-from serving import model_server
+from mlflow.pyfunc import PyFuncModel, scoring_server
+from serving import model_server, strictly_parsed
+from starlette.testclient import TestClient
 
 import pipelines
 from pipelines.dataset.schema import to_numpy
@@ -23,8 +24,8 @@ from pipelines.errors import SourceError
 from pipelines.features import Encoders
 from pipelines.learning import task_of
 from pipelines.serve import Predictor
+from pipelines.serve.columns import to_arrow
 from pipelines.serve.model import software_of
-from pipelines.serve.predictor import to_arrow
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFunc
         "y": "Any",
         "word": "DataType.string",
         "code": "Any",
-        "member": "DataType.boolean",
+        "member": "Any",
         "born": "DataType.datetime",
         "price": "Any",
         "pair": "Array(Any)",
@@ -125,12 +126,28 @@ def test_whole_numbers_stand_for_others(served: Served, model: PyFuncModel) -> N
 
 
 @pytest.mark.parametrize(
-    ("column", "values"), [("x", ["1", "2"]), ("x", [True, False]), ("children", [1.5, 2.0]), ("word", [1, 2]), ("pair", [["1", "2"]] * 2)]
+    ("column", "values"), [("x", ["1", "2"]), ("x", [True, False]), ("member", [1, 0]), ("word", [1, 2]), ("pair", [["1", "2"]] * 2)]
 )
 def test_other_sorts_of_values_do_not(served: Served, model: PyFuncModel, column: str, values: list[Any]) -> None:
     rows = served.raw.slice(0, 2).to_pandas().assign(**{column: values})
     with pytest.raises((SourceError, MlflowException), match=rf"column {column}"):
         model.predict(rows)
+
+
+def test_a_value_that_its_type_does_not_have_refuses_its_row_alone(served: Served, model: PyFuncModel) -> None:
+    rows = served.raw.slice(0, 5).to_pandas()
+    rows["children"] = [1.5, 2.0, 2**31, 2.0, 1.0]
+    rows["code"] = pd.Series([1, 2, 3, 2**63, 2**80], dtype=object)
+    found = model.predict(rows)
+    assert [str(reason).partition(":")[0] for reason in found["refused"]] == [
+        "the values of column children cannot be cast to int32",
+        "None",
+        "the values of column children cannot be cast to int32",
+        "the values of column code cannot be cast to int64",
+        "the values of column code cannot be cast to int64",
+    ]
+    alone = model.predict(rows.iloc[[1]].assign(code=[2]))
+    assert found["probability_true"].iloc[1] == pytest.approx(alone["probability_true"].iloc[0], abs=1e-6)
 
 
 def test_columns_that_cannot_be_cast_are_named() -> None:
@@ -180,16 +197,61 @@ def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_pat
 
 
 def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_path: Path) -> None:
+    """One server for all requests, since it takes long to start. Its answers are parsed strictly: NaN is no JSON."""
     example = json.loads(Path(mlflow.artifacts.download_artifacts(served.uri), "serving_input_example.json").read_text())
+    row = dict(zip(example["dataframe_split"]["columns"], example["dataframe_split"]["data"][0], strict=True))
     with model_server(served.uri, tmp_path, {"MLFLOW_TRACKING_URI": served.config.tracking.uri}) as ask:
+
+        def answers(**changed: Any) -> Any:
+            return ask({"dataframe_records": [{**row, **changed}, row]})["predictions"]
+
         answer = ask(example)
-        frame = json.loads(json.dumps(example))["dataframe_split"]
-        place = frame["columns"].index("x")
-        frame["data"][0][place] = 1
-        whole = ask({"dataframe_split": frame})
-    assert whole["predictions"][0]["refused"] is None
-    (row,) = answer["predictions"]
+        whole = answers(x=1)
+        refused = [answers(**changed) for changed in ({"pixels": "AAEC"}, {"children": 2**31}, {"code": 2**63}, {"code": 2**80})]
+        unknown, missing = answers(member=None), answers(member=2)
+        failed = [
+            ask.post(json.dumps({"dataframe_records": rows}).encode(), "application/json")
+            for rows in ([{**row, "x": "old"}], [{**row, "word": 5}])
+        ]
+    assert whole[0]["refused"] is None
+    (first,) = answer["predictions"]
     expected = model.predict(model.input_example).iloc[0]
-    assert row["refused"] is None
-    assert row["prediction"] == expected["prediction"]
-    assert row["probability_true"] == pytest.approx(expected["probability_true"])
+    assert first["refused"] is None
+    assert first["prediction"] == expected["prediction"]
+    assert first["probability_true"] == pytest.approx(expected["probability_true"])
+    for one, other in refused:
+        assert one == {**dict.fromkeys(one), "refused": one["refused"]} and one["refused"]
+        assert other["probability_true"] == pytest.approx(first["probability_true"], abs=1e-6)
+    frame = pd.DataFrame({name: [value] for name, value in model.input_example.iloc[0].items()}).assign(member=[None])
+    assert unknown[0]["probability_true"] == pytest.approx(model.predict(frame)["probability_true"].iloc[0], abs=1e-6)
+    assert missing[0]["refused"].startswith("the values of column member cannot be cast to bool")
+    for (status, error), column in zip(failed, ("x", "word"), strict=True):
+        assert status == 400 and f"the values of column {column} cannot be cast" in error["message"], error
+        assert "stack_trace" not in error and "unexpected" not in error["message"]
+
+
+def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In MLflow's own application. Integers beyond 2^53 stay exact, beside a NULL too."""
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "false")  # which the application sets
+    before = mlflow.get_tracking_uri()
+    made = filed(tmp_path, left_out=("pair", "pixels"))
+    model = mlflow.pyfunc.load_model(made.uri)
+    client = TestClient(scoring_server.init(model))
+
+    def answer(text: str) -> tuple[int, Any]:
+        found = client.post("/invocations", content=text, headers={"Content-Type": "text/csv"})
+        return found.status_code, strictly_parsed(found.content)
+
+    names = "age,children,rooms,x,y,word,code,member,born,price"
+    rows = ["40,2,,0.5,0.25,ant,9007199254740993,True,2024-01-05,1.5", "40.5,2,3,,0.25,00501,7,,2024-01-05,1.5"]
+    status, content = answer("\n".join([names, *rows]) + "\n")
+    assert status == 200, content
+    first, second = content["predictions"]
+    record = {"age": 40, "children": 2, "rooms": None, "x": 0.5, "y": 0.25, "word": "ant", "code": 2**53 + 1, "member": True}
+    alike = client.post("/invocations", json={"dataframe_records": [{**record, "born": "2024-01-05", "price": 1.5}]})
+    assert first["probability_true"] == pytest.approx(alike.json()["predictions"][0]["probability_true"], abs=1e-6)
+    assert second["refused"].startswith("place: fourier cannot encode x NULL") and second["probability_true"] is None
+    for wrong in (rows[0].replace("9007199254740993", str(2**63)), rows[0].replace("0.5", "old")):
+        status, content = answer(f"{names}\n{wrong}\n")
+        assert status == 400 and "Failed to parse input as a Pandas DataFrame" in content["message"]
+    mlflow.set_tracking_uri(before)

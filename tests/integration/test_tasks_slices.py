@@ -28,7 +28,7 @@ from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
 from pipelines.parallel.strategies import strategy_of
 from pipelines.parallel.strategy import Strategy
 from pipelines.serve import Predictor, log_model
-from pipelines.serve.predictor import to_arrow
+from pipelines.serve.columns import to_arrow
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.state import Trained

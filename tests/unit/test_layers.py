@@ -40,7 +40,7 @@ THIRD_PARTIES = {
     "interrupts": set(),
     "atomic": set(),
     "errors": set(),
-    "compat": {"py4j", "pyspark", "ray", "torch", "torchmetrics"},
+    "compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "installed": set(),
     "philox": {"numpy"},
     "progress": {"tqdm"},
