@@ -7,6 +7,8 @@
                  ONNX files small.
 5. `environment` runs the script of a target whose packages need an environment of their own: `on_xla` or `on_executorch`.
 6. `parity`      compares the outputs of a written model with those of the model in MLflow, row by row.
-7. `artifact`    is the folder of an export, with its manifest; it appears whole or not at all.
-8. `run`         writes one target of a run's model, and logs the folder with the run.
+7. `script`      makes the `predict.py` of an ONNX folder from the modules of `standalone`; `examples` has the raw rows that it is tried
+                 on, `readme` says how to use it.
+8. `artifact`    is the folder of an export, with its manifest; it appears whole or not at all.
+9. `run`         writes one target of a run's model, and logs the folder with the run.
 """

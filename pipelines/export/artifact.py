@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.export.parity import Row
+from pipelines.export.script import answer_form
 from pipelines.export.subject import Subject
 from pipelines.export.targets import Candidate, Written
 
@@ -38,12 +39,15 @@ def committed(folder: Path) -> Iterator[Path]:
         shutil.rmtree(before, ignore_errors=True)
 
 
-def write_manifest(folder: Path, subject: Subject, target: str, written: Written, rows: list[Row]) -> None:
-    """Write the parity report, and the manifest: what the model is, what it takes and gives, and the files with their SHA-256."""
+def write_parity(folder: Path, rows: list[Row]) -> None:
+    """Write the comparison with the model in MLflow."""
     (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
+
+
+def describe(subject: Subject, target: str, written: Written) -> dict[str, Any]:
+    """What the model is, what it takes and what it gives."""
     first = next(iter(written.candidates.values()))
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    content = {
+    return {
         "format": FORMAT,
         "target": target,
         "run": subject.run_id,
@@ -51,20 +55,29 @@ def write_manifest(folder: Path, subject: Subject, target: str, written: Written
         "dataset": {"name": subject.manifest.name, "version": subject.manifest.version, "digest": subject.manifest.digest},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")} | dict(written.versions),
+        "rows": {field.name: str(field.type) for field in subject.raw_schema},
         "inputs": [_input(subject, column.name, first) for column in subject.columns],
+        "packs": subject.packs,
+        "answer": answer_form(subject.task.prediction_form()),
         "classes": list(subject.task.data.classes),
         "notes": list(written.notes),
-        "files": {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files},
     }
-    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
+    """Write the manifest: the description, and the SHA-256 of every other file."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    digests = {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
+    (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n")
 
 
 def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, Any]:
     """One input of the written model: a raw column of the query, or a tensor column with the encoder that makes it."""
     fitted = subject.manifest.encoders[name]
+    encoder = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
     if candidate.takes_raw_numbers and name in subject.numeric.encoders:
-        return {"name": name, "takes": f"column {fitted.inputs[0]} of the query, NULL as NaN", "dtype": "float64", "shape": []}
+        taken = f"column {fitted.inputs[0]} of the query, NULL as NaN"
+        return {"name": name, "takes": taken, "dtype": "float64", "shape": [], "refuses": encoder}
     column = fitted.column
     dtype = candidate.dtypes.get(column.dtype, column.dtype)
-    made = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
-    return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": made}
+    return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": encoder}

@@ -29,7 +29,9 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
     notes = [f"the graph takes raw numbers, float64, and encodes them: {', '.join(numeric)}"] if numeric else []
     if encoded := [column.name for column in subject.columns if column.name not in numeric]:
         notes.append(f"the graph takes encoded tensors: {', '.join(encoded)}")
-    return Written({"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes), versions())
+    return Written(
+        {"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes), is_onnx=True, versions=versions()
+    )
 
 
 def versions() -> dict[str, str]:

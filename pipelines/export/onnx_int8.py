@@ -60,7 +60,8 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             "onnx-int8": Candidate(runner(folder / FILE), (folder / FILE).stat().st_size, takes_raw_numbers=True),
             "onnx": Candidate(runner(wide), wide.stat().st_size, takes_raw_numbers=True),
         }
-    return Written(candidates, (f"activations were calibrated with {rows_of(rows)} rows of the training split",), versions())
+    note = f"activations were calibrated with {rows_of(rows)} rows of the training split"
+    return Written(candidates, (note,), is_onnx=True, versions=versions())
 
 
 def _look_up_bytes(graph: onnx.GraphProto) -> None:

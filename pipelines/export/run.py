@@ -1,13 +1,18 @@
 """Writes one target of a run's model, and logs the folder with the run."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pipelines.config import Config
 from pipelines.errors import DatasetError
-from pipelines.export.artifact import committed, write_manifest
+from pipelines.export.artifact import committed, describe, write_manifest, write_parity
+from pipelines.export.examples import example_predictions, example_rows, rows_in_json
 from pipelines.export.parity import Row, compared
-from pipelines.export.subject import subject_of
+from pipelines.export.readme import readme_of
+from pipelines.export.script import SCRIPT, TOLERANCE, check_script, unknown_encoders, write_script
+from pipelines.export.subject import Subject, subject_of
 from pipelines.export.targets import writer
 from pipelines.tracking.exports import log_export
 
@@ -28,14 +33,31 @@ def export(config: Config, run_id: str, target: str) -> Path:
     with committed(folder) as draft:
         written = write(subject, config.export, draft)
         report = compared(subject, written.candidates, config.export.rows_at_once)
-        write_manifest(draft, subject, target, written, report)
-    for note in written.notes:
+        write_parity(draft, report)
+        description = describe(subject, target, written)
+        notes = [*written.notes, *_write_predictions(draft, config, subject, description)] if written.is_onnx else written.notes
+        write_manifest(draft, {**description, "notes": list(notes)})
+        if (draft / SCRIPT).exists():
+            notes = [*notes, f"{SCRIPT} takes raw rows, without Lockstep: {check_script(draft)}"]
+    for note in notes:
         log.info("note      %s", note)
     for row in report:
         log.info("%s", line(row))
     log_export(config.tracking.uri, run_id, folder, target, {f"export.{target}": summary(report)})
     log.info("written   %s, and logged with run %s under export/%s", folder, run_id, target)
     return folder
+
+
+def _write_predictions(folder: Path, config: Config, subject: Subject, description: Mapping[str, Any]) -> list[str]:
+    """Write the script that predicts from raw rows, with its examples; or a note that says why there is none."""
+    encoders = [subject.manifest.encoders[column.name].feature for column in subject.columns]
+    if unknown := unknown_encoders(encoders):
+        return [f"there is no {SCRIPT}, which lacks the encoder {', '.join(unknown)}; encode these columns yourself"]
+    rows = example_rows(subject)
+    is_exact = description["target"] == "onnx"
+    examples = {"rows": rows_in_json(rows), "predictions": example_predictions(subject, rows), "exact": is_exact, "tolerance": TOLERANCE}
+    write_script(folder, encoders, readme_of(config.name, description, config.source.sql, examples), examples)
+    return []
 
 
 def summary(report: list[Row]) -> str:

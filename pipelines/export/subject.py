@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import nn
 
@@ -13,9 +14,12 @@ from pipelines.dataset.schema import TensorColumn
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import DatasetError
 from pipelines.export.numeric import Numeric, numeric_of
+from pipelines.features import restored
+from pipelines.features.base import Packer
 from pipelines.learning import task_of
 from pipelines.loader.reader import Reader
 from pipelines.serve.model import read_model
+from pipelines.serve.predictor import inputs_of
 from pipelines.tasks.base import Task
 from pipelines.tracking.exports import model_of_run
 
@@ -38,6 +42,21 @@ class Subject:
     """The trained model on the CPU; its `forward` takes tensors by column."""
     version: Version
     numeric: Numeric
+
+    @property
+    def raw_schema(self) -> pa.Schema:
+        """The columns of the query that features are encoded from."""
+        return inputs_of(self.queried)
+
+    @property
+    def queried(self) -> Manifest:
+        """The manifest of a model that takes the query's columns."""
+        return self.manifest.model_copy(update={"served_query": None})
+
+    @property
+    def packs(self) -> bool:
+        """Whether a raw row is a document, which becomes several rows of the network."""
+        return any(isinstance(restored(self.manifest.encoders[column.name]), Packer) for column in self.columns)
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:

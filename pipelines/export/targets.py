@@ -42,6 +42,8 @@ class Written:
     """Facts for the manifest, a sentence each."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that wrote the model and ran it, by name."""
+    is_onnx: bool = False
+    """Whether it is an ONNX file for raw numbers, `model.onnx`, which `predict.py` runs."""
 
 
 Write = Callable[[Subject, Export, Path], Written]

@@ -8,7 +8,7 @@ class weights are thus handled correctly for any number of workers.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -56,6 +56,11 @@ class Data:
     """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
     names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
     """Names of the values of a column of indices, in the order of their numbers."""
+
+    def quantity_form(self, form: str) -> dict[str, Any]:
+        """The `prediction_form` of a target that is a quantity, or several: with its encoder, which converts it back."""
+        fitted = self.encoders.get(self.target.name)
+        return {"form": form, "encoder": fitted.feature, "state": fitted.state} if fitted else {}
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:
@@ -133,6 +138,11 @@ class Task(ABC):
 
         With a packed column, a raw row has several windows, whose outputs are added before: outputs must be sums.
         """
+
+    def prediction_form(self) -> dict[str, Any]:
+        """How `predict` converts an output, as JSON for programs without torch: `form` names one of `export.standalone.answers`, and the
+        other entries are its settings. Empty if none of them does; such programs then give the output as it is."""
+        return {}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The model's blocks in the order in which `forward` calls them, such as a transformer's; most memory is saved if they hold

@@ -5,6 +5,7 @@ row; the target is the future, shape (horizon, series), in the same units.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +65,9 @@ class Forecasting(Task):
         """The forecast in the units of the query, shape (horizon, series)."""
         forecasts = np.asarray(self.data.decode(output.detach().cpu().double().numpy()))
         return {"prediction": forecasts.tolist()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return self.data.quantity_form("forecast")
 
 
 class DLinear(nn.Module):

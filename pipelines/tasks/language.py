@@ -5,6 +5,7 @@ A window has one token more than it predicts. Token 0 ends a document; a 0 after
 
 from collections.abc import Mapping, Sequence
 from math import log
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +107,9 @@ class Language(Task):
             "nats": nats.tolist(),
             "tokens": tokens.tolist(),
         }
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "likelihood"}
 
     @property
     def samples(self) -> bool:

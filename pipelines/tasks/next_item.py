@@ -5,8 +5,9 @@ position counts: its item is ranked among negative samples that are drawn for th
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -115,6 +116,10 @@ class NextItem(Task):
         scores, places = output.detach().cpu()[:, FIRST:].topk(min(TOP, self.items), dim=1)
         names = self.data.decode(places.numpy() + FIRST)
         return {"prediction": [row[0] for row in names], "items": [list(row) for row in names], "scores": scores.tolist()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        names = self.data.decode(np.arange(FIRST, FIRST + self.items))
+        return {"form": "items", "items": list(names), "count": min(TOP, self.items)}
 
     def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:
         """Number of negative samples of each row that score at least as high as its item, shape (rows,).

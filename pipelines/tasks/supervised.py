@@ -1,6 +1,7 @@
 """The part of a supervised task that does not depend on the network: target, loss, metrics and class weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,9 @@ class Supervised(Task):
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self.target.predict(output.detach().cpu().double())
+
+    def prediction_form(self) -> dict[str, Any]:
+        return self.target.prediction_form()
 
     def _losses(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each row, shape (rows,)."""

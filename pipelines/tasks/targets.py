@@ -7,6 +7,7 @@ a column without one is a `Quantity`. Every model returns an output of shape (ro
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import log
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +54,10 @@ class Target(ABC):
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """Readable columns from float64 output on the CPU."""
 
+    def prediction_form(self) -> dict[str, Any]:
+        """As `Task.prediction_form`."""
+        return {}
+
     def _readable(self, probabilities: Tensor) -> dict[str, Sequence]:
         """Name of the most probable class and probability of each class, from probabilities of shape (rows, classes)."""
         names = [self.classes[number] for number in probabilities.argmax(1).tolist()]
@@ -83,6 +88,9 @@ class Binary(Target):
         probability = output.sigmoid()
         return self._readable(torch.cat([1 - probability, probability], dim=1))
 
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "binary", "classes": list(self.classes)}
+
 
 class Classes(Target):
     """Several classes: one logit per class."""
@@ -108,6 +116,9 @@ class Classes(Target):
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self._readable(output.softmax(1))
 
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "classes", "classes": list(self.classes)}
+
 
 class Quantity(Target):
     """A number. All metrics except the loss are in the units of the query."""
@@ -132,6 +143,9 @@ class Quantity(Target):
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return {"prediction": self._raw(output[:, 0]).tolist()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return self.data.quantity_form("quantity")
 
     def _raw(self, values: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(self.data.decode(values.double().numpy()), dtype=np.float64))

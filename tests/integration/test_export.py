@@ -1,6 +1,9 @@
 """Exports of a model of many encoders, run by the software they are written for."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -17,11 +20,23 @@ from exporting import Eigenvalues, Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
+from pipelines.export.examples import rows_in_json
 from pipelines.export.exporters import fault
 from pipelines.export.numeric import Numeric
 from pipelines.export.onnx import runner, write_onnx
 from pipelines.export.run import export
+from pipelines.export.script import check_script
 from pipelines.export.subject import Subject, subject_of, tensors
+
+FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
+ALONE = """
+import runpy, sys
+for name in ("pipelines", "pyarrow", "pandas", "torch", "tokenizers", "PIL"):
+    sys.modules[name] = None
+sys.argv = [sys.argv[1] + "/predict.py", *sys.argv[2:]]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a folder's script in a process that can import nothing of Lockstep."""
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +80,57 @@ def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predi
     np.testing.assert_allclose(probabilities, wanted["probability_true"], atol=1e-6)
 
 
+def predict_alone(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-c", ALONE, str(folder), *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
+    rows = model.raw.drop_columns(["rich", "unused"])
+    ended = predict_alone(onnx, given="\n".join(map(json.dumps, rows_in_json(rows))))
+    assert ended.returncode == 0, ended.stderr
+    predictions = [json.loads(line) for line in ended.stdout.splitlines()]
+    wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    assert [row["prediction"] for row in predictions] == wanted["prediction"].tolist()
+    np.testing.assert_allclose([row["probability_true"] for row in predictions], wanted["probability_true"], atol=1e-6)
+
+
+def test_its_script_refuses_what_the_model_refuses_and_agrees_with_the_examples(onnx: Path) -> None:
+    examples = json.loads((onnx / "examples.json").read_text())
+    refused = [row["refused"] for row in examples["predictions"] if row["refused"]]
+    assert "children: minmax cannot encode NULL" in refused and "pixels: image cannot encode 5 bytes" in refused
+    assert sum(row["refused"] is None for row in examples["predictions"]) >= 24
+    ended = predict_alone(onnx, "--check")
+    assert (ended.returncode, ended.stdout.strip()) == (0, f"{len(examples['rows'])} examples agree"), ended.stderr
+
+
+def test_its_script_names_a_value_of_another_type_and_a_column_that_is_missing(onnx: Path) -> None:
+    (row, *_) = json.loads((onnx / "examples.json").read_text())["rows"]
+    for wrong, message in [
+        ({**row, "children": 2**40}, "error: row 0: column children takes int32, and this is 1099511627776"),
+        ({**row, "word": 3}, "error: row 0: column word takes string, and this is 3"),
+        ({name: value for name, value in row.items() if name != "age"}, "error: row 0 has no column age; a row has "),
+    ]:
+        ended = predict_alone(onnx, given=json.dumps(wrong))
+        assert ended.returncode == 1 and ended.stderr.startswith(message), ended.stderr
+
+
+def test_an_export_whose_script_differs_is_refused(onnx: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "altered"
+    shutil.copytree(onnx, folder)
+    examples = json.loads((folder / "examples.json").read_text())
+    examples["predictions"][0]["probability_true"] += 0.01
+    (folder / "examples.json").write_text(json.dumps(examples))
+    with pytest.raises(ExportError, match="does not predict what the model in MLflow predicts: error: example 0: probability_true: "):
+        check_script(folder)
+
+
 def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Path) -> None:
     manifest = json.loads((onnx / "manifest.json").read_text())
-    assert manifest["files"] == {name: sha256((onnx / name).read_bytes()).hexdigest() for name in ("model.onnx", "parity.json")}
+    assert manifest["files"] == {name: sha256((onnx / name).read_bytes()).hexdigest() for name in FILES}
     client = mlflow.MlflowClient(model.config.tracking.uri)
     logged = {file.path for file in client.list_artifacts(model.run_id, "export/onnx")}
-    assert logged == {f"export/onnx/{name}" for name in ("manifest.json", "model.onnx", "parity.json")}
+    assert logged == {f"export/onnx/{name}" for name in ("manifest.json", *FILES)}
     assert "equal decisions" in client.get_run(model.run_id).data.tags["export.onnx"]
     assert manifest["model"]["uri"] == model.uri
     assert manifest["versions"]["onnxruntime"] == onnxruntime.__version__

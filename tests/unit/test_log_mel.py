@@ -11,8 +11,8 @@ from raw import raw
 
 from pipelines.config.features import LogMel
 from pipelines.dataset.schema import to_numpy
-from pipelines.features.audio import SILENCE, STEP
 from pipelines.features.base import Encoder
+from pipelines.features.spectrogram import SILENCE, STEP
 
 RATE = 8_000
 

@@ -1,0 +1,106 @@
+"""Readable predictions from the output of a network, by the `form` that the task of the model gave."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+
+Answer = Callable[[np.ndarray, Mapping[str, Any]], list[dict[str, Any]]]
+ANSWERS: dict[str, Answer] = {}
+"""By the name of the form: a prediction for each row of the output, given the form's settings."""
+_FIRST_ITEM = 2
+"""The number of the most frequent item; padding and unknown items are before it."""
+
+
+def answer(name: str) -> Callable[[Answer], Answer]:
+    """Register the predictions of a form."""
+
+    def register(predictions: Answer) -> Answer:
+        ANSWERS[name] = predictions
+        return predictions
+
+    return register
+
+
+@answer("output")
+def outputs(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For a task that gives no form."""
+    return [{"output": each} for each in output.tolist()]
+
+
+@answer("binary")
+def binary_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """From the logit of the second class."""
+    logits = output.astype(np.float64)[:, 0]
+    second = np.exp(-np.logaddexp(0, -logits))
+    return _classes(np.stack([1 - second, second], axis=1), form["classes"])
+
+
+@answer("classes")
+def several_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """From a logit for each class."""
+    logits = output.astype(np.float64)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"])
+
+
+def _classes(probabilities: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    best = probabilities.argmax(axis=1)
+    return [
+        {"prediction": names[place]} | {f"probability_{name}": value for name, value in zip(names, row, strict=True)}
+        for place, row in zip(best.tolist(), probabilities.tolist(), strict=True)
+    ]
+
+
+@answer("quantity")
+def quantity(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"prediction": value} for value in decoded(output.astype(np.float64)[:, 0], form).tolist()]
+
+
+@answer("forecast")
+def forecast(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Shape (horizon, series) for each row."""
+    return [{"prediction": each} for each in decoded(output.astype(np.float64), form).tolist()]
+
+
+@answer("items")
+def items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The items with the highest scores, best first."""
+    scores, names = output[:, _FIRST_ITEM:], form["items"]
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : form["count"]]
+    chosen = [[names[place] for place in row] for row in best.tolist()]
+    return [
+        {"prediction": row[0], "items": row, "scores": scores[number, best[number]].astype(np.float64).tolist()}
+        for number, row in enumerate(chosen)
+    ]
+
+
+@answer("likelihood")
+def likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """From nats, tokens and bytes of each text."""
+    return [
+        {"nats_per_token": nats / tokens, "bits_per_byte": nats / log(2) / size, "nats": nats, "tokens": tokens}
+        for nats, tokens, size in output.astype(np.float64).tolist()
+    ]
+
+
+DECODES = ("identity", "log1p", "minmax", "normal_quantile", "scale", "standardize")
+"""Encoders of targets that are quantities."""
+
+
+def decoded(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
+    """Values of the target in the units of the query."""
+    state, settings = form["state"], form["encoder"]
+    match settings["encoder"]:
+        case "standardize":
+            return values * state["deviation"] + state["mean"]
+        case "minmax":
+            return values * state["span"] + state["minimum"]
+        case "log1p":
+            return np.copysign(np.expm1(np.abs(values)), values)
+        case "normal_quantile":
+            return np.interp(values, state["deviates"], state["points"])
+        case "scale":
+            return values * settings["deviation"] + settings["mean"]
+    return values
