@@ -63,7 +63,7 @@ THIRD_PARTIES = {
     "train": {"torch", "torchmetrics"},
     "servers": {"numpy", "ray", "torch"},
     "federated": {"numpy", "opacus", "pyarrow", "torch"},
-    "export": {"executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
+    "export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
     "timing": {"torch"},
     "launch": {"psutil", "pyarrow", "ray", "safetensors", "torch"},
     "endpoint": {"pandas", "pyarrow", "ray", "starlette", "torch"},
