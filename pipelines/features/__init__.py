@@ -3,8 +3,8 @@
 1. `raw`         converts columns of the query to numbers and to text. Nothing else does.
 2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
                  numbers are sampled (`sample`), and `pieces` of text counted.
-3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio`
-                 implement encoders with one output row per row, `tokens` and `bpe` those that pack documents into windows.
+3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio` (a
+                 `spectrogram`) implement encoders with one output row per row, `tokens` and `bpe` those that pack documents into windows.
 4. `fitting`     makes `FittedEncoder` records for the manifest from settings and statistics.
 5. `encoding`    applies `FittedEncoder` records to raw rows, and gives a reason for each row that it refuses.
 """
