@@ -8,7 +8,7 @@
 import logging
 from collections.abc import Iterator
 from functools import partial
-from math import prod
+from math import isnan, prod
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from pipelines.sources.distribute import distribute
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
+from pipelines.tasks.values import Value, defined, number_of, reasons_of, values_of
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,8 @@ _SCHEMA = StructType([StructField("features", VectorUDT()), StructField("target"
 
 
 def run(config: Config) -> dict[str, float]:
-    """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`.
+    """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`, without those
+    that are not defined, of which it warns.
 
     Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
     """
@@ -60,21 +62,25 @@ def run(config: Config) -> dict[str, float]:
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics = _best(task, task.monitored(config.train.monitor), rows)
-        tracked.finish(parameters, metrics)
+        tracked.finish(parameters, defined(metrics))
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
-    return metrics
+    for metric, reason in reasons_of(metrics).items():
+        log.warning("%s is undefined: %s", metric, reason)
+    return defined(metrics)
 
 
-def _best(task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, float]]:
-    """Parameters and metrics of the model with the best validation metric, or of the first model without a validation split."""
+def _best(task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, Value]]:
+    """Parameters and metrics of the model with the best validation metric, or with the lowest loss if that is not defined; of the first
+    model without a validation split."""
     name, direction = monitor
     found = []
     for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
         estimator = _estimator(task, regularisation)
         model = estimator.fit(rows["train"])
         metrics = _metrics(task, model.transform(rows["validation"]), "validation") if "validation" in rows else {}
-        value = metrics.get(f"validation/{name}", 0.0)
-        found.append((value if direction == "min" else -value, regularisation, type(estimator).__name__, model, metrics))
+        value, loss = (number_of(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
+        badness = loss if isnan(value) else value if direction == "min" else -value
+        found.append((badness, regularisation, type(estimator).__name__, model, metrics))
     _, regularisation, kind, model, metrics = min(found, key=lambda fit: fit[:2])
     tested = _metrics(task, model.transform(rows["test"]), "test") if "test" in rows else {}
     return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}
@@ -87,7 +93,7 @@ def _estimator(task: Supervised, regularisation: float) -> Any:
     return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
 
 
-def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, float]:
+def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, Value]:
     """Metrics of the task on a split. The outputs of its rows, one number per class, are collected on the driver."""
     output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
     table = predicted.select(output.alias("output"), "target").toArrow()
@@ -96,7 +102,7 @@ def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, fl
     outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
     metrics = task.metrics()
     task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
-    return {f"{split}/{name}": float(value) for name, value in metrics.compute().items()}
+    return {f"{split}/{name}": value for name, value in values_of(metrics).items()}
 
 
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:

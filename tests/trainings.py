@@ -41,12 +41,13 @@ def training(
     uri: str = "",
     numbered: bool = False,
     nan_row: int | None = None,
+    one_class: tuple[str, ...] = (),
     **train: Any,
 ) -> Config:
     """The config of a training on numbers x0, x1, …, whose label says whether x0 · x1 + x2 / 2 is positive.
 
     The version that it names holds `rows` rows to train, a quarter as many to validate and to test. With `numbered`,
-    x7 is the row's number within its split; in row `nan_row` to train x0 is not a number.
+    x7 is the row's number within its split; in row `nan_row` to train x0 is not a number. Splits in `one_class` have label 1 only.
     """
     features = {f"x{number}": "identity" for number in range(FEATURES)}
     config = parse(
@@ -66,7 +67,7 @@ def training(
         written = write_version(
             folder / "data",
             {
-                split: [_points(generator, count, numbered, nan_row if split == "train" else None)]
+                split: [_points(generator, count, numbered, nan_row if split == "train" else None, split in one_class)]
                 for split, count in parts.items()
                 if count
             },
@@ -112,13 +113,13 @@ def version_of(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 
-def _points(generator: np.random.Generator, rows: int, numbered: bool, nan_row: int | None) -> dict[str, np.ndarray]:
+def _points(generator: np.random.Generator, rows: int, numbered: bool, nan_row: int | None, one_class: bool) -> dict[str, np.ndarray]:
     x = generator.standard_normal((FEATURES, rows)).astype("float32")
     if numbered:
         x[-1] = np.arange(rows)
     if nan_row is not None:
         x[0, nan_row] = np.nan
-    return {**{f"x{number}": x[number] for number in range(FEATURES)}, "label": (x[0] * x[1] + x[2] / 2 > 0).astype("uint8")}
+    return {**{f"x{number}": x[number] for number in range(FEATURES)}, "label": ((x[0] * x[1] + x[2] / 2 > 0) | one_class).astype("uint8")}
 
 
 def _as_etl_would(version: Version, config: Config) -> None:

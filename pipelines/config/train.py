@@ -131,7 +131,7 @@ class Train(Section):
     monitor: str = ""
     """Validation metric that selects the best epoch: any logged metric, or `loss`. By default `auc` for two classes, `accuracy` for
     more, `rmse` for a number, `mse` for a forecast, `ndcg_10` for the next item, `nats_per_token` for text. Ties are broken by the
-    lower loss, then by the earlier epoch."""
+    lower loss, then by the earlier epoch; where it is not defined, the loss decides."""
     early_stopping: PositiveInt | None = None
     """Number of epochs without improvement of `monitor` after which training ends."""
     init_from: str = ""

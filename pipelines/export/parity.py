@@ -11,6 +11,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.export.subject import Rows, Subject, rows_of, tensors
 from pipelines.export.targets import Candidate
+from pipelines.tasks.values import in_words, values_of
 
 Row = dict[str, str | float | int | None]
 
@@ -94,5 +95,5 @@ def _row(name: str, sums: Sums, size: int) -> Row:
         "first_differing": ", ".join(map(str, sums.differing[:10])),
         "bytes": size,
         "rows_per_second": sums.rows / sums.seconds if sums.seconds else None,
-        **{key: float(value) for key, value in sums.metrics.compute().items()},
+        **{name: in_words(value) if isinstance(value, str) else value for name, value in values_of(sums.metrics).items()},
     }

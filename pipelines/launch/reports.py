@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from pipelines.launch.gauges import Gauges
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, packed
 from pipelines.tasks.details import Evaluated
+from pipelines.tasks.values import Value, defined
 from pipelines.train.hooks import Silent
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class RankZeroReports(Reports):
         if self._progress["first_step"] is None:
             self._progress = {**self._progress, "first_step": number}
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         self._progress = {**self._progress, "step": step, "metrics": {**self._progress["metrics"], **metrics}}
 
     def epoch(self, number: int) -> None:
@@ -134,9 +135,10 @@ class TrackedReports(RankZeroReports):
         self._sender, self._gauges, self._workers = sender, gauges, workers
         self._has_begun = False
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._sender.log(step, metrics)
-        self._gauges.show(step, metrics)
+    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
+        numbers = defined(metrics)
+        self._sender.log(step, numbers)
+        self._gauges.show(step, numbers)
         super().log(step, metrics)
 
     def step(self, number: int) -> None:

@@ -1,5 +1,6 @@
 """The driver: checks the settings, opens the MLflow run, trains on the workers, logs the model, ends the run with its real status."""
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pipelines.launch.evidence import file_evidence
 from pipelines.launch.heartbeat import HEARTBEATS, HUNG
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.trainer import trainer_of
-from pipelines.launch.training_progress import TrainingProgress, summary
+from pipelines.launch.training_progress import TrainingProgress, for_json, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.launch.worker_watch import WorkerWatch
@@ -24,6 +25,7 @@ from pipelines.learning import task_of
 from pipelines.parallel.strategies import chosen
 from pipelines.report.filing import file_report
 from pipelines.servers.group import check_servers, servers_of
+from pipelines.tasks.values import defined, reasons_of
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.weights import from_bytes, model_digest
 
@@ -42,7 +44,7 @@ class Result:
     """URI of the logged model."""
     model_digest: str
     metrics: dict[str, float]
-    """Metrics of the best epoch, on the validation and the test split."""
+    """Metrics of the best epoch, on the validation and the test split; without those that are not defined."""
     rows: int
     """Rows trained on, over all epochs."""
     seconds: float
@@ -74,7 +76,7 @@ def train(config: Config) -> Result:
                 raise
             _file_evidence(config, run, directory, progress)
             result = _filed(config, version, run, directory, trained)
-    told = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, "metrics": result.metrics}
+    told = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **for_json(trained["metrics"])}
     last = summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
     progress.say(last, "result", **told, rows=result.rows, seconds=result.seconds)
     return result
@@ -170,6 +172,13 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
     weights = from_bytes(content)
     digest = model_digest(weights)
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
-    run.tag({tracking.MODEL_DIGEST: digest})
+    run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run)
-    return Result(run.run_id, model, digest, trained["metrics"], trained["rows"], trained["seconds"])
+    return Result(run.run_id, model, digest, defined(trained["metrics"]), trained["rows"], trained["seconds"])
+
+
+def _remarks(trained: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with what must be said of the metrics, and why some have no value."""
+    reasons = reasons_of(trained["metrics"])
+    tags = {tracking.UNDEFINED: json.dumps(reasons) if reasons else "", tracking.REMARKS: "\n".join(trained["remarks"])}
+    return {name: text for name, text in tags.items() if text}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.progress import Progress
+from pipelines.tasks.values import Value, defined, in_words, reasons_of
 
 
 class TrainingProgress:
@@ -32,8 +33,9 @@ class TrainingProgress:
         if metrics.get("validation/epoch", 0.0) > self._epoch:
             self._epoch = metrics["validation/epoch"]
             of_epoch = f"epoch {self._epoch:.0f} of {written['epochs']}: {_of_split(metrics, 'validation')}"
-            self.say(of_epoch, "epoch", epoch=int(self._epoch), epochs=written["epochs"], metrics=_metrics(metrics, "validation"))
-        self._progress.show(written["step"], written["steps"], _line(written), metrics=metrics)
+            values = split_values(metrics, "validation")
+            self.say(of_epoch, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **for_json(values))
+        self._progress.show(written["step"], written["steps"], _line(written), metrics=defined(metrics))
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays."""
@@ -73,13 +75,20 @@ def _line(written: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _of_split(metrics: Mapping[str, float], split: str) -> str:
+def _of_split(metrics: Mapping[str, Value], split: str) -> str:
     """The metrics of a split as text: `validation auc 0.924, accuracy 0.868`."""
-    return f"{split} " + ", ".join(f"{name} {value:.4g}" for name, value in _metrics(metrics, split).items() if name != "epoch")
+    return f"{split} " + ", ".join(f"{name} {in_words(value)}" for name, value in split_values(metrics, split).items() if name != "epoch")
 
 
-def _metrics(metrics: Mapping[str, float], split: str) -> dict[str, float]:
+def split_values(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
+    """The metrics of a split, by name."""
     return {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
+
+
+def for_json(metrics: Mapping[str, Value]) -> dict[str, Any]:
+    """Numbers, and apart from them the reasons of metrics that have none, if there are such."""
+    reasons = reasons_of(metrics)
+    return {"metrics": defined(metrics), **({"undefined": reasons} if reasons else {})}
 
 
 def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
@@ -93,5 +102,6 @@ def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], 
             *(f"{best}: {_of_split(trained['metrics'], split)}" for split in splits),
             f"model {model}",
             f"run {run_id} of experiment {experiment} in {uri}",
+            *trained["remarks"],
         ]
     )

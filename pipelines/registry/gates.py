@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines.config.registry import Registry
+from pipelines.tasks.values import Value, in_words, value_of
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,29 @@ class Gate:
         return asdict(self)
 
 
-def at_most(name: str, found: float | None, bound: float, unit: str = "") -> Gate:
-    return Gate(name, found is not None and found <= bound, found, f"at most {bound:g}{unit}")
+def at_most(name: str, found: Value | None, bound: float, unit: str = "") -> Gate:
+    """`found` may be the reason why it has no value: then the gate does not hold, nor does it if there is nothing."""
+    return Gate(name, not isinstance(found, str | None) and found <= bound, recordable(found), f"at most {bound:g}{unit}")
 
 
-def at_least(name: str, found: float | None, bound: float) -> Gate:
-    return Gate(name, found is not None and found >= bound, found, f"at least {bound:g}")
+def at_least(name: str, found: Value | None, bound: float) -> Gate:
+    return Gate(name, not isinstance(found, str | None) and found >= bound, recordable(found), f"at least {bound:g}")
+
+
+def recordable(found: Value | None) -> Value | None:
+    """The value as a record has it, which is JSON: a text in place of an undefined number."""
+    return in_words(found) if isinstance(found, str) else found
 
 
 def equal(name: str, found: str, wanted: str) -> Gate:
     return Gate(name, found == wanted, found, wanted)
 
 
-def bounds(settings: Registry, metrics: Mapping[str, float]) -> list[Gate]:
-    """The absolute bounds of test metrics; `metrics` are those of a run in MLflow."""
-    lower = [at_least(f"test/{name}", metrics.get(f"test/{name}"), bound) for name, bound in settings.at_least.items()]
-    return lower + [at_most(f"test/{name}", metrics.get(f"test/{name}"), bound) for name, bound in settings.at_most.items()]
+def bounds(settings: Registry, metrics: Mapping[str, float], reasons: Mapping[str, str] | None = None) -> list[Gate]:
+    """The absolute bounds of test metrics; `metrics` are those of a run in MLflow, `reasons` say why others have no value."""
+    values = {**(reasons or {}), **{name: value_of(number) for name, number in metrics.items()}}
+    lower = [at_least(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_least.items()]
+    return lower + [at_most(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_most.items()]
 
 
 def _shown(found: float | str | None) -> str:

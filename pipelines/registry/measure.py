@@ -18,11 +18,12 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.features import Encoders
 from pipelines.features.raw import numbers
 from pipelines.learning import task_of
-from pipelines.registry.gates import Gate, at_least, at_most
+from pipelines.registry.gates import Gate, at_least, at_most, recordable
 from pipelines.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
 from pipelines.serve.columns import misfits
 from pipelines.serve.process import ModelProcess
 from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
 
 _ROWS_AT_ONCE = 8_192
 _WARM_UP, _REQUESTS = 10, 100
@@ -104,7 +105,7 @@ def of_rows(settings: Registry, target: Target, rows: pa.Table, logged: float | 
         found.gates.append(at_least("the number of test rows that the model predicts", 0, 1))
         return found
     ones = np.ones(len(truth))
-    found.numbers = {"rows": len(truth), target.metric: _metric(target, truth, ours)(ones)}
+    found.numbers = {"rows": len(truth), target.metric: recordable(_value(target, truth, ours))}
     if logged is not None:
         found.gates.append(_reproduced(target.checked, _metric(replace(target, metric=target.checked), truth, ours)(ones), logged))
     if champion is not None and settings.compare:
@@ -131,6 +132,10 @@ def _not_worse(
     kept = pa.array(both)
     if not both.any():
         raise DatasetError("the champion refuses all of the test rows, so the models cannot be compared; set registry.compare to false")
+    undefined = _value(target, truth[both], ours.filter(kept))
+    if isinstance(undefined, str):
+        wanted = "a comparison with the champion (choose another registry.metric, or more test rows)"
+        return Gate(f"{target.metric} of the {int(both.sum())} test rows", False, recordable(undefined), wanted)
     mine, other = (_metric(target, truth[both], predicted.filter(kept)) for predicted in (ours, theirs))
     found = compared(mine, other, target.higher, int(both.sum()), settings.confidence, settings.resamples, settings.seed)
     allowed = settings.tolerance * abs(found.champion)
@@ -157,10 +162,10 @@ def _slices(
             if len(listed) < settings.slice_rows:
                 continue
             taken = np.array(listed)
-            measured = _metric(target, truth[taken], ours.take(pa.array(taken)))(np.ones(len(taken)))
-            numbers_found["slices"][f"{column} {value}"] = {"rows": len(taken), target.metric: measured}
-            if np.isnan(measured):
-                continue  # the AUC of rows of one class
+            measured = _value(target, truth[taken], ours.take(pa.array(taken)))
+            numbers_found["slices"][f"{column} {value}"] = {"rows": len(taken), target.metric: recordable(measured)}
+            if isinstance(measured, str):
+                continue  # nothing that could be judged
             bound = at_least if target.higher else at_most
             yield bound(f"{target.metric} of the {len(taken)} rows with {column} {value}", measured, settings.slice_bound or 0.0)
 
@@ -183,6 +188,12 @@ def _truth(target: Target, rows: pa.Table) -> tuple[NDArray[Any], NDArray[np.boo
     truth = np.zeros(len(rows), np.int64)
     truth[known] = to_numpy(fitted.column, encoded.column(0).combine_chunks())
     return truth, known
+
+
+def _value(target: Target, truth: NDArray[Any], predicted: pa.Table) -> Value:
+    """The metric of all these rows, or why it has none: only the AUC needs more than a row."""
+    number = _metric(target, truth, predicted)(np.ones(len(truth)))
+    return number if not np.isnan(number) else ONE_CLASS if target.metric == "auc" else NOT_A_NUMBER
 
 
 def _metric(target: Target, truth: NDArray[Any], predicted: pa.Table) -> Metric:

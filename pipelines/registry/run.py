@@ -24,6 +24,7 @@ from pipelines.serve.model import download_model
 from pipelines.serve.process import ModelProcess
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.git import GIT_COMMIT, git_commit
+from pipelines.tracking.training import reasons
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def _judged(config: Config, found: Candidate, present: ModelVersion | None, fold
     ours = download_model(uri, found.uri, folder / "candidate")
     with ModelProcess(ours, "query") as model:
         about = model.about
-    gates = [*bounds(settings, found.metrics), *measure.of_files(settings, ours)]
+    gates = [*bounds(settings, found.metrics, reasons(found.tags)), *measure.of_files(settings, ours)]
     gates += lineage(config, found, about["digest"], about["dataset"])
     if target is None or not all(gate.holds for gate in gates):
         return gates, {}

@@ -6,7 +6,7 @@ from typing import Any
 from pipelines.report.curves import training_charts
 from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, grid, note, page, section, table
-from pipelines.report.run_page import final_values, trained
+from pipelines.report.run_page import difference, final_values, shown, trained
 from pipelines.tracking.client import flattened
 
 _ABSENT = "–"
@@ -54,11 +54,9 @@ def _shown(value: Any) -> Part:
 def _results(header: list[Part], materials: Sequence[Material]) -> Html:
     values = [final_values(one.run) for one in materials]
     names = sorted({name for one in values for name in one}, key=lambda name: (not name.startswith("test/"), name))
-    rows: list[list[Part]] = []
-    for name in names:
-        first, last = values[0].get(name), values[-1].get(name)
-        difference = last - first if first is not None and last is not None else None
-        rows.append([name, *(one.get(name) for one in values), difference])
+    rows: list[list[Part]] = [
+        [name, *(shown(one.get(name)) for one in values), difference(values[-1].get(name), values[0].get(name))] for name in names
+    ]
     if not rows:
         return note("No run has a result yet.")
     return table([*header, f"{header[-1]} − {header[1]}"], rows, "The last value of each metric")

@@ -87,7 +87,8 @@ def contents(titles: Iterable[str]) -> Html:
 
 
 def table(header: Sequence[Part], rows: Iterable[Sequence[Part]], caption: Part = "") -> Html:
-    """A table that scrolls by itself where the page is narrow. A column with only numbers is aligned to the right."""
+    """A table that scrolls by itself where the page is narrow. A column with only numbers, and where they are
+    undefined, is aligned to the right."""
     rows = [list(row) for row in rows]
     numeric = [_is_numeric([row[place] for row in rows if place < len(row)]) for place in range(len(header))]
 
@@ -100,7 +101,8 @@ def table(header: Sequence[Part], rows: Iterable[Sequence[Part]], caption: Part 
 
 
 def _is_numeric(values: list[Part]) -> bool:
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
+    known = [value for value in values if value is not None and not (isinstance(value, str) and value.startswith("undefined: "))]
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in known]
     return bool(numbers) and all(numbers)
 
 

@@ -12,7 +12,9 @@ from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
 from pipelines.report.pictures import Figures, pictures, worst_tables
 from pipelines.report.tables import class_tables, slice_tables
+from pipelines.tasks.values import Value, value_of
 from pipelines.tracking.history import History
+from pipelines.tracking.training import REMARKS, reasons
 
 Section = tuple[str, list[Part]]
 
@@ -22,7 +24,8 @@ def run_page(material: Material, figures: Figures | None = None, *, finishing: b
     run = material.run
     parts = [one for one in _sections(material, figures) if one[1]]
     said = f"run {run.run_id} of experiment {run.experiment}; page made {_moment(datetime.now(UTC).timestamp())}"
-    body = [_state(material, finishing), tiles(_headline(material)), contents(title for title, _ in parts)]
+    remarks = [note(line, kind="warning") for line in run.tags.get(REMARKS, "").splitlines()]
+    body = [_state(material, finishing), *remarks, tiles(_headline(material)), contents(title for title, _ in parts)]
     return page(run.name, [*body, *(section(title, inner) for title, inner in parts)], said)
 
 
@@ -71,10 +74,21 @@ def trained(material: Material) -> list[tuple[str, Part]]:
     return [(name, value) for name, value in pairs if value not in ("", None)]
 
 
-def final_values(run: History) -> dict[str, float]:
-    """The last value of each metric of validation and test."""
+def final_values(run: History) -> dict[str, Value]:
+    """The last value of each metric of validation and test, or why it has none."""
     curves = {name: points for name, points in run.curves.items() if name.startswith(("validation/", "test/")) and points}
-    return {name: points[-1].value for name, points in curves.items() if name != "validation/epoch"}
+    numbers = {name: value_of(points[-1].value) for name, points in curves.items() if name != "validation/epoch"}
+    return {**reasons(run.tags), **numbers}
+
+
+def shown(value: Value | None) -> Part:
+    """A metric in a table."""
+    return f"undefined: {value}" if isinstance(value, str) else value
+
+
+def difference(one: Value | None, other: Value | None) -> float | None:
+    """Of two metrics, if both have a value."""
+    return one - other if isinstance(one, float) and isinstance(other, float) else None
 
 
 def _results(material: Material) -> Html:
@@ -87,15 +101,15 @@ def _results(material: Material) -> Html:
     rows = []
     for name in names:
         test, before = own.get(f"test/{name}"), parent.get(f"test/{name}")
-        row: list[Part] = [name, test, best.get(name), own.get(f"validation/{name}")]
+        row: list[Part] = [name, *map(shown, (test, best.get(name), own.get(f"validation/{name}")))]
         if material.parent:
-            row += [before, test - before if test is not None and before is not None else None]
+            row += [shown(before), difference(test, before)]
         rows.append(row)
     return table(header, rows)
 
 
-def _metrics(summary: Any) -> list[tuple[str, float]]:
-    return [(name, float(value)) for name, value in summary.get("metrics", {}).items()]
+def _metrics(summary: Any) -> list[tuple[str, Value]]:
+    return [(name, value if isinstance(value, str) else value_of(float(value))) for name, value in summary.get("metrics", {}).items()]
 
 
 def _state(material: Material, finishing: bool) -> Html:
@@ -117,7 +131,11 @@ def _headline(material: Material) -> list[tuple[str, Part]]:
     tests = {name: value for name, value in final.items() if name.startswith("test/")} or final
     seconds = end_of(material) - run.started
     steps = max((point.step for point in run.curves.get("train/loss", ())), default=0)
-    pairs: list[tuple[str, Part]] = [*list(tests.items())[:4], ("steps", steps), ("from begin to end", duration(seconds))]
+    pairs: list[tuple[str, Part]] = [
+        *((name, shown(value)) for name, value in list(tests.items())[:4]),
+        ("steps", steps),
+        ("from begin to end", duration(seconds)),
+    ]
     return [*pairs, *([("worker hours", hours)] if hours is not None else [])]
 
 

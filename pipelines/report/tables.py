@@ -50,13 +50,14 @@ def slice_tables(splits: Sequence[Split]) -> list[Html]:
 
 
 def _class_entry(name: str, rows: int, predicted: int, correct: int) -> list[Part]:
-    recall, precision = (correct / total if total else None for total in (rows, predicted))
+    recall = correct / rows if rows else "undefined: no row"
+    precision = correct / predicted if predicted else "undefined: never predicted"
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
 
 
-def _interval(successes: float, rows: int) -> str:
+def _interval(successes: float, rows: int) -> str | None:
     low, high = wilson(successes, rows)
-    return f"{low:.3f} to {high:.3f}" if rows else "no rows"
+    return f"{low:.3f} to {high:.3f}" if rows else None
 
 
 def _shares(one: Table) -> _Slices:

@@ -12,7 +12,8 @@
 6. `stages`      cuts a model into parts that different workers compute.
 7. `draws`       makes random numbers for each row, for augmentations and negative samples.
 8. `details`     are what an evaluation keeps for figures beside metrics: counts, samples, the most wrong rows.
-9. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances.
+9. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances;
+                 `values` are what metrics give: a number, or why there is none.
 
 `pipelines.config.task` defines their settings, and how a config names tasks of one's own.
 """

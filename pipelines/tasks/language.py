@@ -82,7 +82,7 @@ class Language(Task):
 
     def metrics(self) -> MetricCollection:
         return MetricCollection(
-            {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio()},
+            {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio("no byte to predict")},
             compute_groups=False,
         )
 
@@ -165,15 +165,17 @@ def _link(network: GPT, block: nn.Module) -> Link:
 
 
 class Ratio(Metric):
-    """Ratio of two sums, float64; NaN without rows."""
+    """Ratio of two sums, float64; NaN without units."""
 
     full_state_update = False
     higher_is_better = False
     total: Tensor
     units: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, nothing: str = "no token to predict") -> None:
+        """`nothing` is the reason that is given for a ratio to nothing."""
         super().__init__()
+        self._nothing = nothing
         for name in ("total", "units"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -183,6 +185,9 @@ class Ratio(Metric):
 
     def compute(self) -> Tensor:
         return self.total / self.units
+
+    def undefined(self) -> str:
+        return "" if self.units else self._nothing
 
 
 class Perplexity(Ratio):

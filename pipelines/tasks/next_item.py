@@ -25,6 +25,7 @@ from pipelines.tasks.means import Loss, Score
 TOP = 10
 SHARES = (0.5, 0.875)
 """Where the rows of a batch, sorted by length, are split into groups."""
+NO_ITEM = "no item of the vocabulary comes next"
 
 
 class NextItem(Task):
@@ -94,7 +95,7 @@ class NextItem(Task):
         return list(cast(SelfAttention, model).blocks)
 
     def metrics(self) -> MetricCollection:
-        means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": Score(), f"ndcg_{TOP}": Score(), "loss": Loss()}
+        means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": Found(), f"ndcg_{TOP}": Found(), "loss": Loss(NO_ITEM)}
         return MetricCollection(means, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
@@ -102,9 +103,9 @@ class NextItem(Task):
         scores, history, target = output.detach().cpu(), batch[self.history.name].cpu(), batch[self.data.target.name].cpu()
         truth = target[:, -1:].long()
         rank = self._rank(scores, history, truth)
-        metrics[f"hit_rate_{TOP}"].update((rank < TOP).double())
-        metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0))
         known = truth[:, 0] >= FIRST
+        metrics[f"hit_rate_{TOP}"].update((rank < TOP).double(), known)
+        metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0), known)
         items, wanted = scores[known, FIRST:], truth[known, 0] - FIRST
         metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
 
@@ -136,6 +137,27 @@ class NextItem(Task):
         compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
         rank = (~(compared < scores.gather(1, truth))).sum(1)  # an item with a score of NaN ranks last
         return torch.where(truth[:, 0] >= FIRST, rank, max(count, TOP))
+
+
+class Found(Score):
+    """The mean over all rows of how well their item was found; NaN if no row has an item that could be found."""
+
+    known: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(NO_ITEM)
+        self.add_state("known", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, gains: Tensor, known: Tensor) -> None:  # type: ignore[override]
+        """`known` says which rows have an item of the vocabulary; others are not found."""
+        super().update(gains)
+        self.known += known.sum()
+
+    def compute(self) -> Tensor:
+        return torch.full_like(self.mean_value, torch.nan) if self.undefined() else super().compute()
+
+    def undefined(self) -> str:
+        return "" if self.known else NO_ITEM
 
 
 class SelfAttention(nn.Module):

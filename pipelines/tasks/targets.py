@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 from torchmetrics.classification import BinaryAUROC
+from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.dataset.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Monitor
 from pipelines.tasks.means import Loss, Score
 from pipelines.tasks.moments import combined, moments
+from pipelines.tasks.values import NO_ROWS, ONE_CLASS
 
 
 class Target(ABC):
@@ -77,7 +79,7 @@ class Binary(Target):
         return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
 
     def metrics(self) -> MetricCollection:
-        return _collection(auc=BinaryAUROC(validate_args=False), accuracy=Score(), loss=Loss())
+        return _collection(auc=Auc(), accuracy=Score(), loss=Loss())
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         # Probabilities, because the metric applies the sigmoid only to batches with values outside [0, 1].
@@ -151,28 +153,62 @@ class Quantity(Target):
         return torch.from_numpy(np.asarray(self.data.decode(values.double().numpy()), dtype=np.float64))
 
 
+class Auc(BinaryAUROC):
+    """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
+
+    preds: list[Tensor]
+    """A tensor once those of several workers are gathered; `target` alike."""
+    target: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__(validate_args=False)
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        is_nan = self.undefined() or bool(dim_zero_cat(self.preds).isnan().any())
+        return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
+
+    def undefined(self) -> str:
+        if not len(self.target):
+            return NO_ROWS
+        classes = dim_zero_cat(self.target)
+        rows, positives = len(classes), int(classes.sum())
+        return NO_ROWS if not rows else ONE_CLASS if positives in (0, rows) else ""
+
+
 class Determination(Metric):
     """R², the explained share of the variance. It replaces R2Score of torchmetrics, which fails for fewer than two rows, where this is
-    NaN, and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
+    NaN, as for equal values; and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
 
     full_state_update = False
     higher_is_better = True
     true: Tensor
     """Count, mean and sum of squared distances from the mean of the true values."""
     residual: Tensor
+    lowest: Tensor
+    highest: Tensor
 
     def __init__(self) -> None:
         super().__init__()
+        # Whether the values are equal is a comparison: the squares are not exactly 0 if the mean is rounded.
+        for name, reduction in (("lowest", "min"), ("highest", "max")):
+            self.add_state(name, torch.tensor(torch.inf if reduction == "min" else -torch.inf, dtype=torch.float64), reduction)
         self.add_state("true", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx=combined)
         self.add_state("residual", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, true: Tensor) -> None:
         self.true = combined(torch.stack([self.true, moments(true, [0])]))
         self.residual += (predicted - true).square().sum()
+        if len(true):
+            self.lowest, self.highest = torch.minimum(self.lowest, true.min()), torch.maximum(self.highest, true.max())
 
     def compute(self) -> Tensor:
-        rows, _, squares = self.true
-        return torch.where(rows < 2, torch.nan, 1 - self.residual / squares)
+        return torch.full_like(self.residual, torch.nan) if self.undefined() else 1 - self.residual / self.true[2]
+
+    def undefined(self) -> str:
+        rows = int(self.true[0])
+        if rows < 2:
+            return "one row" if rows else NO_ROWS
+        return "all values are equal" if self.lowest == self.highest else ""
 
 
 def target_kind(data: Data) -> Target:

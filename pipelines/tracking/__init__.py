@@ -20,11 +20,13 @@ from pipelines.tracking.models import newest_model
 from pipelines.tracking.run import answers, under_way
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.training import TrainingRun, folder_of_run, open_training, unfinished_folder, weights_of
+from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, folder_of_run, open_training, unfinished_folder, weights_of
 
 __all__ = [
     "MODEL_DIGEST",
+    "REMARKS",
     "SPARK_APPLICATION",
+    "UNDEFINED",
     "Sender",
     "TrainingRun",
     "answers",

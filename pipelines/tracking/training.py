@@ -28,6 +28,8 @@ from pipelines.tracking.run import Run
 log = logging.getLogger(__name__)
 
 IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
+UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
+"""Tags of a finished training: JSON of why metrics have no value, by their names; and what must be said of its metrics, in lines."""
 _DIGEST_LENGTH = 32
 """MLflow accepts at most 36 characters for the digest of a dataset."""
 
@@ -161,6 +163,14 @@ def folder_of_run(uri: str, named: str) -> str:
         if folder := run.data.tags.get(FOLDER):
             return str(folder)
     raise TrackingError(f"{uri} has no training {named!r}; use the id of its run, or the name of its job, or the folder of the run")
+
+
+def reasons(tags: Mapping[str, str]) -> dict[str, str]:
+    """Why metrics of a run have no value, by their names, from its tags."""
+    try:
+        return dict(json.loads(tags.get(UNDEFINED, "{}")))
+    except (TypeError, ValueError):  # somebody has edited the tag
+        return {}
 
 
 def weights_of(uri: str, run_id: str) -> tuple[list[bytes], str]:

@@ -13,10 +13,12 @@ from pipelines.loader import Loader
 from pipelines.parallel.step_clock import CHECKPOINT, OTHER
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
+from pipelines.tasks.values import Value
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
 from pipelines.train.phase_times import PhaseTimes
+from pipelines.train.remarks import remarks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
@@ -161,10 +163,11 @@ class EpochLoop(ABC):
             self._hooks.evaluated(found)
         return self._trained(True, {**self._state.best_metrics, **metrics})
 
-    def _trained(self, finished: bool, metrics: dict[str, float]) -> Trained:
+    def _trained(self, finished: bool, metrics: dict[str, Value]) -> Trained:
         state = self._state
         left_out = () if finished else self._left_out
-        return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics, left_out)
+        said = tuple(remarks(metrics, self._monitor, self._task.minimised)) if finished else ()
+        return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics, left_out, said)
 
     def _save(self, best: bool) -> None:
         self._clock.enter(CHECKPOINT)

@@ -18,6 +18,7 @@ from pipelines.loader import Loader, Order
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.tasks.details import Details, Evaluated, Part
+from pipelines.tasks.values import Value, values_of
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Evaluation:
                 prefetch_bytes=settings.prefetch_bytes,
             )
 
-    def __call__(self, broken_off: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+    def __call__(self, broken_off: Callable[[], bool] = lambda: False) -> dict[str, Value] | None:
         """Return metrics as `<split>/<metric>`, the same on all workers; an empty dict for a split without rows. Collective.
 
         Returns None if `broken_off` is true on any worker. It is called before every batch.
@@ -75,7 +76,7 @@ class Evaluation:
         by_worker = gathered([(shard.metrics, shard.details.parts if shard.details and self._is_detailed else None) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _ in in_order])
-        metrics = {name: float(value) for name, value in merged.compute().items()}
+        metrics = values_of(merged)
         if self._strategy.mesh.context.rank == 0:
             self._evaluated = self._detailed([found for _, found in in_order], metrics)
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
@@ -114,7 +115,7 @@ class Evaluation:
                 self._give_up(error)
         return None
 
-    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, float]) -> Evaluated | None:
+    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, Value]) -> Evaluated | None:
         details = self._new_details()
         if details is None or None in parts:
             return None

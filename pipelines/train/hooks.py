@@ -1,13 +1,15 @@
 """Callbacks of the loop, for its progress and for requests to stop. `launch` connects them with Ray and MLflow."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pipelines.tasks.details import Evaluated
+from pipelines.tasks.values import Value
 
 
 class Hooks(Protocol):
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Log a point of the curves. Called on rank 0 only; returns at once."""
+    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
+        """Log a point of the curves; metrics without a value are not logged. Called on rank 0 only; returns at once."""
 
     def write(self, epoch: int, text: str) -> None:
         """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
@@ -40,7 +42,7 @@ class Hooks(Protocol):
 class Silent:
     """Hooks that do nothing."""
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         pass
 
     def write(self, epoch: int, text: str) -> None:

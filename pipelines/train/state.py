@@ -1,5 +1,6 @@
 """The progress of a run, its result, and its best epoch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 from pipelines.config import Config
 from pipelines.loader import Order
 from pipelines.tasks.base import Monitor
+from pipelines.tasks.values import Value, number_of
 from pipelines.train.step_statistics import CurveWindow
 
 
@@ -27,12 +29,12 @@ class State:
     best_epoch: int = 0
     """Counted from 1. Ties go to the lower validation loss, then to the earlier epoch."""
     best: float | None = None
-    """The monitored metric of the best epoch."""
+    """The monitored metric of the best epoch; NaN if it is not defined."""
     best_loss: float | None = None
     """The validation loss of the best epoch."""
     improved_epoch: int = 0
     """The first epoch that reached the best metric; early stopping counts from it."""
-    best_metrics: dict[str, float] = field(default_factory=dict)
+    best_metrics: dict[str, Value] = field(default_factory=dict)
     window: CurveWindow = field(default_factory=CurveWindow)
 
 
@@ -47,10 +49,12 @@ class Trained:
     seconds: float
     epochs: int
     best_epoch: int
-    metrics: dict[str, float]
+    metrics: dict[str, Value]
     """Metrics of the best epoch, on the validation and the test split."""
     left_out: tuple[str, ...] = ()
     """Machines that the run stopped to go on without."""
+    remarks: tuple[str, ...] = ()
+    """What must be said of the metrics, in sentences."""
 
 
 def order_of(config: Config) -> Order:
@@ -73,16 +77,22 @@ def left_out_rows(config: Config, rows: int) -> int:
     return order_of(config).remainder_rows(rows) if drops else 0
 
 
-def count_epoch(state: State, metrics: dict[str, float], monitor: Monitor, minimised: str) -> bool:
-    """Record a validated epoch. Returns whether it is the best so far."""
+def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minimised: str) -> bool:
+    """Record a validated epoch. Returns whether it is the best so far: by the loss where the monitored metric is not defined."""
     state.epochs, state.validated = state.epochs + 1, state.step
     name, direction = monitor
-    value, loss = (metrics.get(f"validation/{metric}") for metric in (name, minimised))
-    if improved := improves(value, state.best, direction):
+    value, loss = (_number(metrics, f"validation/{metric}") for metric in (name, minimised))
+    by_loss = breaks_tie(value, loss, state)
+    if improved := improves(value, state.best, direction) or (by_loss and value is not None and isnan(value)):
         state.improved_epoch = state.epochs
-    if is_best := improved or breaks_tie(value, loss, state):
+    if is_best := improved or by_loss:
         state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
     return is_best
+
+
+def _number(metrics: Mapping[str, Value], name: str) -> float | None:
+    """NaN if the metric is not defined, None if there is no such metric."""
+    return number_of(metrics[name]) if name in metrics else None
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:

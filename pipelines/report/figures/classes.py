@@ -79,8 +79,8 @@ def precision_recall(split: Split) -> tuple[bytes, str]:
 def calibration(split: Split) -> tuple[bytes, str]:
     """How often what was predicted with some confidence was so."""
     table = split.tables.get("calibration")
-    if table is None or not table["rows"]:
-        raise UndefinedError("calibration needs rows")
+    if table is None or len(table["rows"]) < 2:
+        raise UndefinedError("it needs predictions of different confidence, and all rows are in one bin")
     what = f"predicted probability of {shortened(split.summary['classes'][1], 20)}" if split.kind == "binary" else "confidence"
     with drawing() as canvas:
         axes = canvas.axes[0]

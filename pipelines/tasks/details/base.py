@@ -14,6 +14,7 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details.parts import Kept, Part, Sums, sampling_keys
 from pipelines.tasks.details.shown import shown, to_show
 from pipelines.tasks.details.slices import Slices
+from pipelines.tasks.values import Value
 
 Columns = Mapping[str, Sequence[Any]]
 """A table: values by column."""
@@ -70,7 +71,7 @@ class Details(ABC):
         """What the tables do not say, as JSON values."""
         return {}
 
-    def evaluated(self, split: str, metrics: Mapping[str, float]) -> Evaluated:
+    def evaluated(self, split: str, metrics: Mapping[str, Value]) -> Evaluated:
         """All that was collected of a split, with the values of its metrics."""
         columns, shapes = shown(self.worst.columns, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
