@@ -55,9 +55,9 @@ def _class_entry(name: str, rows: int, predicted: int, correct: int) -> list[Par
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
 
 
-def _interval(successes: float, rows: int) -> str | None:
+def _interval(successes: float, rows: int) -> str:
     low, high = wilson(successes, rows)
-    return f"{low:.3f} to {high:.3f}" if rows else None
+    return f"{low:.3f} to {high:.3f}" if rows else "no rows"
 
 
 def _shares(one: Table) -> _Slices:
