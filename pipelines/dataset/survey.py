@@ -1,7 +1,7 @@
 """What an ETL knows about its data beyond the manifest. Pages are made from it; nothing of it enters a version or its digest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,18 @@ class SparkStage:
 
 
 @dataclass(frozen=True)
+class ValueCounts:
+    """All rows of a column with few values, counted."""
+
+    values: tuple[str, ...]
+    """As text, at most TEXT_LENGTH characters of each; those with most rows in train first."""
+    rows: np.ndarray
+    """int64 of shape (values, splits)."""
+    missing: np.ndarray
+    """Rows with NULL, by split."""
+
+
+@dataclass(frozen=True)
 class Survey:
     config: Config
     manifest: Manifest
@@ -59,6 +71,8 @@ class Survey:
     spark: tuple[SparkStage, ...] = ()
     event_log: str = ""
     """Address of Spark's event log; empty if it writes none."""
+    counts: Mapping[str, ValueCounts] = field(default_factory=dict)
+    """By raw column, those that have been counted in all splits; of others there is only the sample."""
 
 
 Files = Mapping[str, str]

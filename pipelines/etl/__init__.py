@@ -9,7 +9,8 @@
 5.  `quality`    decides once about each row of the query: it is kept, or refused with a reason.
 6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. For the page
-                 about the data, `row_sample` samples rows, and `alike` finds features that several splits have.
+                 about the data, `row_sample` samples rows, `value_counts` counts the values of categories in every split, and
+                 `alike` finds features that several splits have.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  `attempt` holds the paths and reports of these files.
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.

@@ -24,14 +24,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
-from pipelines.dataset.survey import TEXT_LENGTH
-from pipelines.etl import alike, row_sample
+from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
+from pipelines.etl import alike, row_sample, value_counts
 from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
 from pipelines.etl.quality import REASON
-from pipelines.etl.summaries import GATHERED, summaries_of, summarised
+from pipelines.etl.summaries import GATHERED, VALUES, summaries_of, summarised
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_category, is_number, is_text
-from pipelines.features.statistics import COUNTED, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
+from pipelines.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
 
 Needs = dict[str, frozenset[str]]
 
@@ -60,6 +60,8 @@ class Gathered:
     """Rows of each split, as `row_sample` keeps them."""
     contents: np.ndarray = field(default_factory=lambda: np.empty((0, len(SPLITS)), np.int64))
     """Rows of a sample of contents, by split, as `alike` counts them."""
+    values: dict[str, ValueCounts] = field(default_factory=dict)
+    """Rows by value and split, of the raw columns that have few values."""
 
     @property
     def query_rows(self) -> int:
@@ -111,7 +113,9 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
     samples = row_sample.by_split(summaries.get(ROW, ""))
     contents = {"contents": alike.rows_of(summaries[ALIKE])} if ALIKE in summaries else {}
-    return Gathered(by_split, summaries.get(REASON, {}), statistics, schema, samples, **contents)
+    counted_elsewhere = {column: statistics[column] for column in statistics if COUNTS in wanted[column]}
+    values = value_counts.value_counts(summaries.get(VALUES, {}), counted_elsewhere)
+    return Gathered(by_split, summaries.get(REASON, {}), statistics, schema, samples, **contents, values=values)
 
 
 def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> Column:
@@ -126,15 +130,17 @@ def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> Column:
 def _gather(wanted: Needs, keyed: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A partition's counts and summaries, as rows of _GATHERED."""
     accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
-    counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, *wanted], 0)
+    counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, *wanted], 0)
     by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
     sample, contents = row_sample.RowSample(keyed), alike.Contents()
+    values = value_counts.ValueCounter(wanted, {column for column, needed in wanted.items() if COUNTS in needed})
     undrained = 0
     for batch in _accepted(batches, refused):
         split = batch.column(SPLIT).to_numpy()
         sample.add({column: batch.column(column) for column in wanted}, split, batch.column(ROW).to_numpy().view(np.uint64))
         contents.add(batch.column(ALIKE).to_numpy().view(np.uint64), split)
+        values.add({column: batch.column(column) for column in wanted}, split)
         by_split += np.bincount(split, minlength=len(SPLITS))
         train = batch.filter(pa.array(split == TRAIN))
         order = train.column(ROW).to_numpy().view(np.uint64)
@@ -146,7 +152,7 @@ def _gather(wanted: Needs, keyed: bool, batches: Iterator[pa.RecordBatch]) -> It
             undrained = 0
     yield from _drained(accumulators, wanted, counted)
     summaries = {column: accumulator.summary() for column, accumulator in accumulators.items()}
-    whole = {SPLIT: by_split.tolist(), REASON: refused, ROW: sample.summary(), ALIKE: contents.summary()}
+    whole = {SPLIT: by_split.tolist(), REASON: refused, ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
     yield summarised({**whole, **summaries}, counted)
 
 

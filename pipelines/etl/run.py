@@ -116,9 +116,10 @@ def _made(
 
 def _survey(config: Config, manifest: Manifest, sources: Sources, made: Made, stages: Stages) -> Survey:
     assert stages.spark is not None, "rows have been read"
-    samples, refused = made.gathered.samples, made.report.samples
-    spark = spark_stages(stages.spark, stages.spans)
-    return Survey(config, manifest, sources, samples, made.gathered.contents, refused, stages.seconds, spark, event_log(stages.spark))
+    gathered, refused = made.gathered, made.report.samples
+    spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
+    known = gathered.samples, gathered.contents, refused, stages.seconds
+    return Survey(config, manifest, sources, *known, spark, events, gathered.values)
 
 
 def _check_apart(config: Config, tables: RawTables) -> None:

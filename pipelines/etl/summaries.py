@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipelines.etl import alike, row_sample
+from pipelines.etl import alike, row_sample, value_counts
 from pipelines.etl.placement import ALIKE, ROW, SPLIT
 from pipelines.etl.quality import REASON
 from pipelines.features.statistics import combine
 
 # Tasks return the count of a value, or a column's summary as JSON with the number of its counts.
 GATHERED = "column string, value string, count bigint, summary string"
-_COMBINED: dict[str, Callable[[Any, Any], Any]] = {ROW: row_sample.combined, ALIKE: alike.combined}
+VALUES = "__values"
+"""The name of the summary of `value_counts`, which is of all columns."""
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {ROW: row_sample.combined, ALIKE: alike.combined, VALUES: value_counts.combined}
 """How other summaries than those of raw columns are combined, by name."""
 
 

@@ -107,8 +107,22 @@ def test_all_rows_are_accounted_for(made: Made) -> None:
     assert sum(described["rows"].values()) + sum(reason["rows"] for reason in described["refused"]) == ROWS
     assert described["refused"][0]["reason"] == "plausible age" and '"age": 400' in described["refused"][0]["record"]
     assert described["sources"][0]["listed"][0]["checksum"].startswith("sha256:")
-    missing = next(column for column in described["columns"] if column["name"] == "drifted")["missing"]
-    assert all(0.05 < share < 0.15 for share in missing.values()) and len(missing) == 3
+    columns = {column["name"]: column for column in described["columns"]}
+    missing = columns["drifted"]["missing"]
+    assert all(0.05 < one["share"] < 0.15 for one in missing.values()) and len(missing) == 3
+    for name in ("rich", "city", "only"):
+        chart = columns[name]["chart"]
+        assert chart["sampled"] == {} and all(sum(shares) == pytest.approx(1, abs=1e-4) for shares in chart["shares"].values())
+
+
+def test_target_shares_are_those_of_all_rows(made: Made, tmp_path: Path, uri: str) -> None:
+    """And not those of the sample, which has fewer rows than the splits of this table."""
+    pipeline(tmp_path, uri)
+    rows = [line.split("\t") for line in (tmp_path / "raw.tsv").read_text().splitlines()]
+    chart = next(column for column in made.described["columns"] if column["name"] == "rich")["chart"]
+    for split, shares in chart["shares"].items():
+        rich = [row[2] == "true" for row in rows if row[1] == split and int(row[8]) <= 120]
+        assert shares[chart["names"].index("true")] == pytest.approx(sum(rich) / len(rich), abs=1e-5)
 
 
 def test_spark_tells_seconds_spill_and_skew_of_the_stages(made: Made) -> None:

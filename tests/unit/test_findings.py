@@ -8,7 +8,8 @@ import pytest
 
 from pipelines.dataset.survey import TEXT_LENGTH, SparkStage
 from pipelines.etl import alike, row_sample
-from pipelines.report.survey.findings import constants, drifts, explained, leaks, shared_contents, skewed, stability
+from pipelines.report.survey.coincidence import share_by_chance
+from pipelines.report.survey.findings import Finding, constants, drifts, explained, leaks, shared_contents, skewed, stability
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(1)
@@ -108,6 +109,60 @@ def test_a_split_that_has_rows_of_train_is_told_with_their_share() -> None:
     (found,) = shared_contents(contents)
     assert found.kind == "shared" and "10.0% of validation's rows" in found.text
     assert list(shared_contents(contents[:0])) == []
+
+
+def people(rows: int, twins_of: pa.Table | None = None) -> pa.Table:
+    """Rows of three columns with few values and, with `twins_of`, one in ten that is a row of that table."""
+    plan, age = RANDOM.choice(["basic", "plus", "pro"], rows), RANDOM.integers(18, 91, rows)
+    days = [int(RANDOM.integers(0, 61)) if RANDOM.random() < 0.4 else None for _ in range(rows)]
+    made = table(plan=plan, age=age, days=days, size=np.round(RANDOM.random(rows), 9))
+    if twins_of is None:
+        return made
+    copies = twins_of.take(pa.array(RANDOM.integers(0, len(twins_of), rows // 10)))
+    return pa.concat_tables([copies, made.slice(0, rows - rows // 10)])
+
+
+def contents_of(train: pa.Table, test: pa.Table, columns: list[str]) -> np.ndarray:
+    found: dict[tuple[object, ...], list[int]] = {}
+    for place, rows in ((0, train), (2, test)):
+        for row in rows.select(columns).to_pylist():
+            found.setdefault(tuple(row.values()), [0, 0, 0])[place] += 1
+    return np.array(list(found.values()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        ((3_200, 800), ["plan", "age", "days"]),
+        ((400, 100), ["plan"]),
+        ((1_800, 200), ["plan", "age"]),
+        ((3_200, 800), ["plan", "age", "days", "size"]),
+    ],
+    ids=["two thirds are shared", "all are shared", "nearly all", "none"],
+)
+def test_rows_that_are_alike_by_chance_are_no_warning_and_planted_ones_are(rows: tuple[int, int], columns: list[str]) -> None:
+    train, test = people(rows[0]), people(rows[1])
+
+    def found(test: pa.Table, columns: list[str]) -> list[Finding]:
+        sample = train.slice(0, ROWS)
+        contents = contents_of(train, test, columns)
+        return list(shared_contents(contents, lambda split: share_by_chance(sample, test.slice(0, ROWS), columns, len(train))))
+
+    assert found(test, columns) == []
+    (planted,) = found(people(rows[1], twins_of=train), ["plan", "age", "days", "size"])
+    assert "10.0% of test's rows have the same features as a row of train, after" in planted.text
+
+
+def test_the_share_that_chance_gives_is_said_beside_a_higher_one() -> None:
+    """Of texts and numbers as they are compared: case and float32 do not matter."""
+    train = table(plan=["A b", "c"] * 500, size=np.tile([0.1, 0.2, 0.3, 0.4], 250))
+    other = table(plan=["a-B", "C"] * 100, size=np.float32(np.tile([0.1, 0.5], 100)).astype(float))
+    share = share_by_chance(train, other, ["plan", "size"], 3)
+    assert share == pytest.approx((1 - (1 - 0.5 * 0.25) ** 3 + 1 - (1 - 0.5 * 0.0005) ** 3) / 2, abs=1e-9)
+    contents = np.array([[1, 0, 1]] * 900 + [[0, 0, 1]] * 100)
+    (found,) = shared_contents(contents, lambda split: 0.4)
+    assert "about 90.0% of test's rows" in found.text and "chance would give about 40.0% for columns with so few values" in found.text
+    assert list(shared_contents(contents, lambda split: 0.88)) == []
 
 
 def test_the_sketch_of_contents_does_not_depend_on_partitions() -> None:

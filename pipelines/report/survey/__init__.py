@@ -1,6 +1,7 @@
 """The page about the data of one ETL, for its run in MLflow: what each column holds, what became of the rows, and what looks wrong.
 
-1. `findings`   the tests: leaks, constants, splits that differ, contents that several splits share, skewed tasks.
+1. `findings`   the tests: leaks, constants, splits that differ, contents that several splits share (`coincidence`: more than chance
+                gives), skewed tasks.
 2. `coding`     turns values into the numbers of bins and categories that tests and charts count.
 3. `columns`    describes each raw column by split, and `words` the encoders in words.
 4. `described`  puts these together as JSON, `data.json`.

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pipelines.dataset.manifest import SPLITS
 from pipelines.dataset.survey import Survey
 from pipelines.report.survey import findings as tests
+from pipelines.report.survey.coincidence import share_by_chance
 from pipelines.report.survey.columns import described_columns
 
 _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
@@ -17,7 +18,7 @@ _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 def describe(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    columns = described_columns(manifest, survey.samples, dataset.key)
+    columns = described_columns(survey)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "warnings": list(manifest.warnings),
@@ -66,6 +67,13 @@ def _findings(survey: Survey) -> Iterator[tests.Finding]:
             yield from tests.leaks(train, features, column)
     columns = dict.fromkeys(column for fitted in manifest.encoders.values() for column in fitted.inputs)
     yield from tests.constants(manifest.profile, train, columns)
-    yield from tests.drifts(survey.samples, [column for column in columns if column not in dataset.key])
-    yield from tests.shared_contents(survey.contents)
+    yield from tests.drifts(survey.samples, [column for column in columns if column not in dataset.key], survey.counts)
+    compared = [column for column in features if column not in dataset.key] or list(features)
+    rows = manifest.splits[SPLITS[0]].rows if SPLITS[0] in manifest.splits else 0
+    samples = survey.samples
+
+    def by_chance(split: str) -> float:
+        return share_by_chance(train, samples[split], compared, rows) if split in samples else 0.0
+
+    yield from tests.shared_contents(survey.contents, by_chance)
     yield from tests.skewed(survey.spark)

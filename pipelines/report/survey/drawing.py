@@ -1,8 +1,10 @@
 """Draws the page about the data from its description."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from pipelines.report.figures.curves import wilson
 from pipelines.report.page import Html, contents, element, facts, figure, folded, grid, join, note, page, section, table, tiles
 from pipelines.report.survey import findings
 from pipelines.report.survey.histograms import histogram, legend
@@ -13,9 +15,11 @@ _KINDS = {"leak": "Leak", "constant": "Constant", "drift": "Drift", "shared": "S
 _TESTS = (
     f"Leak: one column alone explains at least {findings.LEAK:.0%} of the target in half of the training sample, from bins or categories "
     "fitted on the other half. Constant: one value, or none, in the training split. Drift: population stability index above "
-    f"{findings.PSI} and above what chance gives once in {1 / findings.CHANCE:,.0f} columns of samples of this size. Shared rows: at "
-    f"least {findings.SHARED:.0%} of a split's rows have the features of a training row. Skew: the longest task takes at least "
-    f"{findings.SKEW:g} times the median and {findings.SKEW_SECONDS:g} s, and the stage reads {findings.SKEW_ROWS:,} rows or more."
+    f"{findings.PSI} and above what chance gives once in {1 / findings.CHANCE:,.0f} columns of samples of this size; values of columns "
+    "with few of them are counted in all rows. Shared rows: more of a split's rows have the features of a training row than chance would "
+    f"give if columns were independent of each other, by at least {findings.SHARED:.0%} of the others and by "
+    f"{findings.SHARED_ERRORS:g} standard errors. Skew: the longest task takes at least {findings.SKEW:g} times the median and "
+    f"{findings.SKEW_SECONDS:g} s, and the stage reads {findings.SKEW_ROWS:,} rows or more."
 )
 
 
@@ -83,7 +87,11 @@ def _rows(described: Mapping[str, Any]) -> Html:
 
 def _columns(described: Mapping[str, Any]) -> Html:
     sampled = ", ".join(f"{rows:,} of {split}" for split, rows in described["sampled"].items())
-    lead = f"Charts and missing shares are of a random sample ({sampled or 'no'} rows); other numbers are of the whole training split."
+    lead = (
+        "Values of columns with few of them are counted in all rows. A chart that is marked so, and shares with an interval, are of a "
+        f"random sample ({sampled or 'no'} rows); intervals hold the share of all rows with 95 % confidence. Means, deviations, minima, "
+        "maxima and distinct values are of the whole training split."
+    )
     if (shown := len(described["columns"])) < described["raw_columns"]:
         lead = f"The first {shown:,} of {described['raw_columns']:,} columns. {lead}"
     cards = [_card(column) for column in described["columns"]]
@@ -91,17 +99,36 @@ def _columns(described: Mapping[str, Any]) -> Html:
 
 
 def _card(column: Mapping[str, Any]) -> Html:
-    told = column["train"]
+    known = column["train"]
     shown = {} if column["type"] == "bool" else _NUMBERS
-    numbers = [f"{label} {_number(told[name])}" for label, name in shown.items() if told.get(name) is not None]
-    if "distinct" in told:
-        numbers.append(f"{told['distinct']:,} distinct {column['distinct_of']}")
-    missing = [f"{share:.1%} of {split}" for split, share in column["missing"].items() if share]
+    numbers = [f"{label} {_number(known[name])}" for label, name in shown.items() if known.get(name) is not None]
+    if "distinct" in known:
+        numbers.append(f"{known['distinct']:,} distinct {column['distinct_of']}")
+    missing = [_missing(split, one) for split, one in column["missing"].items() if one["share"]]
     numbers.append(f"missing: {', '.join(missing)}" if missing else "none missing")
     lines = [element("b", encoder["name"]) + Html(": ") + element("span", encoder["words"]) for encoder in column["encoders"]]
-    caption = join([element("div", "; ".join(numbers)), *(element("div", Html(line)) for line in lines)])
+    chart = column["chart"]
+    caption = join([*map(partial(element, "div"), [*_about(chart), "; ".join(numbers)]), *(element("div", Html(line)) for line in lines)])
     head = element("h3", column["name"], Html(" "), element("span", f"{', '.join(column['roles'])}, {column['type']}", kind="small"))
-    return element("div", head, figure(histogram(column["chart"], column["name"]) if column["chart"] else Html(""), caption))
+    return element("div", head, figure(histogram(chart, column["name"]) if chart else Html(""), caption))
+
+
+def _missing(split: str, one: Mapping[str, Any]) -> str:
+    low, high = one.get("interval", (None, None))
+    return f"{one['share']:.1%} of {split}" + (f" ({low:.1%} to {high:.1%})" if low is not None else "")
+
+
+def _about(chart: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a chart is of, and what lies beyond its ends."""
+    if chart is None:
+        return
+    if rows := [count for count in chart["sampled"].values() if count]:
+        low, high = wilson(min(rows) / 2, min(rows))
+        yield f"chart of a sample: each share is right within {100 * (high - low) / 2:.1f} percentage points at most"
+    for split, (below, above) in chart.get("beyond", {}).items():
+        sides = [f"{share:.1%} {side}" for share, side in ((below, "below"), (above, "above")) if share]
+        if sides:
+            yield f"in the outer bars: of {split} {' and '.join(sides)} the ends of the axis"
 
 
 _NUMBERS = {"mean": "mean", "±": "deviation", "from": "minimum", "to": "maximum"}

@@ -1,6 +1,6 @@
 """Tests that say what looks wrong with the data. Each is a function of plain values, with its threshold beside it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.dataset.manifest import SPLITS
-from pipelines.dataset.survey import SparkStage
+from pipelines.dataset.survey import SparkStage, ValueCounts
 from pipelines.report.survey.coding import MISSING, as_numbers, as_texts, codes_of, counted, distinct, is_free_text, is_numeric
 
 LEAK = 0.95
@@ -21,7 +21,10 @@ PSI = 0.1
 CHANCE = 1e-4
 """Probability of a higher index by chance, over all columns of a split, above which nothing is said."""
 SHARED, SHARED_ROWS = 0.01, 5
-"""Share and number of a split's sampled rows that have the features of a row of the training split."""
+"""Share and number of a split's sampled rows that have the features of a row of the training split: the share of those rows for which
+chance does not account."""
+SHARED_ERRORS, CHANCE_ROWS = 4.0, 2_000
+"""Standard errors by which the share must exceed that of chance, which is estimated from so many rows at most."""
 SKEW, SKEW_SECONDS, SKEW_ROWS = 4.0, 10.0, 1_000
 """The longest task over the median, for stages whose longest task takes at least so many seconds, and which read at least so many rows:
 where there are hardly any, the longest task is the one that started Python's workers."""
@@ -103,19 +106,25 @@ def _is_constant(values: pa.ChunkedArray) -> bool:
     return not values.null_count and not pa.types.is_boolean(values.type) and distinct(values) == 1
 
 
-def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str]) -> Iterator[Finding]:
-    """Columns with another distribution in validation or test than in train, the most different first."""
+def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapping[str, ValueCounts] | None = None) -> Iterator[Finding]:
+    """Columns with another distribution in validation or test than in train, the most different first. `counts` are the values of all
+    rows, which are compared instead of samples where there are any."""
+    by_value = counts or {}
     if "train" not in samples:
         return
     names = [name for name in columns if name in samples["train"].column_names]
     for split, rows in samples.items():
         if split == "train":
             continue
-        found = [(stability(samples["train"][name], rows[name]), name) for name in names]
+        place = SPLITS.index(split)
+        found = [
+            (counted_stability(by_value[name], place) if name in by_value else stability(samples["train"][name], rows[name]), name)
+            for name in names
+        ]
         told = [(index, name) for (index, limit), name in found if index > max(PSI, limit * _many(len(names)))]
         for index, name in sorted(told, reverse=True):
             distribution = f"a {'very ' if index > 0.25 else ''}different distribution"
-            what = f"the length of {name}" if is_free_text(samples["train"][name]) else name
+            what = f"the length of {name}" if name not in by_value and is_free_text(samples["train"][name]) else name
             text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f})"
             yield Finding("drift", text, (name,))
 
@@ -134,7 +143,17 @@ def stability(fitted: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[float, f
     """
     first, second = codes_of(fitted, [fitted, other], bins=10, most=20)
     size = int(max(first.max(initial=0), second.max(initial=0))) + 1
-    one, two = counted(first, size), counted(second, size)
+    return _index(counted(first, size), counted(second, size))
+
+
+def counted_stability(counts: ValueCounts, split: int) -> tuple[float, float]:
+    """The same of train and another split, from all their rows: the 20 most frequent values of train, all others, and NULL."""
+    most, others = counts.rows[:20], counts.rows[20:].sum(0, keepdims=True)
+    rows = np.concatenate([most, others, counts.missing[None]])
+    return _index(rows[:, SPLITS.index("train")], rows[:, split])
+
+
+def _index(one: np.ndarray, two: np.ndarray) -> tuple[float, float]:
     used = (one + two) > 0
     one, two = one[used], two[used]
     p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (one, two))
@@ -148,16 +167,22 @@ def _chi_squared(degrees: int, chance: float) -> float:
     return float(degrees * (1 - part + NormalDist().inv_cdf(1 - chance) * part**0.5) ** 3)
 
 
-def shared_contents(contents: np.ndarray) -> Iterator[Finding]:
-    """Splits with rows whose features are those of a row of train. `contents` are rows by split, shape (contents, splits)."""
+def shared_contents(contents: np.ndarray, by_chance: Callable[[str], float] = lambda split: 0.0) -> Iterator[Finding]:
+    """Splits with more rows whose features are those of a row of train than chance gives. `contents` are rows by split, shape
+    (contents, splits); `by_chance` gives the share of a split's rows that chance alone would give."""
     train = contents[:, SPLITS.index("train")] > 0
     for split in ("validation", "test"):
         rows = contents[:, SPLITS.index(split)]
         both, all_rows = int(rows[train].sum()), int(rows.sum())
-        if all_rows and both >= SHARED_ROWS and both >= SHARED * all_rows:
+        if not all_rows or both < SHARED_ROWS or both < SHARED * all_rows:
+            continue
+        share, chance = both / all_rows, by_chance(split)
+        error = (chance * (1 - chance) * (1 / all_rows + 1 / CHANCE_ROWS)) ** 0.5
+        if share - chance >= max(SHARED * (1 - chance), SHARED_ERRORS * error, SHARED / 10):  # the last, since chance may be 99.999 %
+            beside = f", where chance would give about {chance:.1%} for columns with so few values" if chance >= 0.0005 else ""
             yield Finding(
                 "shared",
-                f"about {both / all_rows:.1%} of {split}'s rows have the same features as a row of train, after texts are put in lower "
+                f"about {share:.1%} of {split}'s rows have the same features as a row of train{beside}, after texts are put in lower "
                 f"case and reduced to words, and numbers rounded to float32 ({both:,} of {all_rows:,} sampled rows)",
             )
 

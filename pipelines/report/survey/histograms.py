@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.report.figures.curves import wilson
 from pipelines.report.page import Html, text
 from pipelines.report.style import BLUE, GREEN, GREY, INK, LINE, ORANGE
 
@@ -36,10 +37,19 @@ def _bins(chart: Mapping[str, Any], name: str) -> Html:
             path = "".join(f"L{place * step:.1f} {top:.1f}H{(place + 1) * step:.1f}" for place, top in enumerate(tops))
             parts.append(f'<path d="M0 {floor}{path}V{floor}" fill="none" stroke="{SPLIT_COLOURS[split]}" stroke-width="1.6"/>')
     low, high = (text(end) for end in chart["ends"])
-    parts.append(f'<text x="0" y="{_HEIGHT - 4}" fill="{GREY}">{low}</text>')
+    below, above = (any(found[side] for found in chart["beyond"].values()) for side in (0, 1))
+    parts += [_beyond(0)] if below else []
+    parts += [_beyond(WIDTH)] if above else []
+    parts.append(f'<text x="0" y="{_HEIGHT - 4}" fill="{GREY}">{"≤ " if below else ""}{low}</text>')
     parts.append(f'<text x="{WIDTH / 2}" y="{_HEIGHT - 4}" fill="{GREY}" text-anchor="middle">{text(chart["unit"])}</text>')
-    parts.append(f'<text x="{WIDTH}" y="{_HEIGHT - 4}" fill="{GREY}" text-anchor="end">{high}</text>')
+    parts.append(f'<text x="{WIDTH}" y="{_HEIGHT - 4}" fill="{GREY}" text-anchor="end">{"≥ " if above else ""}{high}</text>')
     return _svg(parts, _HEIGHT, name)
+
+
+def _beyond(end: float) -> str:
+    """An arrow at an end of the axis beyond which there are values."""
+    y, inwards = _HEIGHT - _BOTTOM, 7 if end == 0 else -7
+    return f'<path d="M{end} {y}l{inwards} -4v8z" fill="{GREY}"><title>values beyond this end are in the outer bar</title></path>'
 
 
 def _names(chart: Mapping[str, Any], name: str) -> Html:
@@ -56,11 +66,19 @@ def _names(chart: Mapping[str, Any], name: str) -> Html:
             width = max(found[place] / most * room, 0.8 if found[place] else 0)
             parts.append(
                 f'<rect x="{_NAMES_WIDTH}" y="{top + 3 + number * _BAR}" width="{width:.1f}" height="{_BAR - 1}" '
-                f'fill="{SPLIT_COLOURS[split]}"><title>{split} {found[place]:.1%}</title></rect>'
+                f'fill="{SPLIT_COLOURS[split]}"><title>{split} {found[place]:.2%}{_interval(chart, split, found[place])}</title></rect>'
             )
         first = next(iter(shares.values()))[place]
         parts.append(f'<text x="{WIDTH}" y="{top + 14}" fill="{GREY}" text-anchor="end">{first:.1%}</text>')
     return _svg(parts, max(len(chart["names"]) * _ROW, _ROW), name)
+
+
+def _interval(chart: Mapping[str, Any], split: str, share: float) -> str:
+    rows = chart["sampled"].get(split)
+    if not rows:
+        return ""
+    low, high = wilson(share * rows, rows)
+    return f", {low:.1%} to {high:.1%}"
 
 
 def _svg(parts: Sequence[str], height: float, title: str) -> Html:

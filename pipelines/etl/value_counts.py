@@ -1,0 +1,117 @@
+"""Counts the values of categories in every split, for the data's page, in the pass that fits the encoders.
+
+The encoders' own counts are of the training split, and of every value. These are of all splits, and only of columns with few values:
+a column with more is given up at the first batch that shows it, so that it costs nothing from there on.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.dataset.manifest import SPLITS
+from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
+from pipelines.features.raw import categories, is_text
+from pipelines.features.statistics import Statistics
+
+MOST_VALUES, MOST_INTEGERS = 256, 16
+"""Values of a text and of an integer that are counted; an integer with more is drawn as a number."""
+MOST_COLUMNS = 400
+"""Columns that are counted, as many as the page shows: a bound for the size of the summaries."""
+_MISSING = ""
+"""The key of missing values, since JSON has no NULL for one; that of a value begins with "="."""
+
+Rows = dict[str, list[int]]
+"""Rows of each split, by key."""
+Counted = dict[str, Rows | None]
+"""By column; None for one with too many values."""
+
+
+def countable(kind: pa.DataType) -> bool:
+    """Whether a column of this type may be a category."""
+    return types.is_boolean(kind) or types.is_integer(kind) or is_text(kind)
+
+
+class ValueCounter:
+    """Counts the values of one partition."""
+
+    def __init__(self, columns: Iterable[str], train_elsewhere: Iterable[str] = ()) -> None:
+        """`train_elsewhere` are columns whose values in train are counted by others. Of very many columns the first ones are counted,
+        and the last ones, among which the targets are."""
+        names = list(columns)
+        chosen = names if len(names) <= MOST_COLUMNS else [*names[: MOST_COLUMNS // 2], *names[-MOST_COLUMNS // 2 :]]
+        self._counts: Counted = {name: {} for name in chosen}
+        self._train_elsewhere = frozenset(train_elsewhere)
+
+    def add(self, columns: Mapping[str, pa.Array], split: np.ndarray) -> None:
+        """Add a batch: raw columns, and the index of each row's split."""
+        others = split != 0
+        other_rows, other_splits = pa.array(np.flatnonzero(others)), split[others]
+        for name, found in self._counts.items():
+            if found is None or not countable(columns[name].type):
+                self._counts[name] = None
+            elif name in self._train_elsewhere:
+                self._counts[name] = _with_batch(found, columns[name].take(other_rows), other_splits)
+            else:
+                self._counts[name] = _with_batch(found, columns[name], split)
+
+    def summary(self) -> Counted:
+        return self._counts
+
+
+def combined(one: Counted, other: Counted) -> Counted:
+    """The counts of two partitions together."""
+    whole: Counted = {}
+    for name, mine in one.items():
+        theirs = other[name]
+        whole[name] = None if mine is None or theirs is None else _together(mine, theirs.items())
+    return whole
+
+
+def value_counts(counted: Counted, train: Mapping[str, Statistics]) -> dict[str, ValueCounts]:
+    """For the page, the columns that were counted, their values by rows of train. `train` has the statistics of the columns whose
+    values in train were counted elsewhere."""
+    found = {}
+    for name, by_key in counted.items():
+        whole = _with_train(by_key, train[name]) if by_key is not None and name in train else by_key
+        if whole is None:
+            continue
+        missing = whole.get(_MISSING, [0] * len(SPLITS))
+        in_order = sorted(((key, rows) for key, rows in whole.items() if key != _MISSING), key=lambda pair: (-pair[1][0], pair[0]))
+        rows = np.array([counts for _, counts in in_order], np.int64).reshape(-1, len(SPLITS))
+        found[name] = ValueCounts(tuple(key[1:] for key, _ in in_order), rows, np.array(missing, np.int64))
+    return found
+
+
+def _with_train(by_key: Rows, known: Statistics) -> Rows | None:
+    table = known.counts
+    if table is None or len(table) > MOST_VALUES:
+        return None
+    counts = ((_key(value), [count, 0, 0]) for value, count in zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True))
+    return _together(by_key, [*counts, (_MISSING, [known.nulls, 0, 0])])
+
+
+def _with_batch(found: Rows, values: pa.Array, split: np.ndarray) -> Rows | None:
+    encoded = values if types.is_dictionary(values.type) else values.dictionary_encode()
+    if len(encoded.dictionary) > (most := MOST_INTEGERS if types.is_integer(values.type) else MOST_VALUES):
+        return None
+    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
+    size = len(encoded.dictionary) + 1
+    counts = np.bincount(codes * len(SPLITS) + split, minlength=size * len(SPLITS)).reshape(size, len(SPLITS))
+    return _together(found, zip([*map(_key, categories(encoded.dictionary).to_pylist()), _MISSING], counts.tolist(), strict=True), most)
+
+
+def _together(found: Rows, others: Iterable[tuple[str, list[int]]], most: int = MOST_VALUES) -> Rows | None:
+    """The sums of both; None if there are too many values."""
+    whole = dict(found)
+    for key, rows in others:
+        if key in whole:
+            whole[key] = [mine + theirs for mine, theirs in zip(whole[key], rows, strict=True)]
+        elif any(rows):
+            whole[key] = rows
+    return whole if len(whole) - (_MISSING in whole) <= most else None
+
+
+def _key(value: str | None) -> str:
+    return _MISSING if value is None else f"={value[:TEXT_LENGTH]}"
