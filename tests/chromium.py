@@ -22,7 +22,18 @@ for (const width of widths) {
     const root = frame.contentDocument.documentElement;
     const images = [...frame.contentDocument.images];
     const loaded = frame.contentWindow.performance.getEntriesByType("resource").map(entry => entry.name);
-    found.push({width, text: root.innerText.length, content: root.scrollWidth, window: root.clientWidth,
+    const torn = [];
+    const walker = frame.contentDocument.createTreeWalker(frame.contentDocument.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const word of node.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+        if (word[0].length > 40) continue;
+        const range = frame.contentDocument.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map(one => Math.round(one.top))).size > 1) torn.push(word[0]);
+      }
+    }
+    found.push({width, torn, text: root.innerText.length, content: root.scrollWidth, window: root.clientWidth,
       loaded: loaded.filter(name => !name.startsWith("data:")),
       broken: images.filter(image => image.complete && !image.naturalWidth).length});
     if (!--left) document.getElementById("found").textContent = JSON.stringify(found);
@@ -43,9 +54,11 @@ class Seen:
     """Pixels of the content beyond the window, by the window's width."""
     broken: int
     """Images that cannot be decoded."""
+    torn: list[str]
+    """Words, of up to 40 characters, that begin in one line and end in another."""
 
 
-GOOD = Seen([], [], {400: 0, 1600: 0}, 0)
+GOOD = Seen([], [], {400: 0, 1600: 0}, 0, [])
 """What is seen of a page with nothing amiss."""
 
 
@@ -64,6 +77,7 @@ def seen(page: Path, widths: tuple[int, ...] = (400, 1600)) -> Seen:
         sorted({address for one in windows for address in one["loaded"]}),
         {one["width"]: one["content"] - one["window"] for one in windows},
         sum(one["broken"] for one in windows),
+        sorted({word for one in windows for word in one["torn"]}),
     )
 
 

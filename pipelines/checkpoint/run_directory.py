@@ -8,7 +8,7 @@
     stop                    the driver    asks the workers to save and stop
     reservation             the driver    the name under which Ray reserves machines for an elastic group
     attempt                 rank 0        the group of workers that owns the directory, since its start
-    attempts.json           rank 0        when each group of workers began to train, at which step and with how many workers
+    attempts.json           rank 0        when each group of workers began and ended to train, at which steps and with how many workers
     evaluation-<split>.zip  rank 0        what the best epoch's evaluation kept for figures
     heartbeats/<rank>.json  each worker   its heartbeat, twenty times per timeout or every five seconds
     profile/                each worker   traces and tables of torch's profiler, if the config asks for them
@@ -45,7 +45,8 @@ DEATHS = "deaths.json"
 ATTEMPT = "attempt"
 """Identifies the group of workers that owns the directory: the one that started last."""
 ATTEMPTS = "attempts.json"
-"""`attempts`: for each group of workers the time, the step that it began with and the number of workers."""
+"""`attempts`: for each group of workers the time, the step that it began with and the number of workers; and, unless it died, the time
+at which it ended and the steps until then."""
 LOOK_SECONDS = {True: 0.5, False: 5.0}
 """Time between polls of the directory, on a local disk (True) and on an object store, which charges for requests."""
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)

@@ -134,6 +134,9 @@ class TrackedReports(RankZeroReports):
         super().__init__(directory, heartbeat, total_steps, epochs)
         self._sender, self._gauges, self._workers = sender, gauges, workers
         self._has_begun = False
+        self._earlier: list[dict[str, Any]] = []
+        self._own: dict[str, Any] = {}
+        """This group of workers in the run's list, and those before it."""
 
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         numbers = defined(metrics)
@@ -150,13 +153,19 @@ class TrackedReports(RankZeroReports):
     def evaluated(self, found: Evaluated) -> None:
         self._quietly(lambda: self._directory.put(archive_name(found.split), packed(found.summary, found.tables), durable=False))
 
+    def ended(self, steps: int) -> None:
+        """This group of workers ends after `steps` steps of the run, which are saved."""
+        own = {**self._own, "ended": time.time(), "steps": steps}
+        if self._own:
+            self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier, own]}, durable=False))
+
     def _note_attempt(self, step: int) -> None:
         """Add this group of workers to the run's list, which shows restarts and resizes."""
 
         def note() -> None:
-            earlier = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
-            own = {"seconds": time.time(), "step": step, "workers": self._workers}
-            self._directory.put_json(ATTEMPTS, {"attempts": [*earlier, own]}, durable=False)
+            self._earlier = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
+            self._own = {"seconds": time.time(), "step": step, "workers": self._workers}
+            self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier, self._own]}, durable=False)
 
         self._quietly(note)
 

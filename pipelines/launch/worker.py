@@ -153,6 +153,8 @@ def _fit(
             trained = ServedLoop(config, assignment.version, task, strategy, checkpoints, reports, servers).run()
         else:
             trained = loop_class(config.train)(config, assignment.version, task, strategy, checkpoints, reports).run()
+        if isinstance(reports, TrackedReports):
+            reports.ended(trained.steps)
         if trained.finished and (weights := strategy.weights()):
             directory.put_summed(WEIGHTS, to_bytes(weights))
     finally:

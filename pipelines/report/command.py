@@ -1,20 +1,47 @@
 """What `jobs/report.py` does: the page of a run, or of several compared."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pipelines import atomic
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, TrackingError
 from pipelines.report.arguments import Asked
 from pipelines.report.comparison import comparison_page
 from pipelines.report.material import material
 from pipelines.report.run_page import run_page
-from pipelines.tracking.history import newest_run
+from pipelines.report.survey import DATA_PAGE
+from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
+
+ETL, BASELINE = "etl", "baseline"
 
 
 def report(uri: str, run_ids: tuple[str, ...]) -> str:
-    """The page of a run, or the comparison of several, as HTML. Raises TrackingError for an unknown run or an unreachable server."""
+    """The page of a run, or the comparison of several, as HTML; of an ETL, the page about its data.
+
+    Raises TrackingError for an unknown run or an unreachable server, ConfigError for a run that has no page of this kind.
+    """
+    kinds = {run_id: kind_of_run(uri, run_id) for run_id in run_ids}
+    if len(run_ids) == 1 and kinds[run_ids[0]] == ETL:
+        return _data_page(uri, run_ids[0])
+    for run_id, kind in kinds.items():
+        if kind == ETL:
+            raise ConfigError(f"run {run_id} is an ETL, and only trainings and baselines are compared; leave it out, or report it alone")
+        if kind not in (TRAINING, BASELINE):
+            raise ConfigError(f"run {run_id} is {kind or 'none of Lockstep'}, which has no page; name a training, a baseline or an ETL")
     found = [material(uri, run_id) for run_id in run_ids]
     return run_page(found[0]) if len(found) == 1 else comparison_page(found)
+
+
+def _data_page(uri: str, run_id: str) -> str:
+    """The page that the ETL has drawn."""
+    with TemporaryDirectory() as name:
+        download(uri, run_id, Path(name), (DATA_PAGE,))
+        try:
+            return (Path(name) / DATA_PAGE).read_text()
+        except FileNotFoundError as error:
+            raise TrackingError(
+                f"run {run_id} is an ETL without {DATA_PAGE}: it ended before its page was drawn; name another run of jobs/etl.py"
+            ) from error
 
 
 def write(asked: Asked) -> str:

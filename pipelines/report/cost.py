@@ -20,13 +20,19 @@ def end_of(material: Material) -> float:
 
 
 def worker_hours(material: Material) -> float | None:
-    """Hours that workers trained, from each group's first step to its last point or the run's end; None if that was not recorded."""
+    """Hours that workers trained, from each group's first step to its end; None if that was not recorded.
+
+    A group that died has no end: there it is its last point or, of the last group, the end of the run.
+    """
     if not material.attempts:
         return None
     times = sorted(point.seconds for point in material.run.curves.get("train/loss", ()))
     total = 0.0
     for number, attempt in enumerate(material.attempts):
         until = material.attempts[number + 1].seconds if number + 1 < len(material.attempts) else None
+        if attempt.ended is not None:
+            total += attempt.workers * max(0.0, attempt.ended - attempt.seconds)
+            continue
         own = [seconds for seconds in times if seconds >= attempt.seconds and (until is None or seconds < until)]
         last = end_of(material) if until is None else max(own, default=attempt.seconds)
         total += attempt.workers * max(0.0, last - attempt.seconds)

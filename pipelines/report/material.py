@@ -32,6 +32,10 @@ class Attempt:
     step: int
     """The first one that it trained, counted from 0."""
     workers: int
+    ended: float | None = None
+    """When it had saved and ended, seconds since 1970; None if it died, or still trains."""
+    steps: int | None = None
+    """Steps of the run that were trained when it ended."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,12 @@ class Material:
     """The run whose weights it began with, if MLflow still has it."""
     samples: Mapping[str, str]
     """Texts that the model wrote, by file: the first ones, and the last."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that were trained: up to the last point of the curves or, where a group of workers ended in between, up to there."""
+        points = [point.step for point in self.run.curves.get("train/loss", ())]
+        return max([0, *points, *(attempt.steps or attempt.step for attempt in self.attempts)])
 
 
 def material(uri: str, run_id: str) -> Material:

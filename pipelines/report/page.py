@@ -107,9 +107,9 @@ def _is_numeric(values: list[Part]) -> bool:
 
 
 def facts(pairs: Iterable[tuple[str, Part]]) -> Html:
-    """A table of two columns: what, and its value."""
+    """A table of two columns: what, and its value; where the page is narrow, the value stands below."""
     rows = (element("tr", element("td", element("b", name)), element("td", value)) for name, value in pairs)
-    return element("table", element("tbody", *rows), kind="facts")
+    return element("div", element("table", element("tbody", *rows), kind="facts"), kind="scroll")
 
 
 def tiles(pairs: Iterable[tuple[str, Part]]) -> Html:

@@ -116,8 +116,7 @@ def _state(material: Material, finishing: bool) -> Html:
     run = material.run
     if finishing or run.status == "FINISHED":
         return note("This run is finished.", kind="good")
-    last = max((point.step for points in run.curves.values() for point in points), default=0)
-    until = f"The page has what it logged up to step {last:,}."
+    until = f"The page has what it logged up to step {material.steps:,}."
     if run.is_alive:
         return note(f"This run is still training. {until}")
     if run.status == "RUNNING":
@@ -130,10 +129,9 @@ def _headline(material: Material) -> list[tuple[str, Part]]:
     final = final_values(run)
     tests = {name: value for name, value in final.items() if name.startswith("test/")} or final
     seconds = end_of(material) - run.started
-    steps = max((point.step for point in run.curves.get("train/loss", ())), default=0)
     pairs: list[tuple[str, Part]] = [
         *((name, shown(value)) for name, value in list(tests.items())[:4]),
-        ("steps", steps),
+        ("steps", material.steps),
         ("from begin to end", duration(seconds)),
     ]
     return [*pairs, *([("worker hours", hours)] if hours is not None else [])]

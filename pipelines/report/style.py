@@ -26,6 +26,8 @@ p {{ margin: 6px 0; max-width: 75ch; }}
 nav a {{ margin-right: 14px; }}
 a {{ color: {BLUE}; }}
 code, pre, td.code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 0.84em; }}
+code {{ display: inline-block; max-width: 100%; overflow-x: auto; white-space: nowrap; vertical-align: bottom; }}
+td code {{ max-width: none; }}
 pre {{ background: {PALE}; padding: 10px 12px; overflow-x: auto; white-space: pre-wrap; border-radius: 4px; }}
 .scroll {{ overflow-x: auto; margin: 8px 0; }}
 table {{ border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }}
@@ -33,7 +35,7 @@ caption {{ text-align: left; color: {GREY}; padding: 2px 0 4px; }}
 th, td {{ text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid {LINE}; vertical-align: top; }}
 th {{ font-weight: 600; color: {GREY}; white-space: nowrap; }}
 td.number, th.number {{ text-align: right; white-space: nowrap; }}
-.facts td {{ overflow-wrap: anywhere; }}
+.facts td:first-child {{ min-width: 9em; }}
 td img {{ image-rendering: pixelated; display: block; }}
 .note {{ border-left: 4px solid {SKY}; background: {PALE}; padding: 6px 12px; margin: 8px 0; border-radius: 0 4px 4px 0; }}
 .warning {{ border-left-color: {RED}; background: #fdf1ea; }}
@@ -47,5 +49,11 @@ figcaption b {{ color: {INK}; }}
 .tile b {{ display: block; font-size: 1.25rem; line-height: 1.3; }}
 .tile span {{ color: {GREY}; font-size: 0.82rem; }}
 details > summary {{ cursor: pointer; color: {BLUE}; margin: 8px 0; }}
+@media (max-width: 600px) {{
+  .facts > tbody > tr > td {{ display: block; border-bottom: 0; padding: 0; }}
+  .facts > tbody > tr > td + td {{ border-bottom: 1px solid {LINE}; padding-bottom: 4px; margin-bottom: 4px; }}
+  .facts, .facts > tbody, .facts > tbody > tr {{ display: block; }}
+  .facts > tbody > tr > td > code {{ max-width: 100%; }}
+}}
 @media print {{ main {{ max-width: none; padding: 0; }} h2, figure, tr {{ break-inside: avoid; }} }}
 """

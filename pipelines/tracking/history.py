@@ -6,12 +6,16 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.liveness import is_alive
+from pipelines.tracking.run import KIND
+from pipelines.tracking.training import IDENTITY
 
+TRAINING = "training"
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
@@ -41,16 +45,26 @@ class History:
     """Points by metric, in the order of steps."""
 
 
-def history(uri: str, run_id: str) -> History:
-    """Everything but the files of a run. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
-    client = connect(uri)
+def kind_of_run(uri: str, run_id: str) -> str:
+    """`training`, or the kind that its tag names, such as `etl`; empty for a run that is none of ours. Raises as `history` does."""
+    tags = _run(connect(uri), uri, run_id).data.tags
+    return str(tags.get(KIND, TRAINING if IDENTITY in tags else ""))
+
+
+def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
     try:
-        run = client.get_run(run_id)
+        return client.get_run(run_id)
     except MlflowException as error:
         if error.error_code in _ABSENT:
             raise TrackingError(f"{uri} has no run {run_id}; use the ID of a run, which MLflow and jobs/train.py show") from error
         with reaching(uri):
             raise
+
+
+def history(uri: str, run_id: str) -> History:
+    """Everything but the files of a run. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
+    client = connect(uri)
+    run = _run(client, uri, run_id)
     with reaching(uri):
         experiment = client.get_experiment(run.info.experiment_id).name
         curves = {name: _points(client, run_id, name) for name in sorted(run.data.metrics)}

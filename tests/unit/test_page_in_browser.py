@@ -17,11 +17,23 @@ def test_a_page_of_everything_fits_both_widths_and_asks_for_nothing(tmp_path: Pa
     ] * 5
     parts = [
         *(tiles([(LONG, 0.5)] * 6), contents(["Rows"]), note(LONG, kind="warning")),
+        facts(
+            [("digest of its rows", element("code", "0123456789abcdef" * 4)), ("versions that made the rows", "python 3.11, pyspark 4.1")]
+        ),
+        facts([("sources", table(["table", "files", "digest"], [["customers_of_last_year", 12, element("code", "0123456789abcdef")]]))]),
+        table(["reason", "record"], [["plausible age", element("code", '{"marital_status": "Married-spouse-absent", "age": 250}')]]),
+        tiles([("validation/accuracy", 0.5), ("from begin to end", "17 min 3 s"), ("worker hours", 0.0123)] * 2),
         section("Rows", [table([f"column {number}" for number in range(30)], wide, LONG), facts([(LONG, LONG)]), grid(charts)]),
         folded(LONG, element("pre", LONG)),
     ]
     (tmp_path / "page.html").write_text(page(LONG, parts, LONG))
     assert seen(tmp_path / "page.html") == GOOD
+
+
+def test_words_that_break_inside_are_found_out(tmp_path: Path) -> None:
+    narrow = Html('<div style="width: 40px; overflow-wrap: anywhere">thermodynamics</div>')
+    (tmp_path / "page.html").write_text(page("Narrow", [narrow]))
+    assert seen(tmp_path / "page.html").torn == ["thermodynamics"]
 
 
 def test_a_page_that_would_fetch_something_or_is_too_wide_is_found_out(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Power from the counters of a processor, which begin anew when they are full, and energy from power."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pipelines.report.cost import kilowatt_hours, worker_hours
 from pipelines.report.events import events
 from pipelines.report.material import Attempt, Material
+from pipelines.report.run_page import run_page
 from pipelines.tracking.history import History, Point
 from pipelines.tracking.power import METRIC, ProcessorPower
 
@@ -66,3 +68,16 @@ def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent(
         (12, "stragglers: worker 1: slow at data, from step 12"),
         (1234, "standstill: worker 0 is in backward of step 1,234"),
     ]
+
+
+def test_an_interrupted_run_has_one_number_of_steps_and_of_hours_before_and_after_it_goes_on() -> None:
+    """The group saved after step 33, three steps after the last point of its curves, and a second before the run was ended."""
+    losses = [(step, 1_000.0 + step, 0.5) for step in range(3, 31, 3)]
+    interrupted = of_run({"train/loss": losses, "validation/auc": [(20, 1_020.0, 0.9)]}, [Attempt(1_000.0, 0, 2, ended=1_035.0, steps=33)])
+    assert interrupted.steps == 33
+    page = run_page(replace(interrupted, run=replace(interrupted.run, status="KILLED")))
+    assert "up to step 33" in page and "<b>33</b><span>steps</span>" in page
+    assert worker_hours(interrupted) == pytest.approx(2 * 35 / 3_600) and page.count("0.01944") == 2, "in large print, and as cost"
+    later = [*losses, *((step, 5_000.0 + step, 0.5) for step in range(36, 61, 3))]
+    resumed = of_run({"train/loss": later}, [*interrupted.attempts, Attempt(5_010.0, 33, 1, ended=5_070.0, steps=60)])
+    assert worker_hours(resumed) == pytest.approx((2 * 35 + 60) / 3_600) and resumed.steps == 60

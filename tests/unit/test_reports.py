@@ -8,12 +8,13 @@ from unittest.mock import Mock
 import pytest
 from groups import FORKING
 
-from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, PROGRESS, STOP, RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.launch.deaths import Deaths
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, TrackedReports
 from pipelines.report.evaluation import archive_name
+from pipelines.report.material import Attempt
 from pipelines.tasks.details import Evaluated
 
 
@@ -46,6 +47,19 @@ def test_details_that_cannot_be_written_fail_nothing(tmp_path: Path, caplog: pyt
     reports.evaluated(Evaluated("test", {"kind": "own"}, {"worst": table}))
     reports.close()
     assert caplog.text.count("the run's page will lack something: ") == 1 and not folder.has(archive_name("test"))
+
+
+def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_ends(tmp_path: Path) -> None:
+    folder = RunDirectory(str(tmp_path))
+    for first, steps, workers in ((0, 7, 2), (7, 20, 1)):
+        reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3, workers)
+        reports.step(first)
+        reports.ended(steps)
+        reports.close()
+    attempts = (folder.get_json(ATTEMPTS) or {})["attempts"]
+    assert [(one["step"], one["workers"], one["steps"]) for one in attempts] == [(0, 2, 7), (7, 1, 20)]
+    assert all(one["seconds"] <= one["ended"] for one in attempts)
+    assert [Attempt(**one).steps for one in attempts] == [7, 20]
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:

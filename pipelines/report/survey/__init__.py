@@ -22,6 +22,8 @@ from pipelines.report.survey.textfile import write_metrics
 
 log = logging.getLogger(__name__)
 
+DATA_PAGE = "data.html"
+
 
 def files_of(survey: Survey) -> Files:
     """`data.json`, and the page `data.html`, which is a function of it. What the tests have found is also logged, and the numbers are
@@ -35,4 +37,4 @@ def files_of(survey: Survey) -> Files:
         log.warning("data: %s", finding["text"])
     if len(found) > MOST_FINDINGS:
         log.warning("data: %d more warnings are in data.json of run %s", len(found) - MOST_FINDINGS, described["run_id"])
-    return {"data.json": json.dumps(described, indent=1), "data.html": draw(described)}
+    return {"data.json": json.dumps(described, indent=1), DATA_PAGE: draw(described)}

@@ -1,0 +1,44 @@
+"""What `jobs/report.py` shows of each kind of run, and what it refuses."""
+
+import pytest
+from mlflow import MlflowClient
+from stores import new_store
+
+from pipelines.errors import ConfigError, LockstepError, TrackingError
+from pipelines.report.command import report
+
+TAGS = {"etl": {"lockstep.kind": "etl"}, "other": {"lockstep.kind": "other"}, "none": {}, "training": {"lockstep.identity": "1"}}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
+    """The address, and a run of each kind; `drawn` is an ETL whose page was drawn."""
+    folder = tmp_path_factory.mktemp("runs")
+    uri = new_store(folder)
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("toys", artifact_location=(folder / "artifacts").as_uri())
+    found = {name: client.create_run(experiment, tags=tags).info.run_id for name, tags in {**TAGS, "drawn": TAGS["etl"]}.items()}
+    client.log_text(found["drawn"], "<h1>the data</h1>", "data.html")
+    return uri, found
+
+
+def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str, str]]) -> None:
+    uri, found = runs
+    assert report(uri, (found["drawn"],)) == "<h1>the data</h1>"
+    assert "What was trained" in report(uri, (found["training"],))
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "said"),
+    [
+        (["etl"], TrackingError, "is an ETL without data.html: it ended before its page was drawn; name another run"),
+        (["training", "drawn"], ConfigError, "is an ETL, and only trainings and baselines are compared; leave it out"),
+        (["other"], ConfigError, "is other, which has no page; name a training, a baseline or an ETL"),
+        (["none"], ConfigError, "is none of Lockstep, which has no page"),
+        (["absent"], TrackingError, "has no run absent"),
+    ],
+)
+def test_a_run_without_a_page_is_refused(runs: tuple[str, dict[str, str]], names: list[str], kind: type[LockstepError], said: str) -> None:
+    uri, found = runs
+    with pytest.raises(kind, match=said):
+        report(uri, tuple(found.get(name, name) for name in names))
