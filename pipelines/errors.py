@@ -8,7 +8,8 @@
     │   ├── CorruptError     a file of a version is truncated, altered or gone    exit code 4
     │   └── OutdatedError    a version was written in an older format             exit code 4
     ├── TrainingError        training cannot start or continue                    exit code 5
-    │   └── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
+    │   ├── NonFiniteError   a loss or a gradient is NaN or infinite              exit code 5
+    │   └── DriftError       workers that must have equal weights have not        exit code 5
     ├── TrackingError        MLflow is unreachable, or the run missing or active  exit code 6
     ├── MismatchError        machines or processes have different versions        exit code 7
     ├── RefusedError         a model does not pass the gates of the registry      exit code 8
@@ -57,6 +58,10 @@ class TrainingError(LockstepError):
 
 
 class NonFiniteError(TrainingError):
+    pass
+
+
+class DriftError(TrainingError):
     pass
 
 

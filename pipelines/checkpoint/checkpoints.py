@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from pipelines.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
 from pipelines.checkpoint.digest_log import append_step, differing_tensors, forget_steps_after, machine_of
 from pipelines.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -46,6 +47,13 @@ class Saving:
     """Done when this worker's part is written."""
     digests: "Future[dict[str, str]]"
     """Digests of the tensors, or of their parts, that no worker of a lower rank holds."""
+    fingerprints: "Future[Fingerprints]"
+    """Of all that this worker holds, to be compared with others'."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this worker's part is written, and all is computed that others wait for."""
+        return self.written.done() and self.digests.done() and self.fingerprints.done()
 
 
 class Checkpoints:
@@ -54,6 +62,8 @@ class Checkpoints:
     def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
         self._directory, self._context, self._keep = directory, context, keep
         self._digesting = ThreadPoolExecutor(1, "digests")
+        self._agreed_step: int | None = None
+        """The last saved step, after which all workers held the same."""
         # A save runs collectives in a background thread, at the same time as training, so it needs its own process group.
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)) if dist.is_initialized() else None
 
@@ -66,16 +76,20 @@ class Checkpoints:
         assert isinstance(written, Future)
         # Digests of the copy, during training: they take a third of a second for 100 M parameters.
         staged = parts(store.staged)
-        return Saving(name, record, written, self._digesting.submit(digests, {tensor: staged[tensor] for tensor in first_here}))
+        summed = self._digesting.submit(digests, {tensor: staged[tensor] for tensor in first_here})
+        return Saving(name, record, written, summed, self._digesting.submit(self._compared, store.staged, record))
 
     def commit(self, saving: Saving) -> str:
         """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
 
-        Raises TrainingError, naming the path, if a part cannot be written.
+        Raises TrainingError, naming the path, if a part cannot be written, and DriftError if workers that must hold the same do not: such
+        a checkpoint stays incomplete.
         """
         with _errors_name(self._directory, saving.name):
             saving.written.result()
-        by_worker = gathered(saving.digests.result(), self._group)
+        by_worker, fingerprints = zip(*gathered((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
+        check_agreement(fingerprints, saving.record.step, self._agreed_step)
+        self._agreed_step = saving.record.step
         if self._context.rank == 0:
             record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
             append_step(self._directory, record.step, record.digests, record.losses, machine_of(self._context.device))
@@ -92,6 +106,7 @@ class Checkpoints:
 
         Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
         """
+        parted: list[str] = []
         whole, damaged = of_rank_0((self._whole(), self._damaged()) if self._context.rank == 0 else ([], []), self._group)
         for name, record in whole:
             try:
@@ -105,17 +120,19 @@ class Checkpoints:
                 damaged.append(name)
             else:
                 if altered := self._altered(record, state):
-                    log.warning("%s is damaged, using the previous checkpoint: %s", name, altered)
-                    damaged.append(name)
+                    log.warning("%s cannot be used, using the previous checkpoint: %s", name, altered)
+                    parted.append(f"{name}: {altered}")
                     continue
                 if self._context.rank == 0:
-                    for left in damaged:  # else they would count as the newest
+                    for left in [*damaged, *(text.partition(":")[0] for text in parted)]:  # else they would count as the newest
                         self._directory.remove(f"{left}/{RECORD}")
+                self._agreed_step = record.step
                 return name, record
-        if damaged:
+        if damaged or parted:
+            reasons = [f"{', '.join(damaged)}: damaged"] if damaged else []
             raise TrainingError(
-                f"{self._directory.path}: {', '.join(damaged)}: damaged, and no other checkpoint is left; "
-                "restore one of them, or remove the folder to start anew"
+                f"{self._directory.path}: {'; '.join([*reasons, *parted])}, and no other checkpoint is left; "
+                f"{'restore one of them, or ' if damaged else ''}remove the folder to start anew"
             )
         return None
 
@@ -137,7 +154,10 @@ class Checkpoints:
         with _errors_name(self._directory, name):
             self._load(name, state)
         if altered := self._altered(record, state):
-            raise TrainingError(f"{self._directory.path}/{name}: {altered}; restore it, or remove the folder to start anew")
+            raise TrainingError(f"{self._directory.path}/{name}: {altered}; remove the folder to start anew")
+
+    def _compared(self, staged: dict[str, Any], record: Record) -> Fingerprints:
+        return fingerprints(staged, record) if self._context.world_size > 1 else {}
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
         load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
@@ -149,10 +169,16 @@ class Checkpoints:
         return [name for name in own if name not in held]
 
     def _altered(self, record: Record, state: dict[str, Any]) -> str:
-        """Says which tensors no worker holds, or have another digest than recorded on any worker; empty if none. Collective."""
+        """Says which tensors no worker holds, or have another digest than recorded on any worker; empty if none. Collective.
+
+        No file is to blame: each has just been read with the checksum that it was written with.
+        """
         by_worker = gathered(digests(parts(state)), self._group)
         differing = differing_tensors(by_worker, record.digests) if record.digests else []
-        return f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''} not as saved" if differing else ""
+        if not differing:
+            return ""
+        named = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''}"
+        return f"{named} not as in the record, though every file is as it was written, so that the workers had parted when they saved it"
 
     def _whole(self) -> list[tuple[str, Record]]:
         """Names and records of complete checkpoints, newest first."""

@@ -10,23 +10,19 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo as outside_of_graphs
 from torch.distributed import distributed_c10d
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook as power_sgd_hook
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from pipelines.compat import present
 
 __all__ = [
-    "BatchNorm", "after_backward", "last_collectives", "memory_recorded", "memory_snapshot", "outside_of_graphs", "power_sgd",
-    "power_sgd_hook", "scale", "timeout_of_new_groups",
+    "BatchNorm", "after_backward", "last_collectives", "memory_recorded", "memory_snapshot", "outside_of_graphs", "scale",
+    "timeout_of_new_groups",
 ]  # fmt: skip
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
 # Overridden in parallel.batch_norm.
 present(BatchNorm, "_check_input_dim")
-# Set in `power_sgd`: torch's documentation calls them internal.
-present(PowerSGDState, "iter", "p_memory_dict", "q_memory_dict")
 # Called in `after_backward`.
 present(type(torch.autograd.Variable._execution_engine), "queue_callback")
 # Called in `memory_recorded`, `memory_snapshot` and `last_collectives`.
@@ -80,22 +76,3 @@ def last_collectives(count: int) -> list[dict[str, Any]]:
 def scale(tensors: list[Tensor], factor: Tensor) -> None:
     """Multiply all tensors in place by a scalar tensor: on a GPU in a few kernels, where a loop would launch one per tensor."""
     torch._foreach_mul_(tensors, factor)
-
-
-def power_sgd(rank: int, p: Tensor, q: Tensor) -> PowerSGDState:
-    """The state of torch's PowerSGD for a single bucket: factors of the bucket's matrices are in the memory of p and q.
-
-    It compresses from the first step and begins with the given q. torch would send whole gradients for two steps or more, since
-    it has a state for each bucket of DistributedDataParallel, which sorts them anew, and then draw q at random.
-    """
-    state = PowerSGDState(
-        None,
-        rank,
-        start_powerSGD_iter=2,
-        min_compression_rate=2,
-        use_error_feedback=False,
-        orthogonalization_epsilon=1e-30,  # else a column of zeros is divided by its norm
-    )
-    state.iter = 2
-    state.p_memory_dict[0], state.q_memory_dict[0] = p, q
-    return state

@@ -24,7 +24,7 @@ from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
-from pipelines.errors import ConfigError, CorruptError, LockstepError, MismatchError, NonFiniteError
+from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
 from pipelines.federated.loop import FederatedLoop
 from pipelines.installed import disagreement, installed
 from pipelines.launch.gauges import Gauges
@@ -79,7 +79,7 @@ def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory]
     try:
         check_installed(assignment)
         return train(assignment, directory)
-    except NonFiniteError as error:  # all workers raise it at the same step
+    except (DriftError, NonFiniteError) as error:  # all workers raise it at the same step
         return {"failure": described(error)}
     except (ConfigError, CorruptError, MismatchError) as error:
         directory.put_json(FAILURE, described(error))

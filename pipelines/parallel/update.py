@@ -50,11 +50,14 @@ class Update:
         precision: Precision,
         clock: StepClock,
         pipeline: dist.ProcessGroup | None = None,
+        clips_alike: bool = False,
     ) -> None:
         """`clock` is told when the backward pass and the optimizer begin. `pipeline`: the workers that hold the model together, each
-        some of its parameters."""
+        some of its parameters. `clips_alike`: whether all workers clip by the norm that rank 0 computes, since a sum over many entries
+        rounds differently with another number of threads."""
         self._settings, self._model, self._precision, self._pipeline, self._clock = settings, model, precision, pipeline, clock
         self._expected_weight = settings.global_batch
+        self._sends_norm = clips_alike and context.world_size > 1 and settings.clip_norm is not None
         self._parameters = list(model.parameters())
         self.optimizer = optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.scaled)
@@ -91,6 +94,8 @@ class Update:
         norm = weight.new_tensor(-1.0)
         if measured or clip is not None or self._precision.scaled:
             norm = self._norm(weight).to(weight.device) * factor
+            if self._sends_norm:
+                dist.broadcast(norm, 0)
         rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from pipelines.collectives.agree import gathered
+from pipelines.collectives.agree import gathered, of_rank_0
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
 from pipelines.loader import Loader, Order
@@ -76,7 +76,8 @@ class Evaluation:
         by_worker = gathered([(shard.metrics, shard.details.parts if shard.details and self._is_detailed else None) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _ in in_order])
-        metrics = values_of(merged)
+        # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
+        metrics = of_rank_0(values_of(merged))
         if self._strategy.mesh.context.rank == 0:
             self._evaluated = self._detailed([found for _, found in in_order], metrics)
         return {f"{self._split}/{name}": value for name, value in metrics.items()}

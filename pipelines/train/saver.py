@@ -23,7 +23,7 @@ class Saver:
     @property
     def is_written(self) -> bool:
         """Whether this worker's part of the current save is written."""
-        return self._saving is not None and self._saving.written.done() and self._saving.digests.done()
+        return self._saving is not None and self._saving.is_written
 
     def is_due(self, step: int) -> bool:
         """Whether the state after `step` steps should be saved; only rank 0 returns true."""

@@ -16,7 +16,6 @@ from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.dataset.schema import TensorColumn
-from pipelines.errors import ConfigError
 from pipelines.learning import task_of
 from pipelines.parallel.ddp.ddp import DataParallel
 from pipelines.parallel.step import Flags, StepResult
@@ -259,12 +258,6 @@ def test_a_step_that_is_skipped_leaves_the_errors_as_they_are(group: list[dict[s
 
 def test_a_matrix_whose_gradient_was_zero_is_trained(group: list[dict[str, Any]]) -> None:
     assert min(moved for answer in group for moved in answer["zero"]) > 1e-3
-
-
-def test_torch_s_powersgd_on_cpus_beside_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match="which torch runs only on GPUs if the machine has any; set train"):
-        strategy(WorkerContext(), train("powersgd"))
 
 
 def test_only_compressed_runs_with_memory_have_it_in_their_state() -> None:

@@ -59,7 +59,7 @@ THIRD_PARTIES = {
     "serve": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "collectives": {"torch"},
     "parallel": {"torch"},
-    "checkpoint": {"pyarrow", "torch"},
+    "checkpoint": {"pyarrow", "torch", "xxhash"},
     "train": {"torch", "torchmetrics"},
     "servers": {"numpy", "ray", "torch"},
     "federated": {"numpy", "opacus", "pyarrow", "torch"},

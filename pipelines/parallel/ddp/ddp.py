@@ -56,7 +56,7 @@ class DataParallel(Strategy):
         self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
-        self._update = Update(settings, self.model, context, self._precision, self.clock)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._feedback = (
             ErrorFeedback(settings.compression, [parameter for _, parameter in self._trained], context)

@@ -1,76 +1,91 @@
 """Compression `powersgd`: workers send low-rank factors of the matrices of a gradient."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from pipelines.collectives.context import WorkerContext
-from pipelines.compat.torch import power_sgd, power_sgd_hook
-from pipelines.errors import ConfigError
 from pipelines.parallel.ddp.flat import Flat
 
 
 class LowRank:
-    """torch's PowerSGD, of the whole gradient at once. Vogels et al. 2019, "PowerSGD: practical low-rank gradient compression".
+    """PowerSGD, of the whole gradient at once. Vogels et al. 2019, "PowerSGD: practical low-rank gradient compression".
 
     A matrix M becomes P Qᵀ, by one iteration of the power method in each step, which begins with the Q of the step before.
     Tensors that would not shrink to less than half, such as vectors, are sent whole.
+
+    torch's hook would do the same, but computes in callbacks, which run in the caller's thread or in one of Gloo's, whichever is
+    there first. These have other numbers of threads, with which matrix products round differently: workers would part.
     """
 
     def __init__(self, rank: int, values: Flat, error: Flat, context: WorkerContext) -> None:
-        """Raises ConfigError where torch's hook does not run."""
-        if context.device.type == "cpu" and torch.cuda.is_available():
-            raise ConfigError(
-                "train.compression is powersgd, which torch runs only on GPUs if the machine has any; set train.use_gpu to true, or the "
-                "environment variable CUDA_VISIBLE_DEVICES to an empty string"
-            )
-        self._values = values
-        self._all_sent = [piece for piece in error.pieces if not _rank(piece.view(len(piece), -1), rank)]
-        matrices = [piece.view(len(piece), -1) for piece in error.pieces if _rank(piece.view(len(piece), -1), rank)]
-        # In the order in which torch's hook puts factors into its memory: matrices of one shape come together.
-        seen = list(dict.fromkeys(matrix.shape for matrix in matrices))
-        self._errors = sorted(matrices, key=lambda matrix: seen.index(matrix.shape))
-        rows, columns = ([(matrix.shape[side], _rank(matrix, rank)) for matrix in self._errors] for side in (0, 1))
-        self._p, self._q, self._first_q = (Flat(shapes, context.device) for shapes in (rows, columns, columns))
+        self._context = context
+        pairs = list(zip(values.pieces, error.pieces, strict=True))
+        self._all_sent = [(value, error) for value, error in pairs if not _rank(_matrix(error), rank)]
+        matrices = [(_matrix(value), _matrix(error)) for value, error in pairs if _rank(_matrix(error), rank)]
+        # Matrices of one shape come together, as in checkpoints of runs that computed with torch's hook.
+        seen = list(dict.fromkeys(matrix.shape for matrix, _ in matrices))
+        self._matrices = sorted(matrices, key=lambda pair: seen.index(pair[0].shape))
+        rows, columns = ([(matrix.shape[side], _rank(matrix, rank)) for _, matrix in self._matrices] for side in (0, 1))
+        sizes = [(value.numel(),) for value, _ in self._all_sent]
+        self._first_message, self._q, self._first_q = (Flat(shapes, context.device) for shapes in (rows + sizes, columns, columns))
+        self._p, self._sent_whole = self._first_message.pieces[: len(rows)], self._first_message.pieces[len(rows) :]
         generator = torch.Generator().manual_seed(0)
         for q, first in zip(self._q.pieces, self._first_q.pieces, strict=True):
             q.copy_(first.copy_(torch.randn(first.shape, generator=generator)))
-        self._torch = power_sgd(rank, self._p.whole, self._q.whole)
 
     @property
     def state(self) -> Tensor:
         return self._q.whole
 
     def exchange(self) -> None:
-        power_sgd_hook(self._torch, self).wait()
-        self._take_sent_from_errors()
+        for (matrix, _), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
+            torch.mm(matrix, torch.linalg.qr(q).Q, out=p)
+        for (value, _), sent in zip(self._all_sent, self._sent_whole, strict=True):
+            sent.copy_(value.flatten())
+        dist.all_reduce(self._first_message.whole)
+        with one_thread():
+            for p in self._p:
+                p.copy_(torch.linalg.qr(p).Q)
+        for (_, error), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
+            torch.mm(error.T, p, out=q)
+            error.addmm_(p, q.T, alpha=-1)  # what this worker sends; with what all send, differences from the mean would add up
+        dist.all_reduce(self._q.whole)
+        self._q.whole.div_(self._context.world_size)
+        self._take_means()
+
+    def _take_means(self) -> None:
+        """Set the values to the means of what workers send, which each computes for itself from the same factors."""
+        with one_thread():
+            for (matrix, _), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
+                torch.mm(p, q.T, out=matrix)
+        for (value, error), sent in zip(self._all_sent, self._sent_whole, strict=True):
+            value.copy_(sent.div_(self._context.world_size).view_as(value))
+            error.zero_()
         for q, first in zip(self._q.pieces, self._first_q.pieces, strict=True):
             # A column that is zero, as after a step in which a matrix was, would stay zero: it is multiplied by every later M.
             q.copy_(torch.where(q.any(dim=0), q, first))
 
-    def _take_sent_from_errors(self) -> None:
-        """Take P (Mᵀ P)ᵀ from this worker's M. torch's own error feedback would take the mean over workers instead: then a worker's
-        differences from the mean add up from step to step, and sums lose digits."""
-        for error, p in zip(self._errors, self._p.pieces, strict=True):
-            error.addmm_(p, p.T @ error, alpha=-1)
-        for error in self._all_sent:
-            error.zero_()
 
-    # What torch's hook needs of a bucket.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What is computed inside has the same bits on workers with different numbers of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
-    def index(self) -> int:
-        return 0
 
-    def buffer(self) -> Tensor:
-        return self._values.whole
-
-    def gradients(self) -> list[Tensor]:
-        return self._values.pieces
-
-    def is_last(self) -> bool:
-        return True
+def _matrix(piece: Tensor) -> Tensor:
+    return piece.view(len(piece), -1)
 
 
 def _rank(matrix: Tensor, rank: int) -> int:
-    """The rank of a matrix's factors; 0 if the hook sends it whole."""
+    """The rank of a matrix's factors; 0 if it is sent whole."""
     own = min(*matrix.shape, rank)
     return own if 2 * own * sum(matrix.shape) < matrix.numel() else 0

@@ -55,7 +55,7 @@ class Pipelined(Strategy):
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
         allocate(self.model, context.device, home_of_parameters(settings.parallel, context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
-        self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
         rows = settings.global_batch // settings.shards * len(self.mesh.owned_shards(settings.shards))
         self._microbatches = Microbatches(microbatches_of(settings, context.world_size), rows)

@@ -66,7 +66,7 @@ class Sharded(Strategy):
         self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
         allocate(self._root, context.device, home_of_parameters(settings.parallel, context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
-        self._update = Update(settings, self.model, context, self._precision, self.clock)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
         self._lent: Batch | None = None
         """The first rows of the last pass that had some."""
