@@ -18,7 +18,7 @@ def training_charts(runs: Mapping[str, History], marks: Sequence[Mark] = ()) -> 
     charts: dict[str, dict[str, Points]] = defaultdict(dict)
     for label, run in runs.items():
         for name, points in run.curves.items():
-            if name.startswith(("system/", "test/")) or name.endswith("_worst_rank") or name in _LEFT_OUT:
+            if name.startswith(("system/", "test/", "baseline/")) or name.endswith("_worst_rank") or name in _LEFT_OUT:
                 continue
             title, series = _place(name)
             charts[title][" ".join(filter(None, (label, series)))] = [(point.step, point.value) for point in points]

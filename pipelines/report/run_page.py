@@ -96,12 +96,15 @@ def _results(material: Material) -> Html:
     own, parent = final_values(material.run), final_values(material.parent) if material.parent else {}
     best = {name: value for split in material.splits if split.name == "validation" for name, value in _metrics(split.summary)}
     names = sorted({name.split("/", 1)[1] for name in own})
-    header: list[Part] = ["metric", "test", "best epoch's validation", "last validation"]
+    bar = {name.removeprefix("baseline/"): points[-1].value for name, points in material.run.curves.items() if name.startswith("baseline/")}
+    header: list[Part] = ["metric", "test", *(["of the trivial predictor"] if bar else []), "best epoch's validation", "last validation"]
+    header += ["of the trivial predictor"] if bar else []
     header += [f"test of its parent {material.parent.run_id[:8]}", "difference"] if material.parent else []
     rows = []
     for name in names:
         test, before = own.get(f"test/{name}"), parent.get(f"test/{name}")
-        row: list[Part] = [name, *map(shown, (test, best.get(name), own.get(f"validation/{name}")))]
+        row: list[Part] = [name, shown(test), *([bar.get(f"test/{name}")] if bar else [])]
+        row += [*map(shown, (best.get(name), own.get(f"validation/{name}"))), *([bar.get(f"validation/{name}")] if bar else [])]
         if material.parent:
             row += [shown(before), difference(test, before)]
         rows.append(row)

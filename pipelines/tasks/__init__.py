@@ -11,7 +11,8 @@
                  history of series. These three have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
 7. `draws`       makes random numbers for each row, for augmentations and negative samples.
-8. `details`     are what an evaluation keeps for figures beside metrics: counts, samples, the most wrong rows.
+8. `trivial`     are predictors that a model must beat, such as class shares, which each task names; `details` are what an evaluation
+                 keeps for figures beside metrics: counts, samples, the most wrong rows.
 9. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances;
                  `values` are what metrics give: a number, or why there is none.
 

@@ -24,6 +24,7 @@ from pipelines.tasks.tokens import Divisible
 
 if TYPE_CHECKING:
     from pipelines.tasks.details import Details
+    from pipelines.tasks.trivial import TrivialPredictor
 
 Batch = dict[str, Tensor]
 Monitor = tuple[str, Literal["min", "max"]]
@@ -131,6 +132,11 @@ class Task(ABC):
         """What an evaluation collects for figures besides metrics, without rows; None for nothing. Raises ConfigError if
         `task.slices` do not fit the dataset."""
         return None
+
+    def trivial_predictors(self) -> "Sequence[TrivialPredictor]":
+        """Predictors that a model of the task must beat, not fitted yet; none by default. Training measures them on the rows of
+        validation and test, and logs the best value of each metric as `baseline/<split>/<metric>`."""
+        return ()
 
     @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:

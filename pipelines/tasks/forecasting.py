@@ -18,6 +18,7 @@ from pipelines.config.task import Forecasting as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, ForecastDetails
+from pipelines.tasks.trivial import Repeated, Seasonal, TrivialPredictor
 
 
 class Forecasting(Task):
@@ -57,6 +58,11 @@ class Forecasting(Task):
         for prefix, forecast in (("", output.detach().cpu().double()), ("repeat_last_", last)):
             for name in ("mse", "mae"):
                 metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        history, future, own = self.history, self.future, ("mse", "mae")
+        repeated = Repeated(history.name, future.shape[0], own)
+        return [repeated, Seasonal(history.name, future.name, history.shape[0], own)] if history.shape[0] > 1 else [repeated]
 
     def details(self) -> Details:
         return ForecastDetails(self.settings, self.data)

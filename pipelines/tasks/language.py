@@ -21,6 +21,7 @@ from pipelines.tasks.gpt import GPT
 from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut
 from pipelines.tasks.tokens import Divisible, Tokens
+from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 NATS, TOKENS, BYTES = range(3)
 """Output of the model for a window: negative log-likelihood in nats, number of predicted tokens, and bytes of their text."""
@@ -92,6 +93,9 @@ class Language(Task):
             metrics[name].update(nats, tokens)
         metrics["bits_per_byte"].update(nats / log(2), bytes_)
 
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        return [TokenFrequencies(self.data.columns[0].name, [len(token) for token in self.data.tokens])]
+
     def details(self) -> Details:
         return WindowDetails(self.settings, self.data)
 
@@ -129,6 +133,30 @@ class Language(Task):
             written = torch.cat([written, drawn[None].to(written.device)], dim=1)
         text = b"".join(self.data.tokens[number] or b"\n\n" for number in written[0, 1:].tolist())
         return text.decode(errors="replace")
+
+
+class TokenFrequencies(Frequencies):
+    """Predicts every token by how often it occurs in training, whatever came before: nats, tokens and bytes of each window."""
+
+    def __init__(self, column: str, bytes_per_token: Sequence[int]) -> None:
+        super().__init__("frequencies of tokens", column, len(bytes_per_token))
+        self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float64)
+
+    def fit(self, batch: Batch) -> None:
+        windows = batch[self._column].long()
+        wanted = windows[:, 1:]
+        self.counts += torch.bincount(wanted[_predicted(windows)], minlength=len(self.counts)).numpy()
+
+    def output(self, batch: Batch) -> Tensor:
+        windows = batch[self._column].cpu().long()
+        wanted, predicted = windows[:, 1:], _predicted(windows).double()
+        nats = -self.logarithms()[wanted] * predicted
+        return torch.stack([nats.sum(1), predicted.sum(1), self._bytes_per_token[wanted].sum(1)], dim=1)
+
+
+def _predicted(windows: Tensor) -> Tensor:
+    """Which tokens of windows are predicted, bool of shape (rows, tokens − 1): all but padding."""
+    return (windows[:, :-1] != END) | (windows[:, 1:] != END)
 
 
 class OverWindows(nn.Module):

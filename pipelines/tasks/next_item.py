@@ -21,6 +21,7 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, RankingDetails
 from pipelines.tasks.draws import content_keys, whole
 from pipelines.tasks.means import Loss, Score
+from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10
 SHARES = (0.5, 0.875)
@@ -108,6 +109,10 @@ class NextItem(Task):
         metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0), known)
         items, wanted = scores[known, FIRST:], truth[known, 0] - FIRST
         metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        """The score of an item is how often it comes next in training."""
+        return [Frequencies("most popular", self.data.target.name, self.items + FIRST, FIRST)]
 
     def details(self) -> Details:
         return RankingDetails(self.settings, self.data)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -12,6 +13,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
 from pipelines.tasks.targets import Quantity, target_kind
+from pipelines.tasks.trivial import Centre, ClassShares, TrivialPredictor
 
 
 class Supervised(Task):
@@ -49,6 +51,23 @@ class Supervised(Task):
         self.target.update(metrics, output, target)
         losses = self.target.losses(output, target)
         metrics["loss"].update(losses, self._weights(losses, target))
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        """For classes, their shares, which for the loss are those of the weight; for a number the mean, and for its absolute error the
+        median."""
+        column, data = self.data.target.name, self.data
+        if isinstance(self.target, Quantity):
+            return [
+                Centre("mean", np.mean, column, ("rmse", "mse", "r2"), data.decode),
+                Centre("median", np.median, column, ("mae",)),
+                Centre("mean", np.mean, column, ("loss",)),
+            ]
+        classes = len(self.target.classes)
+        shares = ClassShares(column, classes, data.class_counts, self.outputs)
+        if self.class_weights is None:
+            return [shares]
+        shares.stands_for = tuple(str(name) for name in self.metrics() if name != "loss")
+        return [shares, ClassShares(column, classes, data.class_counts, self.outputs, self.class_weights.tolist(), ("loss",))]
 
     def details(self) -> Details:
         kind = QuantityDetails if isinstance(self.target, Quantity) else ClassDetails

@@ -13,6 +13,7 @@ from pipelines.loader import Loader
 from pipelines.parallel.step_clock import CHECKPOINT, OTHER
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
+from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
@@ -23,6 +24,7 @@ from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.trivial import fitted
 
 
 class EpochLoop(ABC):
@@ -126,6 +128,8 @@ class EpochLoop(ABC):
         state = self._state
         if state.step < self._total:
             self._loader.read_ahead()
+        if not state.epochs:
+            self._validation.trivial = self._fitted_for("validation")
         metrics = self._validation(self._hooks.asked_to_break_off)
         if metrics is None:
             self._save(best=False)
@@ -134,6 +138,7 @@ class EpochLoop(ABC):
         is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
         if self._context.rank == 0 and metrics:
             self._hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
+        self._note_baseline(self._validation)
         if is_best and (found := self._validation.evaluated()):
             self._hooks.evaluated(found)
         if text := self._strategy.sample(state.epochs):
@@ -141,6 +146,17 @@ class EpochLoop(ABC):
         if self._saves(is_best):
             self._save(is_best)
         return True
+
+    def _fitted_for(self, split: str) -> list[TrivialPredictor]:
+        """The trivial predictors, if the split has rows to measure them on. Collective."""
+        return fitted(self._task, self._version, self._context.rank) if self._version.rows(split) else []
+
+    def _note_baseline(self, evaluation: Evaluation) -> None:
+        """Keep and log what the trivial predictors have reached, if they were measured."""
+        self._state.baseline |= evaluation.baseline
+        if self._context.rank == 0 and evaluation.baseline:
+            self._hooks.log(self._state.step, {f"baseline/{name}": value for name, (value, _) in evaluation.baseline.items()})
+        evaluation.baseline = {}
 
     def _saves(self, is_best: bool) -> bool:
         """Whether the state is saved after an epoch; the same on all workers."""
@@ -154,11 +170,13 @@ class EpochLoop(ABC):
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
         evaluation = Evaluation(self._settings, self._version, "test", self._task, self._strategy)
+        evaluation.trivial = self._fitted_for("test")
         metrics = evaluation(self._hooks.asked_to_break_off)
         if metrics is None:  # asked to stop; the last epoch is saved
             return self._trained(False, self._state.best_metrics)
         if self._context.rank == 0 and metrics:
             self._hooks.log(self._state.step, metrics)
+        self._note_baseline(evaluation)
         if found := evaluation.evaluated():
             self._hooks.evaluated(found)
         return self._trained(True, {**self._state.best_metrics, **metrics})
@@ -166,7 +184,7 @@ class EpochLoop(ABC):
     def _trained(self, finished: bool, metrics: dict[str, Value]) -> Trained:
         state = self._state
         left_out = () if finished else self._left_out
-        said = tuple(remarks(metrics, self._monitor, self._task.minimised)) if finished else ()
+        said = tuple(remarks(metrics, state.baseline, self._monitor, self._task.minimised)) if finished else ()
         return Trained(finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, metrics, left_out, said)
 
     def _save(self, best: bool) -> None:

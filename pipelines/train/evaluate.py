@@ -5,7 +5,7 @@ shards. So the best epoch does not depend on the number of workers.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -18,7 +18,9 @@ from pipelines.loader import Loader, Order
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.tasks.details import Details, Evaluated, Part
+from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
+from pipelines.train.trivial import Baseline, best_of, give_up
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ class _Shard:
 
     metrics: MetricCollection
     details: Details | None
+    trivial: list[MetricCollection]
+    """Those of the trivial predictors; none after an error."""
 
 
 class Evaluation:
@@ -40,6 +44,9 @@ class Evaluation:
         self._shards = settings.shards
         self._seen = [column.name for column in version.columns if column.role != "carried"]
         self._evaluated: Evaluated | None = None
+        self.trivial: Sequence[TrivialPredictor] = ()
+        """Fitted predictors that the next call measures on the same rows, into `baseline`. Alike on all workers."""
+        self.baseline: Baseline = {}
         self._is_detailed = True
         """Whether details are collected; false after an error, which would come again: they only make figures, and fail no training."""
         # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
@@ -68,18 +75,19 @@ class Evaluation:
         self._strategy.sync_buffers()
         self._loader.own(self._strategy.mesh.owned_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
-        shards = [_Shard(self._task.metrics(), self._new_details()) for _ in self._loader.owned_shards]
+        shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
         for batch in self._loader:
             if any(gathered(broken_off())):
                 return None
             self._add(self._loader.by_shard(batch), shards, most_shards)
-        by_worker = gathered([(shard.metrics, shard.details.parts if shard.details and self._is_detailed else None) for shard in shards])
+        by_worker = gathered([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
-        merged = self._merged([metrics for metrics, _ in in_order])
+        merged = self._merged([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = of_rank_0(values_of(merged))
         if self._strategy.mesh.context.rank == 0:
-            self._evaluated = self._detailed([found for _, found in in_order], metrics)
+            self._evaluated = self._detailed([found for _, found, _ in in_order], metrics)
+        self._compare([found for _, _, found in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
     def evaluated(self) -> Evaluated | None:
@@ -96,7 +104,29 @@ class Evaluation:
             if rows_of(rows):
                 output = output.detach().cpu()
                 self._task.update(shards[number].metrics, output, seen)
+                self._add_trivial(shards[number], seen)
                 self._add_details(shards[number], output, rows)
+
+    def _new_trivial(self) -> list[MetricCollection]:
+        return [self._task.metrics() for _ in self.trivial]
+
+    def _add_trivial(self, shard: _Shard, seen: Batch) -> None:
+        try:
+            for metrics, predictor in zip(shard.trivial, self.trivial, strict=False):
+                self._task.update(metrics, predictor.output(seen), seen)
+        except Exception as error:  # of a task of one's own
+            shard.trivial = []
+            give_up(error)
+
+    def _compare(self, shards: list[list[MetricCollection]]) -> None:
+        """Take the best values of the trivial predictors, from the metrics of all shards, unless an error left one without."""
+        if self.trivial and all(len(shard) == len(self.trivial) for shard in shards):
+            values = [values_of(self._merged(list(metrics))) for metrics in zip(*shards, strict=True)]
+            self.baseline = of_rank_0(best_of(self._task, self.trivial, values, self._split))
+        self.trivial = ()
+
+    def _parts(self, shard: _Shard) -> list[Part] | None:
+        return shard.details.parts if shard.details and self._is_detailed else None
 
     def _add_details(self, shard: _Shard, output: Tensor, rows: Batch) -> None:
         if shard.details is not None and self._is_detailed:

@@ -4,11 +4,25 @@ from collections.abc import Mapping
 
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.values import Value
+from pipelines.train.trivial import Baseline
 
 
-def remarks(metrics: Mapping[str, Value], monitor: Monitor, minimised: str) -> list[str]:
-    """A sentence each. `metrics` are those of the best epoch, as `<split>/<metric>`."""
-    return undefined_monitor(metrics, monitor[0], minimised)
+def remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
+    """A sentence each. `metrics` are those of the best epoch, as `<split>/<metric>`; `baseline` those of the trivial predictors."""
+    return undefined_monitor(metrics, monitor[0], minimised) + unbeaten(metrics, baseline, monitor, minimised)
+
+
+def unbeaten(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
+    """Which trivial predictor the model does not beat, on each split: by the monitored metric, or by the loss where that is undefined."""
+    lines = []
+    for split in ("validation", "test"):
+        for name, direction in (monitor, (minimised, "min")):
+            value, (bar, predictor) = metrics.get(f"{split}/{name}"), baseline.get(f"{split}/{name}", (None, ""))
+            if isinstance(value, float) and bar is not None:
+                if not (value > bar if direction == "max" else value < bar):
+                    lines.append(f"{split} {name} {value:.4g} does not beat the trivial predictor ({predictor}), which has {bar:.4g}")
+                break
+    return lines
 
 
 def undefined_monitor(metrics: Mapping[str, Value], monitor: str, minimised: str) -> list[str]:

@@ -10,6 +10,7 @@ from pipelines.loader import Order
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.values import Value, number_of
 from pipelines.train.step_statistics import CurveWindow
+from pipelines.train.trivial import Baseline
 
 
 @dataclass
@@ -35,6 +36,8 @@ class State:
     improved_epoch: int = 0
     """The first epoch that reached the best metric; early stopping counts from it."""
     best_metrics: dict[str, Value] = field(default_factory=dict)
+    baseline: Baseline = field(default_factory=dict)
+    """What the task's trivial predictors reach on the validation split, and once it is tested on the test split."""
     window: CurveWindow = field(default_factory=CurveWindow)
 
 

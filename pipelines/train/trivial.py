@@ -1,0 +1,82 @@
+"""Fits a task's trivial predictors, and measures them on the rows of a split beside the model.
+
+Rank 0 fits them, and the others get what it has found, so that all compare with the same. Rows, where they are needed, are a bounded
+number of row groups spread evenly over the training split: always the same ones, whatever the number of workers.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from pipelines.collectives.agree import of_rank_0
+from pipelines.dataset.versions import Version
+from pipelines.errors import LockstepError
+from pipelines.loader.reader import Reader
+from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.trivial import TrivialPredictor
+from pipelines.tasks.values import Value
+
+log = logging.getLogger(__name__)
+
+FITTED_BYTES = 64 * 2**20
+"""Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
+
+Baseline = dict[str, tuple[float, str]]
+"""The best value of each metric, as `<split>/<metric>`, and the predictor that has it."""
+
+
+def fitted(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:
+    """The task's trivial predictors; none if one cannot be fitted, which fails no training. Collective."""
+    return of_rank_0(_fitted(task, version) if rank == 0 else [])
+
+
+def _fitted(task: Task, version: Version) -> list[TrivialPredictor]:
+    try:
+        predictors = list(task.trivial_predictors())
+        if any(predictor.reads_rows for predictor in predictors):
+            for batch in _rows(version):
+                for predictor in predictors:
+                    predictor.fit(batch)
+        for predictor in predictors:
+            predictor.finish()
+    except LockstepError:
+        raise
+    except Exception as error:  # of a task of one's own
+        give_up(error)
+        return []
+    return predictors
+
+
+def give_up(error: Exception) -> None:
+    log.warning("the run has no baseline to compare with: %s: %s", type(error).__name__, error)
+
+
+def _rows(version: Version) -> Iterator[Batch]:
+    reader = Reader(version, "train")
+    count = len(reader.groups)
+    largest = int(reader.group_rows.max()) * reader.row_bytes
+    most = min(count, max(1, FITTED_BYTES // max(largest, 1)))
+    for number in (place * count // most for place in range(most)):
+        yield {name: torch.from_numpy(values) for name, values in reader.read(number).items()}
+
+
+def best_of(task: Task, predictors: Sequence[TrivialPredictor], values: Sequence[Mapping[str, Value]], split: str) -> Baseline:
+    """Of each metric that a predictor stands for, the best value that any of them has."""
+    best: Baseline = {}
+    for name in map(str, task.metrics()):
+        found = [
+            (value, predictor.name)
+            for predictor, measured in zip(predictors, values, strict=True)
+            if (name in predictor.stands_for or not predictor.stands_for) and isinstance(value := measured.get(name), float)
+        ]
+        if found:
+            best[f"{split}/{name}"] = min(found, key=lambda one: one[0] * _sign(task, name))
+    return best
+
+
+def _sign(task: Task, name: str) -> int:
+    """1 if lower values of the metric are better, −1 if higher ones are."""
+    if name == task.monitor[0]:
+        return 1 if task.monitor[1] == "min" else -1
+    return -1 if task.metrics()[name].higher_is_better and name != task.minimised else 1
