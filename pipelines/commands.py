@@ -35,6 +35,7 @@ def etl(program: str, arguments: list[str]) -> None:
     told = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
     rows = {split: found.rows for split, found in manifest.splits.items()}
     tell("result", summary(config, manifest), **told, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
+    _tell_page(config)
 
 
 def train(program: str, arguments: list[str]) -> None:
@@ -43,6 +44,7 @@ def train(program: str, arguments: list[str]) -> None:
     from pipelines.api import train
 
     train(config)
+    _tell_page(config)
 
 
 def verify(program: str, arguments: list[str]) -> None:
@@ -66,6 +68,7 @@ def export(program: str, arguments: list[str]) -> None:
     from pipelines.api import export
 
     export(config, own.run, own.to)
+    _tell_page(config)
 
 
 def baseline(program: str, arguments: list[str]) -> None:
@@ -74,6 +77,7 @@ def baseline(program: str, arguments: list[str]) -> None:
     from pipelines.api import baseline
 
     print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
+    _tell_page(config)
 
 
 def predict(program: str, arguments: list[str]) -> None:
@@ -86,6 +90,7 @@ def predict(program: str, arguments: list[str]) -> None:
     from pipelines.api import predict
 
     print(predict(config, own.model, own.output, own.input, own.keep).summary(own.output))
+    _tell_page(config)
 
 
 def promote(program: str, arguments: list[str]) -> None:
@@ -97,6 +102,7 @@ def promote(program: str, arguments: list[str]) -> None:
     from pipelines.api import promote, rollback
 
     print((rollback(config) if own.rollback else promote(config, own.run)).text)
+    _tell_page(config)
 
 
 def report(program: str, arguments: list[str]) -> None:
@@ -111,6 +117,15 @@ def report(program: str, arguments: list[str]) -> None:
     from pipelines.report.command import write
 
     print(write(found))
+
+
+def _tell_page(config: "Config") -> None:
+    """The last line of a command that has logged something: where MLflow shows it."""
+    from pipelines.progress import tell
+    from pipelines.tracking import browse_line
+
+    if line := browse_line(config):
+        tell("page", line, page=line.removeprefix("browse    "))
 
 
 COMMANDS: dict[str, Command] = {

@@ -118,7 +118,7 @@ def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
     if figure.baseline:
         began = time.time()
         seconds_of("spark-submit", "jobs/baseline.py", *pipeline)
-        found["baseline"] = newest(config, "tags.`lockstep.kind` = 'baseline'", began).data.metrics[figure.metric]
+        found["baseline"] = newest(config, "tags.`mlflow.lockstep.kind` = 'baseline'", began).data.metrics[figure.metric]
     return found
 
 

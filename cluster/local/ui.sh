@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Serves MLflow's UI for the runs in LOCKSTEP_HOME, reachable from this machine only.   ui.sh [PORT]
+# Serves MLflow's UI for the runs in LOCKSTEP_HOME, reachable from this machine only, and opens it.   ui.sh [PORT]
 set -euo pipefail
 
 home="${LOCKSTEP_HOME:-$PWD}"
 port="${1:-5000}"
+folder="$(cd "$(dirname "$0")" && pwd)"
 if [ ! -e "$home/mlflow.db" ]; then
     echo "$home/mlflow.db does not exist yet; run \`make demo\`, or set LOCKSTEP_HOME to another folder" >&2
     exit 1
@@ -17,8 +18,20 @@ if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
     exit 1
 fi
 
-echo "MLflow's UI: http://127.0.0.1:$port   (Ctrl-C ends it)"
 cd "$home"
 # Job execution is for features that are not used here, and starts processes that outlive the server.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false PYTHONWARNINGS=ignore
-exec mlflow server --backend-store-uri "sqlite:///$home/mlflow.db" --host 127.0.0.1 --port "$port" --workers 1 --uvicorn-opts "--log-level warning"
+mlflow server --backend-store-uri "sqlite:///$home/mlflow.db" --host 127.0.0.1 --port "$port" --workers 1 \
+    --uvicorn-opts "--log-level warning" &
+server=$!
+trap 'kill -TERM "$server" 2>/dev/null; wait "$server"; exit 0' INT TERM
+
+if ! address=$(python "$folder/ui_page.py" "http://127.0.0.1:$port"); then
+    kill -TERM "$server" 2>/dev/null || true
+    exit 1
+fi
+echo "MLflow's UI: $address   (Ctrl-C ends it)"
+if [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ] && command -v xdg-open >/dev/null; then
+    xdg-open "$address" >/dev/null 2>&1 || true
+fi
+wait "$server"

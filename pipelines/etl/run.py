@@ -106,9 +106,11 @@ def _made(
                 survey = _survey(config, manifest, sources, made[0], stages)
                 with _warned(attempt.root):
                     tracked.finish(manifest, stages.seconds, survey.spark)
-                if page is not None:
-                    with _warned(attempt.root):
-                        tracked.keep(page(survey))
+                with _warned(attempt.root):
+                    files = page(survey) if page is not None else {}
+                    tracked.keep(files)
+                    pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
+                    tracked.describe(tracking.describe_etl(config, manifest, sum(stages.seconds.values()), *pages[:1]))
             done()
             signals.forget()
     return manifest

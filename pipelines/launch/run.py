@@ -17,13 +17,13 @@ from pipelines.launch.evidence import file_evidence
 from pipelines.launch.heartbeat import HEARTBEATS, HUNG
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.trainer import trainer_of
-from pipelines.launch.training_progress import TrainingProgress, for_json, summary
+from pipelines.launch.training_progress import TrainingProgress, for_json, result_line, summary
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.launch.worker_watch import WorkerWatch
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import chosen
-from pipelines.report.filing import file_report
+from pipelines.report.filing import REPORT, file_report
 from pipelines.servers.group import check_servers, servers_of
 from pipelines.tasks.values import defined, reasons_of
 from pipelines.train.state import left_out_rows, total_steps
@@ -174,6 +174,7 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run)
+    run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
     return Result(run.run_id, model, digest, defined(trained["metrics"]), trained["rows"], trained["seconds"])
 
 

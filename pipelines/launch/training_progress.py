@@ -91,6 +91,12 @@ def for_json(metrics: Mapping[str, Value]) -> dict[str, Any]:
     return {"metrics": defined(metrics), **({"undefined": reasons} if reasons else {})}
 
 
+def result_line(metrics: Mapping[str, Value]) -> str:
+    """The metrics on the test split, or, without one, those on the validation split."""
+    splits = [split for split in ("test", "validation") if split_values(metrics, split)]
+    return _of_split(metrics, splits[0]) if splits else "no metrics"
+
+
 def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
     """The last lines: the result, and where it is logged."""
     splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in trained["metrics"])]

@@ -15,6 +15,8 @@ from pipelines.dataset.sealed import unsealed
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, Split, read_splits, unpack
 from pipelines.tracking.history import History, download, history
+from pipelines.tracking.naming import tag_of
+from pipelines.tracking.training import FOLDER as RUN_FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ def material(uri: str, run_id: str) -> Material:
     with TemporaryDirectory() as name:
         folder = Path(name)
         download(uri, run_id, folder, _FILES)
-        if run.status != "FINISHED" and (directory := run.tags.get("lockstep.folder")):
+        if run.status != "FINISHED" and (directory := tag_of(run.tags, RUN_FOLDER)):
             collect(directory, folder)
         config = _values(folder / "config.json")
         return Material(

@@ -11,7 +11,8 @@ from mlflow.tracking.context.registry import resolve_tags
 from pipelines.config import Config
 from pipelines.dataset.versions import Version
 from pipelines.tracking.client import connect, experiment_of, reaching
-from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, Run, under_way
 from pipelines.tracking.training import dataset_input, tags_of
 
@@ -39,7 +40,7 @@ def _begun(config: Config, version: Version) -> BaselineRun:
     experiment = experiment_of(client, config)
     with reaching(uri):
         correct_dead(client, experiment, config.dataset.path)
-        tags = {**resolve_tags(), **tags_of(config, version), KIND: "baseline", HEARTBEAT: heartbeat()}
-        run_id = client.create_run(experiment, tags=tags, run_name=f"{config.name}-baseline").info.run_id
+        tags = {**resolve_tags(), **tags_of(config, version), KIND: "baseline", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+        run_id = client.create_run(experiment, tags=tags, run_name=run_name(config, "baseline")).info.run_id
         client.log_inputs(run_id, [dataset_input(config, version)])
     return BaselineRun(client, uri, run_id)

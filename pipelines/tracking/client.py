@@ -15,6 +15,7 @@ from mlflow.entities import Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
+from pipelines.config.pipeline import PLACEMENT
 from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"
@@ -27,6 +28,7 @@ MLFLOW = {
 }
 """Settings of MLflow, unless the environment sets them."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
+_USUAL = {"strategy", "optimizer", "lr", "global_batch", "epochs", "seed", "shards"}
 
 
 def connect(uri: str) -> MlflowClient:
@@ -97,12 +99,28 @@ def key(name: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)
 
 
-def log_params(client: MlflowClient, run_id: str, config: Config) -> None:
-    """Log the resolved config as parameters with dotted names, such as `train.lr`."""
-    flat = flattened(config.model_dump(mode="json", by_alias=True))
-    params = [Param(key(name)[:250], str(value)[:_PARAM_LENGTH]) for name, value in flat.items()]
+def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -> None:
+    """Log settings as parameters. All of them are in config.json, which every run has."""
+    params = [Param(key(name)[:250], str(value)[:_PARAM_LENGTH]) for name, value in settings.items()]
     for start in range(0, len(params), _PARAMS_PER_CALL):
         client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL], synchronous=True)
+
+
+def training_settings(config: Config) -> dict[str, Any]:
+    """What decides a training, by dotted names such as `train.lr`: the usual settings, and all others of `task` and `train` that the
+    config gives."""
+    placement: Any = {"train": PLACEMENT}
+    given = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=placement, exclude_unset=True)
+    usual = config.model_dump(mode="json", include={"task": {"kind"}, "train": _USUAL})
+    return flattened(usual) | flattened(given)
+
+
+def etl_settings(config: Config) -> dict[str, Any]:
+    """What decides a dataset version: source and dataset as the config gives them, the columns as their number."""
+    given = config.model_dump(
+        mode="json", by_alias=True, include={"source", "dataset"}, exclude={"dataset": {"features"}}, exclude_unset=True
+    )
+    return {**flattened(given), "dataset.features": len(config.dataset.features)}
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

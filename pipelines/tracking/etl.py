@@ -12,9 +12,10 @@ from mlflow.tracking.context.registry import resolve_tags
 from pipelines.config import Config
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.survey import Files, SparkStage
-from pipelines.tracking.client import connect, experiment_of, key, log_params, reaching
+from pipelines.tracking.client import connect, etl_settings, experiment_of, key, log_params, reaching
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.liveness import HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, Run, under_way
 
 SPARK_APPLICATION = "spark.application_id"
@@ -87,9 +88,9 @@ def _begun(config: Config, tags: Mapping[str, str]) -> EtlRun:
     experiment = experiment_of(client, config)
     with reaching(uri):
         correct_dead(client, experiment, config.dataset.path)
-        own = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat()}
+        own = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
         described = {**resolve_tags(), **config.tracking.tags, **tags, **own}
-        run_id = client.create_run(experiment, tags=described, run_name=f"{config.name}-etl").info.run_id
+        run_id = client.create_run(experiment, tags=described, run_name=run_name(config, "etl")).info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
-        log_params(client, run_id, config)
+        log_params(client, run_id, etl_settings(config))
     return EtlRun(client, uri, run_id)

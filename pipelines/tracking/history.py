@@ -1,8 +1,11 @@
 """Reads from MLflow what a run has left: its tags, curves and files. Runs that have failed or still run are read alike."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
@@ -10,11 +13,13 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.client import connect, flattened, reaching
 from pipelines.tracking.liveness import is_alive
+from pipelines.tracking.naming import HIDDEN, metric_name, tag_of
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import IDENTITY
 
+CONFIG = "config.json"
 TRAINING = "training"
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
@@ -40,7 +45,7 @@ class History:
     ended: float | None
     tags: Mapping[str, str]
     params: Mapping[str, str]
-    """The settings by dotted name, shortened if they are long."""
+    """The settings by dotted name, those of its config.json and the params that MLflow shows."""
     curves: Mapping[str, tuple[Point, ...]]
     """Points by metric, in the order of steps."""
 
@@ -48,7 +53,7 @@ class History:
 def kind_of_run(uri: str, run_id: str) -> str:
     """`training`, or the kind that its tag names, such as `etl`; empty for a run that is none of ours. Raises as `history` does."""
     tags = _run(connect(uri), uri, run_id).data.tags
-    return str(tags.get(KIND, TRAINING if IDENTITY in tags else ""))
+    return str(tag_of(tags, KIND) or (TRAINING if tag_of(tags, IDENTITY) else ""))
 
 
 def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
@@ -67,7 +72,8 @@ def history(uri: str, run_id: str) -> History:
     run = _run(client, uri, run_id)
     with reaching(uri):
         experiment = client.get_experiment(run.info.experiment_id).name
-        curves = {name: _points(client, run_id, name) for name in sorted(run.data.metrics)}
+        curves = {metric_name(name): _points(client, run_id, name) for name in sorted(run.data.metrics)}
+        settings = {name: str(value) for name, value in _config(client, run_id).items()}
     info = run.info
     return History(
         run_id=run_id,
@@ -78,9 +84,18 @@ def history(uri: str, run_id: str) -> History:
         started=info.start_time / 1_000,
         ended=info.end_time / 1_000 if info.end_time else None,
         tags=dict(run.data.tags),
-        params=dict(run.data.params),
+        params={**run.data.params, **settings},
         curves=curves,
     )
+
+
+def _config(client: MlflowClient, run_id: str) -> dict[str, Any]:
+    """The settings in the config of a run, by dotted name; empty for a run without one, such as a baseline's."""
+    if not any(entry.path == CONFIG for entry in client.list_artifacts(run_id)):
+        return {}
+    with TemporaryDirectory() as folder:
+        path = Path(client.download_artifacts(run_id, CONFIG, folder))
+        return flattened(json.loads(path.read_bytes()))
 
 
 def _points(client: MlflowClient, run_id: str, name: str) -> tuple[Point, ...]:
@@ -103,9 +118,14 @@ def newest_run(uri: str, experiment: str) -> str:
     client = connect(uri)
     with reaching(uri):
         found = client.get_experiment_by_name(experiment)
-        runs = found and client.search_runs(
-            [found.experiment_id], "tags.`lockstep.identity` LIKE '%'", order_by=["attributes.start_time DESC"], max_results=1
-        )
+        newest = ["attributes.start_time DESC"]
+        runs = [
+            run
+            for name in (IDENTITY, IDENTITY.removeprefix(HIDDEN))
+            for run in (
+                client.search_runs([found.experiment_id], f"tags.`{name}` LIKE '%'", order_by=newest, max_results=1) if found else ()
+            )
+        ]
     if not runs:
         raise TrackingError(f"experiment {experiment} at {uri} has no training; run jobs/train.py first")
-    return str(runs[0].info.run_id)
+    return str(max(runs, key=lambda run: run.info.start_time).info.run_id)

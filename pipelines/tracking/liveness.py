@@ -16,10 +16,11 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.dataset.versions import versions
 from pipelines.errors import DatasetError
+from pipelines.tracking.naming import HIDDEN, tag_of
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT = "lockstep.heartbeat"
+HEARTBEAT, DATASET = "mlflow.lockstep.heartbeat", "mlflow.lockstep.dataset"
 MODEL_DIGEST = "model.digest"
 """Tag that a training sets after its model has been logged."""
 BEAT_SECONDS = 10.0
@@ -79,9 +80,13 @@ def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
 
     Versions are searched in the folder that the config of the run names, and in `dataset`, where this machine may see them.
     """
-    running = client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{HEARTBEAT}` LIKE '%'", max_results=1_000)
-    dead = [run for run in running if not is_alive(run.data.tags)]
-    folders = {dataset, *(run.data.params.get("dataset.path", dataset) for run in dead)} if dead else set()
+    running = [
+        run
+        for name in (HEARTBEAT, HEARTBEAT.removeprefix(HIDDEN))
+        for run in client.search_runs([experiment], f"attributes.status = 'RUNNING' AND tags.`{name}` LIKE '%'", max_results=1_000)
+    ]
+    dead = {run.info.run_id: run for run in running if not is_alive(run.data.tags)}.values()
+    folders = {dataset, *(run.data.tags.get(DATASET, run.data.params.get("dataset.path", dataset)) for run in dead)} if dead else set()
     made = set[str]().union(*map(_makers, folders))
     for run in dead:
         is_done = run.info.run_id in made or MODEL_DIGEST in run.data.tags
@@ -100,7 +105,7 @@ def _makers(dataset: str) -> set[str]:
 def _last(tags: Mapping[str, str]) -> Beat | None:
     """The last heartbeat; None if there is none or it is not valid."""
     try:
-        beat = json.loads(tags[HEARTBEAT])
+        beat = json.loads(tag_of(tags, HEARTBEAT) or "")
         return Beat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None

@@ -11,6 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect
+from pipelines.tracking.naming import tag_of
 from pipelines.tracking.run import KIND
 
 
@@ -35,7 +36,7 @@ def recorded(uri: str, run_id: str) -> Recorded:
                 f"tracking.uri is {uri}, which does not respond: {str(error).splitlines()[0]}; start the server, or wait"
             ) from error
         raise TrackingError(f"{uri} has no run {run_id}; use the ID of a training, which MLflow and jobs/train.py show") from error
-    if kind := run.data.tags.get(KIND):
+    if kind := tag_of(run.data.tags, KIND):
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is of kind {kind}, not a training; use the ID of a run of jobs/train.py")
     try:
         path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))

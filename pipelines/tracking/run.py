@@ -15,12 +15,14 @@ from mlflow.exceptions import MlflowException
 from pipelines.errors import TrackingError
 from pipelines.interrupts import Deferred, done, received
 from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.description import artifact_page
 from pipelines.tracking.liveness import beating
+from pipelines.tracking.naming import DESCRIPTION
 from pipelines.tracking.sender import Sender
 
 log = logging.getLogger(__name__)
 
-KIND = "lockstep.kind"
+KIND = "mlflow.lockstep.kind"
 """Tag of runs that are not trainings."""
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -35,6 +37,15 @@ class Run:
         with reaching(self.uri):
             for name, value in tags.items():
                 self.client.set_tag(self.run_id, name, value)
+
+    def describe(self, text: str) -> None:
+        """Set the description that MLflow shows first, in Markdown."""
+        self.tag({DESCRIPTION: text})
+
+    def artifact_page(self, file: str) -> str:
+        """The address of an artifact in MLflow's pages."""
+        with reaching(self.uri):
+            return artifact_page(self.client.get_run(self.run_id).info.experiment_id, self.run_id, file)
 
     def file(self, name: str, content: bytes) -> None:
         """Log a file as an artifact with this name, which may have a folder."""

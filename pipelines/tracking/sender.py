@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.naming import stored_metric
 
 log = logging.getLogger(__name__)
 
@@ -105,10 +106,10 @@ class Sender:
         while batch := self._next_batch():
             seen = self._acknowledged
             metrics = [
-                Metric(name, value, stamp, step)
+                Metric(stored_metric(name), value, stamp, step)
                 for stamp, step, values in batch
                 for name, value in values.items()
-                if step > seen.get(name, -1)
+                if step > seen.get(stored_metric(name), -1)
             ]
             if metrics:
                 client.log_batch(self._run_id, metrics=metrics, synchronous=True)

@@ -18,16 +18,17 @@ from pipelines.config import Config
 from pipelines.dataset import storage
 from pipelines.dataset.versions import Version
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.client import connect, experiment_of, log_params, reaching
+from pipelines.tracking.client import connect, experiment_of, log_params, reaching, training_settings
 from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.liveness import HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
 from pipelines.tracking.models import model_of
+from pipelines.tracking.naming import HIDDEN, run_name, tag_of
 from pipelines.tracking.run import Run
 
 log = logging.getLogger(__name__)
 
-IDENTITY, FOLDER = "lockstep.identity", "lockstep.folder"
+IDENTITY, FOLDER = "mlflow.lockstep.identity", "mlflow.lockstep.folder"
 UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
 """Tags of a finished training: JSON of why metrics have no value, by their names; and what must be said of its metrics, in lines."""
 _DIGEST_LENGTH = 32
@@ -74,8 +75,14 @@ def _identity(config: Config, version: Version) -> str:
 
 def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
     """The newest run with this identity, unless it is finished."""
-    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1)
-    return found[0] if found and found[0].info.status != "FINISHED" else None
+    newest = ["attributes.start_time DESC"]
+    runs = [
+        run
+        for name in (IDENTITY, IDENTITY.removeprefix(HIDDEN))
+        for run in client.search_runs([experiment], f"tags.`{name}` = '{identity}'", order_by=newest, max_results=1)
+    ]
+    run = max(runs, key=lambda run: run.info.start_time, default=None)
+    return run if run and run.info.status != "FINISHED" else None
 
 
 def _continued(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
@@ -101,11 +108,12 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
         "strategy": config.train.strategy,
         **tags,
         HEARTBEAT: heartbeat(),
+        DATASET: config.dataset.path,
     }
-    run_id = client.create_run(experiment, tags=described, run_name=config.name).info.run_id
+    run_id = client.create_run(experiment, tags=described, run_name=run_name(config, "")).info.run_id
     folder = folder_of(config, run_id, {})
     client.set_tag(run_id, FOLDER, folder)
-    log_params(client, run_id, config)
+    log_params(client, run_id, training_settings(config))
     client.log_inputs(run_id, [dataset_input(config, version)])
     client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
@@ -115,9 +123,9 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
 
 def folder_of(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
     """Folder of the checkpoints of a run: the one in its tags if it exists, since it may be on another machine or in another home."""
-    earlier = tags.get(FOLDER)
+    earlier = tag_of(tags, FOLDER)
     own = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
-    if earlier in (None, own) or _is_there(earlier):
+    if earlier is None or earlier == own or _is_there(earlier):
         return earlier or own
     log.warning("%s, the folder of run %s, does not exist any more; its folder is now %s", earlier, run_id, own)
     return own
@@ -160,7 +168,7 @@ def folder_of_run(uri: str, named: str) -> str:
         by_id = client.search_runs(experiments, f"attributes.run_id = '{quoted}'", max_results=1)
         by_job = [] if by_id else client.search_runs(experiments, f"tags.`ray.submission_id` = '{quoted}'", max_results=1)
     for run in [*by_id, *by_job]:
-        if folder := run.data.tags.get(FOLDER):
+        if folder := tag_of(run.data.tags, FOLDER):
             return str(folder)
     raise TrackingError(f"{uri} has no training {named!r}; use the id of its run, or the name of its job, or the folder of the run")
 

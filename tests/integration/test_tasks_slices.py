@@ -159,7 +159,7 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
     client = mlflow.MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name("adult")
     assert experiment
-    (found,) = client.search_runs([experiment.experiment_id], "tags.`lockstep.kind` = 'baseline'")
+    (found,) = client.search_runs([experiment.experiment_id], "tags.`mlflow.lockstep.kind` = 'baseline'")
     assert (found.info.status, found.data.metrics) == ("FINISHED", metrics)
     assert found.data.params["model"] == "LogisticRegression"
     assert found.data.tags["dataset.digest"] == manifest.digest

@@ -134,10 +134,10 @@ def test_where_its_time_goes_is_in_the_curves(trained: tuple[Config, Result]) ->
     config, result = trained
     metrics = latest_run(config).data.metrics
     for phase in ("data", "forward", "backward", "exchange", "optimizer", "checkpoint"):
-        mean, worst = metrics[f"time/{phase}_seconds"], metrics[f"time/{phase}_seconds_worst"]
-        assert 0 < mean <= worst and metrics[f"time/{phase}_seconds_worst_rank"] in (0, 1), phase
-    assert metrics["memory/peak_bytes"] > 2**27
-    steps = history(config, result.run_id, "time/forward_seconds")
+        mean, worst = metrics[f"system/workers/time/{phase}_seconds"], metrics[f"system/workers/time/{phase}_seconds_worst"]
+        assert 0 < mean <= worst and metrics[f"system/workers/time/{phase}_seconds_worst_rank"] in (0, 1), phase
+    assert metrics["system/workers/memory/peak_bytes"] > 2**27
+    steps = history(config, result.run_id, "system/workers/time/forward_seconds")
     assert steps == sorted(set(steps)) and steps[-1] == 93
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -26,7 +27,11 @@ from pipelines import api, tracking
 from pipelines.config import Config, parse
 from pipelines.dataset.versions import Version
 from pipelines.errors import TrackingError
+from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
+from pipelines.tracking.naming import experiment_page
+from pipelines.tracking.run import KIND
+from pipelines.tracking.training import FOLDER, IDENTITY
 
 VALUES: dict[str, Any] = {
     "name": "t",
@@ -71,11 +76,52 @@ def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -
     assert found.data.tags["dataset.version"] == version.manifest.version
     assert (found.data.tags["strategy"], found.data.tags["ray.job_id"]) == ("ddp", "07")
     assert found.data.params["train.lr"] == "0.5"
-    assert found.data.params["dataset.features.x.encoder"] == "identity"
+    usual = {"train.strategy", "train.optimizer", "train.lr", "train.global_batch", "train.epochs", "train.seed", "train.shards"}
+    assert set(found.data.params) == {"task.kind", *usual}  # config.json has all others
     assert found.inputs.dataset_inputs[0].dataset.digest == version.digest[:32]
     files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}
     assert files == {"config.json", "manifest.json", "profile.json"}
     assert found.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
+
+
+def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
+    run = begin(uri, version, "seen", lr=0.003)
+    found = MlflowClient(uri).get_run(run.run_id)
+    assert re.fullmatch(r"t \d{4}-\d\d-\d\d \d\d:\d\d ddp lr=0.003", found.info.run_name)
+    listed = {name for name in found.data.tags if not name.startswith("mlflow.")}
+    assert listed == {"dataset.digest", "dataset.run_id", "dataset.version", "git.commit", "ray.job_id", "spark.application_id", "strategy"}
+    values = {**VALUES, "tracking": {"uri": uri, "experiment": "seen", "run_name": "the second try"}}
+    named = tracking.open_training(parse(values, "test"), version, {})
+    assert MlflowClient(uri).get_run(named.run_id).info.run_name == "the second try"
+    run.describe("**test auc 0.9**")
+    assert MlflowClient(uri).get_run(run.run_id).data.tags["mlflow.note.content"] == "**test auc 0.9**"
+    page = experiment_page(uri, found.info.experiment_id)
+    assert tracking.browse_line(config(uri, "seen")) == f"browse    {page}"
+    assert page == f"make ui, then http://127.0.0.1:5000/#/experiments/{found.info.experiment_id}?workflowType=machine_learning"
+    assert experiment_page("https://mlflow.example/", "7") == "https://mlflow.example/#/experiments/7?workflowType=machine_learning"
+    assert tracking.browse_line(config("http://127.0.0.1:9", "seen")) == ""
+
+
+def test_p8_a_run_from_before_its_tags_were_hidden_is_continued(uri: str, version: Version) -> None:
+    client, run = MlflowClient(uri), begin(uri, version, "earlier")
+    for name in (HEARTBEAT, IDENTITY, FOLDER):
+        client.set_tag(run.run_id, name.removeprefix("mlflow."), client.get_run(run.run_id).data.tags[name])
+        client.delete_tag(run.run_id, name)
+    with pytest.raises(TrackingError, match="is already training this model"):
+        begin(uri, version, "earlier")
+    client.set_tag(run.run_id, "lockstep.heartbeat", json.dumps({"time": 0, "host": "gone", "process": 1}))
+    continued = begin(uri, version, "earlier")
+    assert (continued.run_id, continued.continued, continued.folder) == (run.run_id, True, run.folder)
+
+
+def test_times_and_memory_are_apart_from_the_metrics_of_the_model(uri: str, version: Version) -> None:
+    run = begin(uri, version, "apart")
+    sender = tracking.Sender(uri, run.run_id, every_seconds=0.05)
+    sender.log(1, {"train/loss": 1.0, "time/data_seconds": 0.5, "memory/peak_bytes": 2.0})
+    assert sender.close(30) == []
+    stored = set(MlflowClient(uri).get_run(run.run_id).data.metrics)
+    assert stored == {"train/loss", "system/workers/time/data_seconds", "system/workers/memory/peak_bytes"}
+    assert set(recorded_history(uri, run.run_id).curves) == {"train/loss", "time/data_seconds", "memory/peak_bytes"}
 
 
 def test_each_point_is_there_once(uri: str, version: Version) -> None:
@@ -201,7 +247,7 @@ def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version, els
     filed, other = begin(uri, version, f"done-{elsewhere}"), begin(uri, version, f"done-{elsewhere}", seed=1)
     filed.tag({"model.digest": "f" * 64})
     client, experiment = MlflowClient(uri), MlflowClient(uri).get_run(filed.run_id).info.experiment_id
-    etl = client.create_run(experiment, tags={"lockstep.kind": "etl", HEARTBEAT: ""}).info.run_id
+    etl = client.create_run(experiment, tags={KIND: "etl", HEARTBEAT: ""}).info.run_id
     folder = Path(version.root).parent
     if elsewhere:
         client.log_param(etl, "dataset.path", str(folder))
@@ -307,9 +353,9 @@ def test_a_dataset_of_another_mlflow_is_trained_on(uri: str, version: Version) -
 def test_a_folder_that_is_gone_is_no_place_to_go_on_from(uri: str, version: Version, tmp_path: Path) -> None:
     here, gone = str(tmp_path / "runs"), str(tmp_path / "away" / "run")
     run = begin(uri, version, "moved", storage=here)
-    run.tag({"lockstep.folder": gone})
+    run.tag({FOLDER: gone})
     assert begin_again(uri, version, here) == run.folder
-    run.tag({"lockstep.folder": gone})
+    run.tag({FOLDER: gone})
     Path(gone).mkdir(parents=True)
     assert begin_again(uri, version, here) == gone
 

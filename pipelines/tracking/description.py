@@ -1,0 +1,51 @@
+"""The description of a run in MLflow, in Markdown: its result, its data and its pages, in five lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.dataset.manifest import Manifest
+
+
+def describe_training(config: Config, manifest: Manifest, result: str, trained: Mapping[str, Any], page: str) -> str:
+    """`result` has the metrics in words; `trained` has `best_epoch`, `epochs`, `steps`, `rows` and `seconds`; `page` is the address of the
+    run's page."""
+    train = config.train
+    speed = trained["rows"] / max(trained["seconds"], 1e-9)
+    return _lines(
+        f"**{result}** (best epoch, {trained['best_epoch']} of {trained['epochs']})",
+        _data_line(config, manifest),
+        f"{config.task.kind}, {train.strategy}, {train.optimizer} with lr {train.lr:g}, batches of {train.global_batch:,} rows",
+        f"{trained['steps']:,} steps in {trained['seconds']:,.0f} s of training, {speed:,.0f} rows/s",
+        f"[page of the run]({page})",
+    )
+
+
+def describe_etl(config: Config, manifest: Manifest, seconds: float, page: str = "") -> str:
+    """`page` is the address of the page about the data; empty if there is none."""
+    refused = sum(manifest.quarantined.values())
+    reasons = sorted(manifest.quarantined, key=lambda reason: (-manifest.quarantined[reason], reason))[:3]
+    return _lines(
+        f"**{_rows(manifest)}**, {refused:,} refused" + (f": {', '.join(reasons)}" if reasons else ""),
+        _data_line(config, manifest),
+        f"{len(config.dataset.encoders)} columns of {', '.join(config.source.tables)}",
+        f"{seconds:,.0f} s",
+        f"[page about the data]({page})" if page else "",
+    )
+
+
+def artifact_page(experiment_id: str, run_id: str, file: str) -> str:
+    """The address of an artifact in MLflow's pages, relative to that of the run."""
+    return f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{file}"
+
+
+def _data_line(config: Config, manifest: Manifest) -> str:
+    return f"data: {config.dataset.path}, version {manifest.version}, digest `{manifest.digest[:12]}`, {_rows(manifest)}"
+
+
+def _rows(manifest: Manifest) -> str:
+    return ", ".join(f"{split} {summary.rows:,}" for split, summary in manifest.splits.items())
+
+
+def _lines(*lines: str) -> str:
+    return "  \n".join(filter(None, lines))

@@ -1,0 +1,73 @@
+"""Names that people meet in MLflow: of runs, of the tags and metrics that its lists hide, and the address of an experiment's page.
+
+MLflow does not list tags that begin with `mlflow.`, and has a page of their own for metrics that begin with `system/`.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from mlflow.exceptions import MlflowException
+
+from pipelines.config import Config
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import SQLITE, connect
+
+HIDDEN = "mlflow."
+"""Begins the names of tags that only Lockstep reads."""
+DESCRIPTION = "mlflow.note.content"
+"""MLflow's tag for the description of a run, in Markdown."""
+_WORKERS = "system/workers/"
+_OF_WORKERS = ("time/", "memory/")
+"""Metrics of how workers spend time and memory; MLflow has them below `system/workers/`, after and apart from those of the model."""
+_LOCAL = "http://127.0.0.1:5000"
+"""Where `make ui` serves an SQLite file, unless PORT says otherwise."""
+
+
+def run_name(config: Config, kind: str) -> str:
+    """`tracking.run_name`, or name, time, and what is likely to differ: `churn 2026-11-25 21:04 ddp lr=0.003`.
+
+    `kind` is empty for a training, and else a word such as `etl`.
+    """
+    now = f"{config.name} {datetime.now():%Y-%m-%d %H:%M}"
+    if kind:
+        return " ".join(filter(None, (config.tracking.run_name or now, kind)))
+    return config.tracking.run_name or f"{now} {config.train.strategy} lr={config.train.lr:g}"
+
+
+def model_name(config: Config) -> str:
+    """Of the logged model: the pipeline's name without the characters that MLflow refuses there."""
+    return re.sub(r"[.%/:\"']", "-", config.name)
+
+
+def tag_of(tags: Mapping[str, str], name: str) -> str | None:
+    """The value of a hidden tag, also of a run from before it was hidden."""
+    return tags.get(name, tags.get(name.removeprefix(HIDDEN)))
+
+
+def stored_metric(name: str) -> str:
+    """The name that a metric has in MLflow."""
+    return f"{_WORKERS}{name}" if name.startswith(_OF_WORKERS) else name
+
+
+def metric_name(stored: str) -> str:
+    """The metric that has this name in MLflow."""
+    return stored.removeprefix(_WORKERS)
+
+
+def experiment_page(uri: str, experiment_id: str) -> str:
+    """The address of an experiment's table of runs. MLflow's own links open its view for traces of language models instead."""
+    if not uri.startswith(("http://", "https://", SQLITE)):
+        return ""
+    page = f"/#/experiments/{experiment_id}?workflowType=machine_learning"
+    return f"make ui, then {_LOCAL}{page}" if uri.startswith(SQLITE) else f"{uri.rstrip('/')}{page}"
+
+
+def browse_line(config: Config) -> str:
+    """The last line of a command: where its experiment is seen. Empty if MLflow does not answer, which must not fail a finished command."""
+    try:
+        experiment = connect(config.tracking.uri).get_experiment_by_name(config.experiment)
+    except (MlflowException, TrackingError, OSError):
+        return ""
+    page = experiment_page(config.tracking.uri, experiment.experiment_id) if experiment else ""
+    return f"browse    {page}" if page else ""
