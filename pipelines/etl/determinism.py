@@ -25,6 +25,8 @@ _ORDERED = {
 }  # fmt: skip
 _SORTS = {"array_sort", "sort_array"}
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}
+# Values of the session, and of whoever runs it.
+_SESSION = {"current_user", "user", "session_user", "current_catalog", "current_database", "current_schema", "current_timezone"}
 _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
 
@@ -86,6 +88,8 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
     name = expression.prettyName()
     if kind(expression) in _CLOCK:
         yield f"{name}() is another value in every run; write the date out"
+    elif name in _SESSION:
+        yield f"{name}() depends on who runs it, and where; write the value out"
     elif name in _ORDERED:
         yield f"{name}() depends on the order of rows; take a function of the row's values alone"
     elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_float(child) for child in children)):

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
+from pipelines.etl.ambient import check_executor_state
 from pipelines.installed import disagreement, installed
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
@@ -17,7 +18,8 @@ _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Raise MismatchError if an executor has another Python, other packages or no `pipelines`. In local mode there is nothing to check."""
+    """Raise MismatchError if an executor has another locale or Python, other packages or no `pipelines`. In local mode there is nothing
+    to check."""
     if str(spark.sparkContext.master).startswith("local"):
         return
     tasks = spark.sparkContext.defaultParallelism
@@ -33,6 +35,7 @@ def check_executors(spark: SparkSession) -> None:
             raise MismatchError(said)
         if not has_pipelines:
             raise MismatchError(f"executor {host} does not find the package pipelines; {_REMEDY}")
+    check_executor_state(spark, tasks)
 
 
 def _teller() -> Callable[[Iterable[int]], Iterator[tuple[str, dict[str, str], bool]]]:

@@ -15,6 +15,7 @@ from pipelines.config.features import Bpe
 from pipelines.dataset.manifest import FORMAT
 from pipelines.dataset.sources import Sources
 from pipelines.etl import placement
+from pipelines.etl.ambient import ambient_identity
 from pipelines.features import ENCODERS_VERSION
 from pipelines.sources.formats import RawTables
 
@@ -30,6 +31,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "order": placement.VERSION,
         "spark": spark.version,
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
+        "ambient": ambient_identity(spark),
     }
     if any(isinstance(settings, Bpe) for settings in config.dataset.encoders.values()):
         inputs["tokenizers"] = version("tokenizers")

@@ -20,6 +20,8 @@ _READING = {
     "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
     "WithWindowDefinition",
 }  # fmt: skip
+_SUBSTITUTED = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
+"""What Spark would replace by a value of the machine."""
 # The nodes of queries that cost no more than reading their tables.
 _CHEAP = {
     "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
@@ -28,11 +30,13 @@ _CHEAP = {
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
     """Raises ConfigError if `sql` does anything but read the `tables`; Spark's ParseException if it is no SQL. Nothing is run."""
+    _check_variables("source.query", sql)
     _check_reading("source.query", sql_parser(spark).parsePlan(sql), tables)
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
     """The same for the subqueries of the condition at `key` of the config."""
+    _check_variables(key, condition)
     plans = jvm().org.apache.spark.sql.catalyst.plans.logical
     _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
@@ -60,6 +64,11 @@ def check_names(rows: DataFrame, config: Config) -> None:
     if faults := [(key, name) for key, name in wanted if name and name not in rows.columns]:
         given = ", ".join(rows.columns)
         raise ConfigError("\n".join(f"{key}: the query gives no column {name}; it gives {given}" for key, name in faults))
+
+
+def _check_variables(key: str, sql: str) -> None:
+    if variable := _SUBSTITUTED.search(sql):
+        raise ConfigError(f"{key}: {variable[0]} would be a value of the machine that runs it, and is not replaced; write the value out")
 
 
 def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:

@@ -13,12 +13,13 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 
 import pipelines
 from pipelines.compat.spark import jvm
+from pipelines.etl.ambient import check_python, environment_of_new_processes, executor_settings, fix_driver, fix_settings
 from pipelines.etl.driver import of_java
 from pipelines.etl.leave import Leaving, quiet_workers, without_broken_connections
 from pipelines.etl.private import private_settings
 from pipelines.sources.files import OPEN_BYTES
 
-# The rows depend on these, so they override the cluster's defaults.
+# The rows depend on these, so they override the cluster's defaults. `ambient` resets all other settings that could change a value.
 CONTENT = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -28,7 +29,10 @@ CONTENT = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
+    # A type inferred from folders would change when one is added: 01 and 1 would be one value.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # `${env:HOME}` in a query would be a value of the machine.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
@@ -70,6 +74,7 @@ def session(name: str) -> SparkSession:
     Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this
     package where this process found it.
     """
+    check_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     arguments = os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "" if under_submit else "--master local[*] pyspark-shell")
@@ -79,14 +84,15 @@ def session(name: str) -> SparkSession:
     without_broken_connections()
     leaving = Leaving()
     leaving.install()
-    of_java.listen()
-    # `progress` replaces Spark's bar, which is drawn even without a terminal.
-    settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path(), **_of_context()}
-    spark = SparkSession.builder.appName(name).config(map=settings).getOrCreate()
+    with environment_of_new_processes():
+        of_java.listen()
+        fix_driver()
+        # `progress` replaces Spark's bar, which is drawn even without a terminal.
+        settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path()}
+        spark = SparkSession.builder.appName(name).config(map={**settings, **_of_context()}).getOrCreate()
     leaving.spark = spark
     leaving.install()  # again: Spark has replaced the handler of SIGINT
-    for key, value in {**CONTENT, **SPEED}.items():
-        spark.conf.set(key, value)
+    fix_settings(spark, {**CONTENT, **SPEED})
     _hush(spark)
     return spark
 
@@ -107,7 +113,8 @@ def _of_context() -> dict[str, str]:
     if SparkSession.getActiveSession() is not None:
         return {}
     master = _master()
-    return {"spark.master": master, **private_settings(jvm(), master), **quiet_workers(jvm(), master)}
+    java = jvm()
+    return {"spark.master": master, **private_settings(java, master), **quiet_workers(java, master), **executor_settings(java, master)}
 
 
 def _master() -> str:

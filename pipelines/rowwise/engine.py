@@ -13,15 +13,19 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "threads": 1,
     "disabled_optimizers": "expression_rewriter",  # it rewrites i + 1 > 3 to i > 2, which does not overflow as in Spark
-    "lock_configuration": True,
 }
+_FIXED = ("SET GLOBAL TimeZone = 'UTC'", "SET GLOBAL lock_configuration = true")
+"""DuckDB takes its time zone from the machine, and knows it only once it is connected."""
 _FAILED = ""
 """A reserved column name."""
 
 
 def closed_database() -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with locked settings, so that SQL cannot enable external access."""
-    return duckdb.connect(":memory:", config=_CLOSED)
+    """An in-memory connection with locked settings, so that SQL cannot enable external access, in the time zone UTC."""
+    connection = duckdb.connect(":memory:", config=_CLOSED)
+    for statement in _FIXED:
+        connection.execute(statement)
+    return connection
 
 
 class Evaluator:

@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from pipelines.compat.spark import count_input_files
+from pipelines.compat.spark import count_input_files, jvm
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
 from pipelines.errors import SourceError
@@ -18,6 +18,8 @@ class SparkFiles(FileTable[Table]):
         return spark_options(self.settings.options)
 
     def reader(self, spark: SparkSession) -> DataFrameReader:
+        """Raises SourceError if a name of a file is none for Spark's Java, which would pass the file over."""
+        check_names(str(self.settings.place), [file.path for file in self.found], str(jvm().System.getProperty("sun.jnu.encoding")))
         return spark.read.format(self.settings.format).options(**self.options)
 
     def listed(self, rows: DataFrame) -> int:
@@ -28,3 +30,12 @@ class SparkFiles(FileTable[Table]):
                 f"{self.settings.path} holds {there} files, of which Spark reads {listed}; set options: {{recursiveFileLookup: true}}"
             )
         return listed
+
+
+def check_names(place: str, paths: list[str], encoding: str) -> None:
+    """Raises SourceError for a file whose name is not ASCII, if Java takes the names of files for text of another encoding than UTF-8."""
+    if encoding.upper() not in ("UTF-8", "UTF8") and (path := next((path for path in paths if not path.isascii()), None)):
+        raise SourceError(
+            f"{place}: Java takes file names for {encoding} and cannot read {path}; start spark-submit with the environment variable "
+            "LC_ALL=C.UTF-8"
+        )

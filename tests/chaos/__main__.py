@@ -1,6 +1,6 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl predict fuzz cost] [--seconds 900]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl environments predict fuzz cost] [--seconds 900]
                 [--results FOLDER] [--append]
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, etl, fuzz, layouts, nan, predict, servers, signals, stages, training
+from chaos import cost, environments, etl, fuzz, layouts, nan, predict, servers, signals, stages, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -103,6 +103,11 @@ def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables,
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
+def run_environments(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    outcomes = environments.every(folder)
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
 def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     undisturbed = predict.prepared(folder / "undisturbed")
     until, outcomes = time.monotonic() + seconds, []
@@ -140,6 +145,7 @@ CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     "stages": run_stages,
     "nan": run_nan,
     "etl": run_etl,
+    "environments": run_environments,
     "predict": run_predict,
     "fuzz": run_fuzz,
     "cost": run_cost,

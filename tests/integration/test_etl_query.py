@@ -49,6 +49,7 @@ def run_rows(spark: SparkSession, query: str) -> DataFrame:
         ("SELECT * FROM t LIMIT 1", "LIMIT or OFFSET without ORDER BY"),
         ("SELECT * FROM t TABLESAMPLE (5 ROWS)", "LIMIT or OFFSET without ORDER BY"),
         ("SELECT *, now() AS r FROM t", "now() is another value in every run"),
+        ("SELECT *, current_user() AS r FROM t", "current_user() depends on who runs it"),
         ("WITH means AS (SELECT avg(x) AS m FROM t) SELECT t.* FROM t JOIN means ON x < m", "avg of floating point numbers"),
         ("SELECT *, (SELECT sum(x) FROM t) AS total FROM t", "sum of floating point numbers"),
         ("SELECT * FROM t WHERE EXISTS (SELECT i FROM t LIMIT 1)", "LIMIT or OFFSET without ORDER BY"),
@@ -247,6 +248,7 @@ def test_a_query_reads_the_tables_that_are_named_and_checksummed(spark: SparkSes
         ({"sum": "sum(i) > 2"}, SourceError, "source.expect.sum: "),
         ({"read": "EXISTS (SELECT 1 FROM text.`/etc/passwd`)"}, ConfigError, "source.expect.read: source.tables has no text./etc/passwd"),
         ({"two": "i > 0; DROP TABLE t"}, SourceError, "source.expect.two: Syntax error"),
+        ({"mine": "s = '${env:USER}'"}, ConfigError, "source.expect.mine: ${env:USER} would be a value of the machine"),
     ],
 )
 def test_an_expectation_that_is_none_is_named(spark: SparkSession, expect: dict[str, str], error: type[Exception], words: str) -> None:
@@ -268,6 +270,12 @@ def test_what_is_wrong_with_a_query_is_said_before_anything_is_read(spark: Spark
     with pytest.raises(SourceError) as raised:
         analysed(spark, config(query))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
+
+
+def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"^source.query: \$\{env:HOME\} would be a value of the machine that runs it"):
+        analysed(spark, config("SELECT i, x, '${env:HOME}' AS home FROM t"))
+    assert spark.sql("SELECT '${spark.app.name} ${x}' AS text").first() == ("${spark.app.name} ${x}",)
 
 
 def test_so_is_what_no_table_can_be(spark: SparkSession, tmp_path: Path) -> None:

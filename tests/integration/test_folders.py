@@ -204,7 +204,7 @@ def test_folders_named_as_hive_names_them_are_columns(spark: SparkSession, tmp_p
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(bytes([number]))
     assert read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)})).parsed == {"t": 2}
-    assert spark.sql("SELECT class, fold, content FROM t ORDER BY fold").collect() == [("cat", 1, b"\0"), ("a dog", 2, b"\1")]
+    assert spark.sql("SELECT class, fold, content FROM t ORDER BY fold").collect() == [("cat", "1", b"\0"), ("a dog", "2", b"\1")]
 
 
 def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines.errors import SourceError
 from pipelines.sources.content import blocks, lines, locate
 from pipelines.sources.files import File, find, ranges, task_bytes, would_find
+from pipelines.sources.spark_files import check_names
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
 
@@ -203,3 +204,10 @@ def test_a_store_is_a_file_system(store_options: str, scheme: str) -> None:
         found = find(f"{scheme}://raw/in{glob}?{store_options}")
         assert [file.path for file in found] == [f"{scheme}://raw/in/{name}?{store_options}" for name in expected]
         assert [b"".join(blocks(file.path)).decode() for file in found] == expected
+
+
+def test_a_name_that_java_cannot_read_is_an_error_with_a_remedy() -> None:
+    check_names("raw", ["/raw/é.bin"], "UTF-8")
+    check_names("raw", ["/raw/e.bin"], "ANSI_X3.4-1968")
+    with pytest.raises(SourceError, match=r"^raw: Java takes file names for ANSI_X3.4-1968 and cannot read /raw/é.bin; .* LC_ALL=C.UTF-8$"):
+        check_names("raw", ["/raw/e.bin", "/raw/é.bin"], "ANSI_X3.4-1968")

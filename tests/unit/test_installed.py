@@ -46,15 +46,22 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
         check_installed(other)
 
 
-def session(has_pipelines: bool = True, **other: str) -> Any:
-    """What `check_executors` asks of Spark: one executor, which answers as this process does but for `other`."""
+JAVA = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8", "version": "17"}
+
+
+def session(has_pipelines: bool = True, java: dict[str, str] | None = None, **other: str) -> Any:
+    """What `check_executors` asks of Spark: one executor, which answers as this process does but for `java` and `other`."""
 
     def told(tell: Callable[[Iterable[int]], Iterator[Any]]) -> Any:
         answers = [("there", {**found, **other}, has and has_pipelines) for _, found, has in tell([0])]
         return SimpleNamespace(collect=lambda: answers)
 
     rows = SimpleNamespace(mapPartitions=told)
-    return SimpleNamespace(sparkContext=SimpleNamespace(master="spark://there:7077", defaultParallelism=1, parallelize=lambda *_: rows))
+    states = SimpleNamespace(distinct=lambda: SimpleNamespace(collect=lambda: [{**JAVA, **(java or {})}]))
+    return SimpleNamespace(
+        sparkContext=SimpleNamespace(master="spark://there:7077", defaultParallelism=1, parallelize=lambda *_: rows),
+        range=lambda *_: SimpleNamespace(selectExpr=lambda *_: states),
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,9 +69,16 @@ def session(has_pipelines: bool = True, **other: str) -> Any:
     [
         (session(numpy="1.0"), r"executor there has other versions than the driver: numpy .* here and 1\.0 there"),
         (session(has_pipelines=False), r"executor there does not find the package pipelines; send an environment with"),
+        (session(java={"locale": "tr"}), r"the Java of an executor has the locale tr, and en_US is needed; take _JAVA_OPTIONS out of"),
+        (
+            session(java={"encoding of file names": "ANSI_X3.4-1968"}),
+            r"spark.executorEnv.LC_ALL=C.UTF-8 and spark.executor.extraJavaOptions",
+        ),
+        (session(java={"version": "21"}), r"has the version 21, and 17 is needed; run driver and executors on the same Java"),
     ],
 )
-def test_an_executor_that_differs_is_refused(spark: Any, said: str) -> None:
+def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any, said: str) -> None:
+    monkeypatch.setattr("pipelines.etl.ambient.java_version", lambda: "17")
     check_executors(session())
     with pytest.raises(MismatchError, match=said):
         check_executors(spark)

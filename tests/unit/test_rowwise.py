@@ -107,3 +107,10 @@ def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: p
     assert without_other_duckdb(manifest.model_copy(update={"versions": {"duckdb": "0.1"}})).served_query is None
     (warning,) = caplog.records
     assert "DuckDB 0.1" in warning.message and f"DuckDB {here} is installed here" in warning.message
+
+
+def test_the_machine_s_time_zone_is_not_that_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    rows = pa.table({"at": pa.array([1_700_000_000], pa.timestamp("s", "UTC"))})
+    columns, failed = Evaluator().columns(rows, {"text": 'CAST("at" AS VARCHAR)'})
+    assert (columns["text"].to_pylist(), failed) == (["2023-11-14 22:13:20+00"], [None])
