@@ -1,6 +1,6 @@
 """Raw tables to a committed dataset version, with Spark. `run` names the version, `make` writes it stage by stage, and `run` commits it:
 
-1.  `session`    starts Spark, and sets every option that the content depends on.
+1.  `session`    starts Spark, and sets every option that the content depends on; `ambient` fixes what surrounds it.
 2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's `plans`;
                  `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The package `sources` reads tables.
