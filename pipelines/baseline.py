@@ -2,7 +2,7 @@
 
 1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences as counts of their words.
 2. A model is fitted on the training split for each of REGULARISATIONS; the best one on validation is kept.
-3. It is evaluated with the metrics of the task, which are logged in the same experiment as the trainings.
+3. It is evaluated with the metrics of the task, and with what an evaluation keeps for figures: the run has a page as trainings have.
 """
 
 import logging
@@ -20,29 +20,41 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.ml.regression import LinearRegression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, StructField, StructType
+from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.dataset.schema import TensorColumn
+from pipelines.dataset.schema import ROW_NUMBERS, TensorColumn
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.session import session
 from pipelines.learning import task_of
 from pipelines.loader.reader import Reader
+from pipelines.report.evaluation import packed
+from pipelines.report.filing import file_baseline
 from pipelines.sources.distribute import distribute
 from pipelines.tasks.base import Monitor
+from pipelines.tasks.details import Evaluated
+from pipelines.tasks.directions import directions
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
 from pipelines.tasks.values import Value, defined, number_of, reasons_of, values_of
+from pipelines.train.evaluate import with_carried
 
 log = logging.getLogger(__name__)
 
 REGULARISATIONS = (0.0, 1e-4, 1e-2)
 """Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
 ITERATIONS = 100
-_SCHEMA = StructType([StructField("features", VectorUDT()), StructField("target", DoubleType()), StructField("weight", DoubleType())])
+_SCHEMA = StructType(
+    [
+        StructField("features", VectorUDT()),
+        StructField("target", DoubleType()),
+        StructField("weight", DoubleType()),
+        StructField("row", LongType()),
+    ]
+)
 
 
 def run(config: Config) -> dict[str, float]:
@@ -61,29 +73,33 @@ def run(config: Config) -> dict[str, float]:
     with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
-        parameters, metrics = _best(task, task.monitored(config.train.monitor), rows)
+        parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
         tracked.finish(parameters, defined(metrics))
+        kept = _evaluated(config, version, task, metrics, outputs)
+        file_baseline(tracked, {one.split: packed(one.summary, one.tables) for one in kept})
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
     for metric, reason in reasons_of(metrics).items():
         log.warning("%s is undefined: %s", metric, reason)
     return defined(metrics)
 
 
-def _best(task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]) -> tuple[dict[str, str], dict[str, Value]]:
-    """Parameters and metrics of the model with the best validation metric, or with the lowest loss if that is not defined; of the first
-    model without a validation split."""
+def _best(
+    task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]
+) -> tuple[dict[str, str], dict[str, Value], dict[str, torch.Tensor]]:
+    """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
+    defined; of the first model without a validation split."""
     name, direction = monitor
     found = []
     for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
         estimator = _estimator(task, regularisation)
         model = estimator.fit(rows["train"])
-        metrics = _metrics(task, model.transform(rows["validation"]), "validation") if "validation" in rows else {}
+        metrics, outputs = _measured(task, model, rows, "validation")
         value, loss = (number_of(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
-        found.append((badness, regularisation, type(estimator).__name__, model, metrics))
-    _, regularisation, kind, model, metrics = min(found, key=lambda fit: fit[:2])
-    tested = _metrics(task, model.transform(rows["test"]), "test") if "test" in rows else {}
-    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}
+        found.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
+    _, regularisation, kind, model, metrics, outputs = min(found, key=lambda fit: fit[:2])
+    tested, tested_outputs = _measured(task, model, rows, "test")
+    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}, {**outputs, **tested_outputs}
 
 
 def _estimator(task: Supervised, regularisation: float) -> Any:
@@ -93,16 +109,36 @@ def _estimator(task: Supervised, regularisation: float) -> Any:
     return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
 
 
-def _metrics(task: Supervised, predicted: DataFrame, split: str) -> dict[str, Value]:
-    """Metrics of the task on a split. The outputs of its rows, one number per class, are collected on the driver."""
+def _measured(task: Supervised, model: Any, rows: dict[str, DataFrame], split: str) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
+    """Metrics of the task on a split, and the outputs of its rows in their order, one number per class, which are collected on the
+    driver; both empty without rows."""
+    if split not in rows:
+        return {}, {}
     output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
-    table = predicted.select(output.alias("output"), "target").toArrow()
+    table = model.transform(rows[split]).select(output.alias("output"), "target", "row").toArrow().sort_by("row").combine_chunks()
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
     # For two classes, the raw prediction of Spark is the negative logit and the logit.
     outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
     metrics = task.metrics()
     task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
-    return {f"{split}/{name}": value for name, value in values_of(metrics).items()}
+    return {f"{split}/{name}": value for name, value in values_of(metrics).items()}, {split: outputs}
+
+
+def _evaluated(
+    config: Config, version: Version, task: Supervised, metrics: dict[str, Value], outputs: dict[str, torch.Tensor]
+) -> list[Evaluated]:
+    """What an evaluation keeps for figures, as that of a training does, from the outputs of each split's rows."""
+    found = []
+    for split, predicted in outputs.items():
+        reader, details, first = Reader(with_carried(version, task.settings.slices), split), task.details(), 0
+        details.expect(len(predicted))
+        for number, count in enumerate(reader.group_rows.tolist()):
+            batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
+            details.update(predicted[first : first + count], {**batch, ROW_NUMBERS: torch.arange(first, first + count)})
+            first += count
+        own = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
+        found.append(details.evaluated(split, own, directions(task, config.train.monitor)))
+    return found
 
 
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
@@ -117,11 +153,14 @@ def _part(version: Version, split: str, weights: np.ndarray | None, numbers: lis
     reader = Reader(version, split)
     target = version.manifest.target
     features = [column for column in version.columns if column.role == "feature"]
+    ends = np.cumsum(reader.group_rows)
     for number in numbers:
         values = reader.read(number)
         truth = values[target.name]
+        row = np.arange(ends[number] - len(truth), ends[number])
         weight = np.ones(len(truth)) if weights is None else weights[truth.astype(int)].astype(float)
-        yield pa.record_batch([_vectors(features, values), pa.array(truth.astype(float)), pa.array(weight)], names=_SCHEMA.names)
+        columns = [_vectors(features, values), pa.array(truth.astype(float)), pa.array(weight), pa.array(row)]
+        yield pa.record_batch(columns, names=_SCHEMA.names)
 
 
 def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.Array:

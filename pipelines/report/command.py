@@ -10,9 +10,10 @@ from pipelines.report.comparison import comparison_page
 from pipelines.report.material import material
 from pipelines.report.run_page import run_page
 from pipelines.report.survey import DATA_PAGE
+from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
 
-ETL, BASELINE = "etl", "baseline"
+ETL = "etl"
 
 
 def report(uri: str, run_ids: tuple[str, ...]) -> str:

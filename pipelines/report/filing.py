@@ -1,13 +1,15 @@
 """Files figures and the page of a run with it in MLflow."""
 
 import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.report.evaluation import FOLDER, read_splits
+from pipelines.report.evaluation import FOLDER, read_splits, unpack
 from pipelines.report.figures.drawn import drawn
 from pipelines.report.material import collect, material
 from pipelines.report.run_page import run_page
+from pipelines.tracking.run import Run
 from pipelines.tracking.training import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -17,10 +19,25 @@ REPORT = "report.html"
 
 def file_report(run: TrainingRun) -> None:
     """Log what the evaluation kept, its figures and the page. An error is logged and does not fail the training."""
+    _file(run, lambda folder: collect(run.folder, folder))
+
+
+def file_baseline(run: Run, archives: Mapping[str, bytes]) -> None:
+    """The same of a baseline, whose evaluations are in these archives by split."""
+
+    def write(folder: Path) -> None:
+        for split, content in archives.items():
+            unpack(content, folder / FOLDER / split)
+
+    _file(run, write)
+
+
+def _file(run: Run, collected: Callable[[Path], None]) -> None:
+    """File what `collected` writes into a folder, with the figures of its evaluations, and the page."""
     try:
         with TemporaryDirectory() as name:
             folder = Path(name)
-            collect(run.folder, folder)
+            collected(folder)
             figures = {split.name: drawn(split) for split in read_splits(folder / FOLDER)}
             for split, found in figures.items():
                 for figure in found:

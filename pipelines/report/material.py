@@ -14,8 +14,10 @@ from pipelines.dataset import storage
 from pipelines.dataset.sealed import unsealed
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, Split, read_splits, unpack
+from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.naming import tag_of
+from pipelines.tracking.run import KIND
 from pipelines.tracking.training import FOLDER as RUN_FOLDER
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,10 @@ class Material:
     """The run whose weights it began with, if MLflow still has it."""
     samples: Mapping[str, str]
     """Texts that the model wrote, by file: the first ones, and the last."""
+
+    @property
+    def is_baseline(self) -> bool:
+        return tag_of(self.run.tags, KIND) == BASELINE
 
     @property
     def steps(self) -> int:

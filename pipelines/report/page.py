@@ -106,6 +106,12 @@ def _is_numeric(values: list[Part]) -> bool:
     return bool(numbers) and all(numbers)
 
 
+def _is_number(value: Part) -> bool:
+    if isinstance(value, Html):
+        return re.fullmatch(r"<b>−?[\d.,]+(e[−+]?\d+)?</b>", value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def facts(pairs: Iterable[tuple[str, Part]]) -> Html:
     """A table of two columns: what, and its value; where the page is narrow, the value stands below."""
     rows = (element("tr", element("td", element("b", name)), element("td", value)) for name, value in pairs)

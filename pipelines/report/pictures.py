@@ -39,6 +39,23 @@ def pictures(splits: Sequence[Split], figures: Figures | None = None) -> list[Ht
     return parts
 
 
+def figures_beside(splits_by_run: Mapping[str, Sequence[Split]]) -> list[Html]:
+    """Each figure of several runs beside each other, by split; `splits_by_run` are the evaluations by the runs' letters."""
+    parts, left = [], MOST_BYTES
+    for name in dict.fromkeys(split.name for splits in splits_by_run.values() for split in splits):
+        found = {letter: drawn(split) for letter, splits in splits_by_run.items() for split in splits if split.name == name}
+        shown: list[Html] = []
+        for figure_name in dict.fromkeys(one.name for every in found.values() for one in every if one.svg):
+            for letter, one in ((letter, one) for letter, every in found.items() for one in every if one.name == figure_name):
+                left -= len(one.svg)
+                picture = (
+                    image(one.svg, f"{letter}: {one.caption}", "svg+xml") if one.svg and left > 0 else note("No room for this figure.")
+                )
+                shown.append(figure(picture, element("span", element("b", letter), f": {one.caption}")))
+        parts += [element("h3", f"{name}, with the weights of each run's best epoch"), grid(shown)] if shown else []
+    return parts or [note("No run has figures: their evaluations have not ended, or their tasks have none.")]
+
+
 def worst_tables(splits: Sequence[Split]) -> list[Html]:
     """The rows with the largest loss: number, truth, prediction, and what can be shown of them."""
     found: list[Html] = []

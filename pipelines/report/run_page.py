@@ -1,7 +1,7 @@
 """The page of one run."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,8 +33,8 @@ def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
     found = events(material)
     yield "What was trained", [facts(trained(material))]
     yield "Results", [_results(material)] if final_values(material.run) else []
-    charts = training_charts({"": material.run}, marks(found))
-    yield "Curves", [grid(charts)] if charts else [note("The run has logged no points.")]
+    charts = [] if material.is_baseline else training_charts({"": material.run}, marks(found))
+    yield "Curves", [grid(charts)] if charts else [] if material.is_baseline else [note("The run has logged no points.")]
     where = phases(material.run)
     yield "Where the time goes", [table(["phase", "seconds per step", "of the worst worker", "which is"], where)] if where else []
     happened = [[_moment(event.seconds) if event.seconds else None, event.step, event.what] for event in found]
@@ -53,7 +53,7 @@ def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
 def trained(material: Material) -> list[tuple[str, Part]]:
     """What was trained, on what, by which code."""
     run, config, manifest = material.run, material.config, material.manifest
-    task, train = config.get("task", {}), config.get("train", {})
+    task = config.get("task", {})
     splits = {name: split.get("rows") for name, split in manifest.get("splits", {}).items()}
     pairs: list[tuple[str, Part]] = [
         ("task", f"{task.get('kind', '?')}, target {', '.join(config.get('dataset', {}).get('target', {})) or 'none'}"),
@@ -64,14 +64,27 @@ def trained(material: Material) -> list[tuple[str, Part]]:
         ("sources", _sources(manifest)),
         ("made by ETL run", element("code", run.tags.get("dataset.run_id", "") or "none")),
         ("code", element("code", run.tags.get("git.commit", "") or "no git checkout")),
+        *(_linear(run) if material.is_baseline else _by_steps(run, config.get("train", {}))),
+        ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
+    ]
+    return [(name, value) for name, value in pairs if value not in ("", None)]
+
+
+def _by_steps(run: History, train: Mapping[str, Any]) -> list[tuple[str, Part]]:
+    """How a training came to its weights."""
+    return [
         ("strategy", f"{train.get('strategy', '?')}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
         ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
         ("seed", train.get("seed")),
         ("began from", element("code", train["init_from"]) if train.get("init_from") else "random weights"),
         ("digest of the model", element("code", run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),
-        ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
-    return [(name, value) for name, value in pairs if value not in ("", None)]
+
+
+def _linear(run: History) -> list[tuple[str, Part]]:
+    """The model of a baseline."""
+    strength = run.params.get("regularisation", "?")
+    return [("model", f"{run.params.get('model', '?')} of Spark ML, a linear baseline"), ("regularisation", strength)]
 
 
 def final_values(run: History) -> dict[str, Value]:
@@ -94,7 +107,7 @@ def difference(one: Value | None, other: Value | None) -> float | None:
 def _results(material: Material) -> Html:
     """Metrics of the test, and of the last validation; beside those of the run that gave the initial weights."""
     own, parent = final_values(material.run), final_values(material.parent) if material.parent else {}
-    best = {name: value for split in material.splits if split.name == "validation" for name, value in _metrics(split.summary)}
+    best = {name.removeprefix("validation/"): value for name, value in best_validation(material).items()}
     names = sorted({name.split("/", 1)[1] for name in own})
     bar = {name.removeprefix("baseline/"): points[-1].value for name, points in material.run.curves.items() if name.startswith("baseline/")}
     header: list[Part] = ["metric", "test", *(["of the trivial predictor"] if bar else []), "best epoch's validation", "last validation"]
@@ -109,6 +122,13 @@ def _results(material: Material) -> Html:
             row += [shown(before), difference(test, before)]
         rows.append(row)
     return table(header, rows)
+
+
+def best_validation(material: Material) -> dict[str, Value]:
+    """The metrics of the best epoch on the validation split, `validation/…`; empty if they were not kept."""
+    return {
+        f"validation/{name}": value for split in material.splits if split.name == "validation" for name, value in _metrics(split.summary)
+    }
 
 
 def _metrics(summary: Any) -> list[tuple[str, Value]]:
@@ -134,7 +154,7 @@ def _headline(material: Material) -> list[tuple[str, Part]]:
     seconds = end_of(material) - run.started
     pairs: list[tuple[str, Part]] = [
         *((name, shown(value)) for name, value in list(tests.items())[:4]),
-        ("steps", material.steps),
+        *([] if material.is_baseline else [("steps", material.steps)]),
         ("from begin to end", duration(seconds)),
     ]
     return [*pairs, *([("worker hours", hours)] if hours is not None else [])]
@@ -145,7 +165,7 @@ def _cost(material: Material) -> list[tuple[str, Part]]:
     pairs: list[tuple[str, Part]] = [
         ("began", _moment(run.started)),
         ("from begin to end", duration(end_of(material) - run.started)),
-        ("worker hours", worker_hours(material)),
+        *([("worker hours", hours)] if (hours := worker_hours(material)) is not None else []),
         *((f"energy of {kind}, kWh", value) for kind, value in energy.items()),
     ]
     return pairs if energy else [*pairs, ("energy", "not measured: no power meter could be read (NVML, RAPL)")]

@@ -14,7 +14,7 @@
 8. `trivial`     are predictors that a model must beat, such as class shares, which each task names; `details` are what an evaluation
                  keeps for figures beside metrics: counts, samples, the most wrong rows.
 9. `means`       are averages over rows that declare whether higher is better; `moments` computes and combines means and variances;
-                 `values` are what metrics give: a number, or why there is none.
+                 `values` are what metrics give: a number, or why there is none; `directions` says in which direction each is better.
 
 `pipelines.config.task` defines their settings, and how a config names tasks of one's own.
 """

@@ -16,6 +16,9 @@ from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, Run, under_way
 from pipelines.tracking.training import dataset_input, tags_of
 
+BASELINE = "baseline"
+"""The kind of these runs, in their tag KIND."""
+
 
 @dataclass(frozen=True)
 class BaselineRun(Run):
@@ -40,7 +43,9 @@ def _begun(config: Config, version: Version) -> BaselineRun:
     experiment = experiment_of(client, config)
     with reaching(uri):
         correct_dead(client, experiment, config.dataset.path)
-        tags = {**resolve_tags(), **tags_of(config, version), KIND: "baseline", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+        tags = {**resolve_tags(), **tags_of(config, version), KIND: BASELINE, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
         run_id = client.create_run(experiment, tags=tags, run_name=run_name(config, "baseline")).info.run_id
         client.log_inputs(run_id, [dataset_input(config, version)])
+        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
     return BaselineRun(client, uri, run_id)

@@ -18,6 +18,7 @@ from pipelines.loader import Loader, Order
 from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.tasks.details import Details, Evaluated, Part
+from pipelines.tasks.directions import directions
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
 from pipelines.train.trivial import Baseline, best_of, give_up
@@ -40,7 +41,7 @@ class Evaluation:
 
     def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
         self._split, self._task, self._strategy = split, task, strategy
-        self._rows = version.rows(split)
+        self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
         self._seen = [column.name for column in version.columns if column.role != "carried"]
         self._evaluated: Evaluated | None = None
@@ -54,7 +55,7 @@ class Evaluation:
         self._loader = None
         if self._rows:
             self._loader = Loader(
-                _with_carried(version, task.settings.slices),
+                with_carried(version, task.settings.slices),
                 split,
                 order,
                 strategy.mesh.owned_shards(settings.shards),
@@ -153,7 +154,7 @@ class Evaluation:
         try:
             for shard in parts:
                 details.merge(shard or [])
-            return details.evaluated(self._split, metrics)
+            return details.evaluated(self._split, metrics, directions(self._task, self._monitor))
         except Exception as error:
             self._give_up(error)
             return None
@@ -173,7 +174,7 @@ class Evaluation:
         return merged
 
 
-def _with_carried(version: Version, names: tuple[str, ...]) -> Version:
+def with_carried(version: Version, names: tuple[str, ...]) -> Version:
     """The version with carried columns of these names as features, which batches have."""
     encoders = dict(version.manifest.encoders)
     for name in names:

@@ -1,5 +1,6 @@
 """Every task's shipped pipeline, from real raw data to a served model, on a small slice."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from slices import slice_of
 from tables import read_tables
 
-from pipelines import baseline
+from pipelines import api, baseline
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -163,6 +164,13 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
     assert (found.info.status, found.data.metrics) == ("FINISHED", metrics)
     assert found.data.params["model"] == "LogisticRegression"
     assert found.data.tags["dataset.digest"] == manifest.digest
+    filed = {entry.path for entry in client.list_artifacts(found.info.run_id)}
+    assert filed >= {"report.html", "evaluation", "config.json", "manifest.json"}
+    page = api.report(config.tracking.uri, found.info.run_id)
+    assert "LogisticRegression of Spark ML, a linear baseline" in page and "ROC: area" in page and "Most wrong rows" in page
+    assert "random weights" not in page and "no points" not in page
+    areas = re.findall(r"ROC: area ([\d.]+)\.<", page)
+    assert f"{metrics['test/auc']:.4f}" in areas, "figures are of the rows in their order"
 
 
 def test_a_ranking_has_no_linear_baseline(trained: dict[str, Slice]) -> None:

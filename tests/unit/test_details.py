@@ -153,7 +153,7 @@ def test_many_classes_are_counted_without_pairs() -> None:
     data = Data((X, column), tuple(map(str, range(300))))
     output = torch.eye(300)[:200] * 5
     found = added(binary(Tabular(), data), (output, batch(200, kind=torch.arange(200) // 2))).evaluated("test", {})
-    assert found.tables.keys() == {"classes", "calibration", "worst"}
+    assert found.tables.keys() == {"classes", "calibration", "worst", "outcomes"}
     assert sum(found.tables["classes"]["rows"]) == 200 and found.tables["classes"]["correct"][0] == 1
 
 

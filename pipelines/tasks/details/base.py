@@ -22,6 +22,8 @@ Columns = Mapping[str, Sequence[Any]]
 SAMPLED_ROWS = 2_000
 """Rows of a split that are kept as a sample, chosen by their row numbers. A split with fewer rows is kept whole."""
 WORST_ROWS = 24
+OUTCOME_ROWS = 20_000
+"""Rows whose outcomes are kept, so that those of two models on the same rows can be compared."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,12 @@ class Details(ABC):
         self.data = data
         self.slices = Slices(settings.slices, data)
         self.sums, self.sample, self.worst = Sums(), Kept(SAMPLED_ROWS), Kept(WORST_ROWS)
+        self.outcomes = Kept(OUTCOME_ROWS)
 
     @property
     def parts(self) -> list[Part]:
         """Everything that is collected, to be sent to another worker. Its size is bounded."""
-        return [self.sums, self.sample, self.worst, *self.slices.parts]
+        return [self.sums, self.sample, self.worst, self.outcomes, *self.slices.parts]
 
     def expect(self, rows: int) -> None:  # noqa: B027  # most details are of one size for any number of rows
         """Called before the first row: so many rows will come, on all workers together."""
@@ -71,18 +74,24 @@ class Details(ABC):
         """What the tables do not say, as JSON values."""
         return {}
 
-    def evaluated(self, split: str, metrics: Mapping[str, Value]) -> Evaluated:
-        """All that was collected of a split, with the values of its metrics."""
+    def evaluated(self, split: str, metrics: Mapping[str, Value], more: Mapping[str, Any] | None = None) -> Evaluated:
+        """All that was collected of a split, with the values of its metrics. `more` are entries of the summary."""
         columns, shapes = shown(self.worst.columns, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
-        tables: dict[str, Columns] = {**self.tables(), "worst": worst, **self.slices.tables()}
-        summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **self.summary()}
+        outcomes: Columns = {"row": self.outcomes.rows.tolist(), **{name: kept.tolist() for name, kept in self.outcomes.columns.items()}}
+        tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables()}
+        summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(more or {}), **self.summary()}
         return Evaluated(split, summary, {name: table for name, table in tables.items() if table})
 
     def _sample(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
         """Offer the rows of a batch to the sample, with these values."""
         rows = row_numbers(batch)
         self.sample.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
+
+    def _outcomes(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer what the model made of the rows of a batch, by the name of the metric that is its mean, or as `report.better` reads it."""
+        rows = row_numbers(batch)
+        self.outcomes.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
 
     def _wrong(self, losses: np.ndarray, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
         """Offer the rows of a batch to the worst ones, with these values and what can be shown of them."""

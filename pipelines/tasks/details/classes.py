@@ -69,10 +69,12 @@ class ClassDetails(Details):
         self._count(true, predicted)
         self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
         correct = (predicted == true).astype(np.float64)
-        quantities = {"correct": correct, "loss": losses}
+        quantities, scores = {"correct": correct, "loss": losses}, {}
         if self.kind == "binary":
+            scores = {"score": probabilities[:, 1], "positive": true}
             quantities |= {"positive": true.astype(np.float64), "predicted_positive": predicted.astype(np.float64)}
         self.slices.update(batch, quantities)
+        self._outcomes(batch, {"accuracy": correct, "loss": losses, **scores})
         names = np.array(self.classes, dtype=object)
         self._wrong(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
 

@@ -34,6 +34,7 @@ class ForecastDetails(Details):
             self.sums.add(name, each.sum((0, 2)))
         self.sums.add("rows", np.array(len(true)))
         self.slices.update(batch, {"loss": losses})
+        self._outcomes(batch, {"mse": losses, "mae": np.abs(error).mean((1, 2))})
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             index = torch.from_numpy(places)

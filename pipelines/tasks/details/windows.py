@@ -26,6 +26,7 @@ class WindowDetails(Details):
         with np.errstate(divide="ignore", invalid="ignore"):
             per_token, bits = nats / tokens, nats / log(2) / bytes_
         self.sums.add("rows", np.array(len(nats)))
+        self._outcomes(batch, {"nats": nats, "tokens": tokens, "bytes": bytes_})
         self._sample(batch, {"nats_per_token": per_token, "bits_per_byte": bits})
         self._wrong(np.where(tokens > 0, per_token, 0.0), batch, {"bits_per_byte": bits})
 

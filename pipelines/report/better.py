@@ -1,0 +1,116 @@
+"""Which of two runs is better, by how much, and whether that is more than the choice of the rows could do.
+
+Both models have predicted the same rows. Each row has an influence on a metric: how much the metric of all rows depends on it. The
+difference of the two models' influences, row by row, gives the standard error of the difference of their metrics: for means this is the
+paired t-test's, for the ROC area that of DeLong, DeLong and Clarke-Pearson (1988), and for roots and ratios the delta method's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from pipelines.report.evaluation import Split
+
+Columns = Mapping[str, np.ndarray]
+LEAST_ROWS = 20
+"""Rows below which there is no interval."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of a metric of two runs on the same rows."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+    """Of the split."""
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+def difference(metric: str, one: Split, other: Split, comparisons: int = 1) -> Difference | None:
+    """The metric of `one` less that of `other`, with the interval that holds the difference on all rows of this kind with 95 %
+    confidence; wider, by Bonferroni's rule, if it is one of several `comparisons`. None if the rows do not tell."""
+    values = [split.summary.get("metrics", {}).get(metric) for split in (one, other)]
+    joined = _same_rows(one, other)
+    if joined is None or not all(isinstance(value, float | int) for value in values):
+        return None
+    first, second = (influences(metric, columns) for columns in joined)
+    if first is None or second is None:
+        return None
+    rows = int(one.summary["rows"])
+    spread = float(np.std(first - second, ddof=1))
+    reach = float(NormalDist().inv_cdf(1 - 0.025 / comparisons) * spread / np.sqrt(rows))
+    value = float(values[0]) - float(values[1])
+    return Difference(value, value - reach, value + reach, rows) if np.isfinite(reach) else None
+
+
+def influences(metric: str, columns: Columns) -> np.ndarray | None:
+    """Each row's influence on the metric, up to a constant, shape (rows,); None if the columns do not give this metric."""
+    for names, influence in _INFLUENCES.get(metric, ()):
+        if all(name in columns for name in names):
+            with np.errstate(all="ignore"):
+                return influence(*(columns[name] for name in names))
+    return columns.get(metric)
+
+
+def _same_rows(one: Split, other: Split) -> tuple[Columns, Columns] | None:
+    """The outcomes of the rows that both have kept, in one order."""
+    tables = [{name: np.array(values) for name, values in split.tables.get("outcomes", {}).items()} for split in (one, other)]
+    if one.summary.get("rows") != other.summary.get("rows") or not all(len(table.get("row", ())) for table in tables):
+        return None
+    _, *places = np.intersect1d(tables[0]["row"], tables[1]["row"], assume_unique=True, return_indices=True)
+    if len(places[0]) < LEAST_ROWS:
+        return None
+    first, second = ({name: values[chosen] for name, values in table.items()} for table, chosen in zip(tables, places, strict=True))
+    return first, second
+
+
+def _root(squares: np.ndarray) -> np.ndarray:
+    return squares / (2 * np.sqrt(squares.mean()))
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    return (above - below * above.sum() / below.sum()) / below.mean()
+
+
+def _perplexity(nats: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    return np.exp(nats.sum() / tokens.sum()) * _ratio(nats, tokens)
+
+
+def _bits(nats: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return _ratio(nats, count) / np.log(2)
+
+
+def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """DeLong's structural components, from midranks (Sun and Xu 2014), as if both classes were one sample."""
+    is_one = positive == 1
+    ones, others = int(is_one.sum()), int((~is_one).sum())
+    if not ones or not others:
+        return np.full(len(score), np.nan)
+    overall, within = _midranks(score), np.empty(len(score))
+    for chosen in (is_one, ~is_one):
+        within[chosen] = _midranks(score[chosen])
+    beaten = np.where(is_one, (overall - within) / others, 1 - (overall - within) / ones)
+    area = beaten[is_one].mean()
+    return np.where(is_one, len(score) / ones, len(score) / others) * (beaten - area)
+
+
+def _midranks(values: np.ndarray) -> np.ndarray:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+_INFLUENCES: dict[str, Sequence[tuple[tuple[str, ...], Callable[..., np.ndarray]]]] = {
+    "auc": [(("score", "positive"), _roc_area)],
+    "rmse": [(("mse",), _root)],
+    "nats_per_token": [(("nats", "tokens"), _ratio)],
+    "perplexity": [(("nats", "tokens"), _perplexity)],
+    "bits_per_byte": [(("nats", "bytes"), _bits)],
+}
+"""By metric: the columns that it needs, and its influence."""

@@ -1,0 +1,33 @@
+"""What is kept of a linear baseline beside its metrics, from the outputs that Spark gives of its rows. Starts no Spark."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trainings import training, version_of
+
+from pipelines.baseline import _evaluated, _part
+from pipelines.learning import task_of
+from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.values import values_of
+
+
+def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Path) -> None:
+    config = training(tmp_path, rows=400, numbered=True)
+    version = version_of(config)
+    task = task_of(config.task, version.manifest)
+    assert isinstance(task, Supervised)
+    groups = list(range(len(version.of_split("test"))))
+    batches = list(_part(version, "test", None, groups))
+    rows, truth = (np.concatenate([batch.column(name).to_numpy() for batch in batches]) for name in ("row", "target"))
+    assert rows.tolist() == list(range(version.rows("test")))
+    outputs = torch.from_numpy((truth + np.random.default_rng(0).standard_normal(len(truth)))[:, None])
+    metrics = task.metrics()
+    task.update(metrics, outputs, {"label": torch.from_numpy(truth)})
+    named = {f"test/{name}": value for name, value in values_of(metrics).items()}
+    (found,) = _evaluated(config, version, task, named, {"test": outputs})
+    assert (found.split, found.summary["rows"], found.summary["monitor"]) == ("test", len(truth), "auc")
+    assert found.summary["areas"][0]["roc"] == pytest.approx(named["test/auc"], abs=1e-6)
+    worst = found.tables["worst"]
+    assert worst["feature.x7"] == pytest.approx(worst["row"]), "the column that numbers the rows"

@@ -1,0 +1,171 @@
+"""Which of two runs is better: by how much, and whether that is chance; and the page that says it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from chromium import GOOD, seen
+
+from pipelines.config.task import Tabular
+from pipelines.dataset.schema import ROW_NUMBERS, TensorColumn
+from pipelines.report.better import difference, influences
+from pipelines.report.comparison import comparison_page
+from pipelines.report.evaluation import Split
+from pipelines.report.material import Attempt, Material
+from pipelines.report.run_page import run_page
+from pipelines.tasks import tabular
+from pipelines.tasks.base import Data
+from pipelines.tasks.details import ClassDetails
+from pipelines.tasks.directions import directions
+from pipelines.tasks.targets import target_kind
+from pipelines.tracking.history import History, Point
+
+X = TensorColumn(name="x", dtype="float32")
+RICH = TensorColumn(name="rich", dtype="uint8", cardinality=2, role="target")
+DATA = Data((X, RICH), ("poor", "rich"))
+RANDOM = np.random.default_rng(4)
+ROWS = 2_000
+TRUE = RANDOM.random(ROWS) < 0.3
+SIGNAL = RANDOM.standard_normal(ROWS) + TRUE
+
+
+def outputs(noise: float, seed: int) -> np.ndarray:
+    return (SIGNAL + noise * np.random.default_rng(seed).standard_normal(ROWS) - 1)[:, None]
+
+
+def split_of(logits: np.ndarray, name: str = "test") -> Split:
+    """What an evaluation keeps of a model with these outputs."""
+    details, target = ClassDetails(Tabular(), DATA, target_kind(DATA)), target_kind(DATA)
+    rows = {ROW_NUMBERS: torch.arange(ROWS), "x": torch.from_numpy(SIGNAL).float(), "rich": torch.from_numpy(TRUE).to(torch.uint8)}
+    details.update(torch.from_numpy(logits), rows)
+    metrics = target.metrics()
+    target.update(metrics, torch.from_numpy(logits), rows["rich"])
+    metrics["loss"].update(torch.full((ROWS,), 0.5), torch.ones(ROWS))
+    values = {key: float(value) for key, value in metrics.compute().items()}
+    found = details.evaluated(name, values, directions(tabular.Tabular(Tabular(), DATA), ""))
+    return Split(name, found.summary, found.tables)
+
+
+def run_of(logits: np.ndarray, number: int, **changes: Any) -> Material:
+    """A run of three epochs, whose best one was the second."""
+    test, validation = split_of(logits), split_of(logits, "validation")
+    auc = float(test.summary["metrics"]["auc"])
+    curves: dict[str, list[tuple[int, float, float]]] = {
+        "train/loss": [(step, 1_000.0 + step, 1 / step) for step in range(10, 61, 10)],
+        "validation/auc": [(20, 1_020.0, 0.5), (40, 1_040.0, auc), (60, 1_060.0, 0.1234)],
+        "validation/epoch": [(20, 1_020.0, 1.0), (40, 1_040.0, 2.0), (60, 1_060.0, 3.0)],
+        "test/auc": [(60, 1_070.0, auc)],
+        "test/accuracy": [(60, 1_070.0, float(test.summary["metrics"]["accuracy"]))],
+    }
+    points = {name: tuple(Point(*one) for one in found) for name, found in curves.items()}
+    tags = {"dataset.digest": "d" * 64, "lockstep.identity": "1", **changes.pop("tags", {})}
+    run = History(f"{number}" * 32, f"run {number}", "toys", "FINISHED", False, 1_000.0, 1_080.0, tags, {}, points)
+    config = {"task": {"kind": "tabular"}, "train": {"lr": number / 10, "workers": 2}, "dataset": {"path": "data", "target": {"rich": {}}}}
+    attempts = [Attempt(1_000.0, 0, 2, ended=1_062.0, steps=60)]
+    return replace(Material(run, config, {}, attempts, [test, validation], None, {}), **changes)
+
+
+def test_the_interval_of_an_roc_area_is_that_of_resampled_rows() -> None:
+    """The spread of the difference over bootstrap samples of the rows, which takes a thousand times longer."""
+    from sklearn.metrics import roc_auc_score
+
+    one, other = outputs(0.5, 1), outputs(0.8, 2)
+    found = difference("auc", split_of(one), split_of(other))
+    assert found and found.value == pytest.approx(roc_auc_score(TRUE, one) - roc_auc_score(TRUE, other), abs=1e-6)
+    samples = [RANDOM.integers(0, ROWS, ROWS) for _ in range(400)]
+    drawn = [roc_auc_score(TRUE[rows], one[rows]) - roc_auc_score(TRUE[rows], other[rows]) for rows in samples]
+    assert (found.high - found.low) / 2 / 1.96 == pytest.approx(np.std(drawn), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("metric", "columns", "of_sample"),
+    [
+        ("accuracy", {"accuracy": RANDOM.random(ROWS) < 0.8}, lambda rows: rows["accuracy"].mean()),
+        ("rmse", {"mse": RANDOM.standard_normal(ROWS) ** 2}, lambda rows: np.sqrt(rows["mse"].mean())),
+        (
+            "nats_per_token",
+            {"nats": RANDOM.gamma(9, 3, ROWS), "tokens": RANDOM.integers(5, 40, ROWS)},
+            lambda rows: rows["nats"].sum() / rows["tokens"].sum(),
+        ),
+        (
+            "perplexity",
+            {"nats": RANDOM.gamma(9, 3, ROWS), "tokens": RANDOM.integers(5, 40, ROWS)},
+            lambda rows: np.exp(rows["nats"].sum() / rows["tokens"].sum()),
+        ),
+    ],
+)
+def test_the_spread_of_influences_is_that_of_the_metric_over_samples_of_rows(
+    metric: str, columns: Mapping[str, Any], of_sample: Any
+) -> None:
+    found = influences(metric, {name: values.astype(float) for name, values in columns.items()})
+    assert found is not None
+    samples = (RANDOM.integers(0, ROWS, ROWS) for _ in range(600))
+    drawn = [of_sample({name: values[rows].astype(float) for name, values in columns.items()}) for rows in samples]
+    assert np.std(found) / np.sqrt(ROWS) == pytest.approx(np.std(drawn), rel=0.12)
+
+
+def test_of_models_that_differ_by_chance_few_differences_are_called_real() -> None:
+    """Models with the same noise: in 95 of 100 cases the interval holds 0."""
+    real = [difference("auc", split_of(outputs(0.5, seed)), split_of(outputs(0.5, 1_000 + seed))) for seed in range(40)]
+    assert sum(bool(found and found.is_beyond_chance) for found in real) <= 6
+    narrow, wide = (difference("auc", split_of(outputs(0.5, 1)), split_of(outputs(0.8, 2)), count) for count in (1, 6))
+    assert narrow and wide and wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_the_page_says_which_run_is_better_and_whether_that_is_chance() -> None:
+    better, worse, alike = run_of(outputs(0.5, 1), 1), run_of(outputs(0.9, 2), 2), run_of(outputs(0.5, 3), 3)
+    page = comparison_page([worse, better])
+    assert re.search(
+        r"B is better than A: test auc 0\.\d+ against 0\.\d+, by 0\.\d+ \(95 % interval 0\.\d+ to 0\.\d+, on the same 2,000 rows\)", page
+    )
+    assert "): beyond chance." in page and "DeLong" in page
+    assert "no more than chance may give" in comparison_page([better, alike])
+    assert ": equal" in comparison_page([better, better]) or "A and B are equal" in comparison_page([better, better])
+    elsewhere = replace(worse, run=replace(worse.run, tags={**worse.run.tags, "dataset.digest": "e" * 64}))
+    assert "on other rows (datasets dddddddddddd and eeeeeeeeeeee)" in comparison_page([better, elsewhere])
+    old = replace(worse, splits=[replace(worse.splits[0], tables={}), worse.splits[1]])
+    assert "does not tell whether that is chance" in comparison_page([better, old])
+    assert "none can be said to be better" in comparison_page([replace(worse, splits=[]), better])
+
+
+def test_results_are_those_of_the_best_epoch_and_figures_stand_beside_each_other() -> None:
+    runs = [run_of(outputs(0.5, 1), 1), run_of(outputs(0.9, 2), 2)]
+    page = comparison_page(runs)
+    assert "0.1234" not in page, "the last epoch's"
+    validation = [text[:6] for text in re.findall(r"<td>validation/auc</td>(.*?)</tr>", page)]
+    assert validation and page.count("<b>0.") >= 2, "the better value of each metric is in bold"
+    captions = re.findall(r"<b>([AB])</b>: (\w+)", page)
+    assert captions[:4] == [("A", "Confusion"), ("B", "Confusion"), ("A", "ROC"), ("B", "ROC")]
+    assert "<td>steps</td><td>60</td><td>60</td>" in page
+    assert page.count("0.03444") == 2 and "0.03444" in run_page(runs[0]), "worker hours, one number in all places"
+
+
+def baseline_of(logits: np.ndarray) -> Material:
+    made = run_of(logits, 9, tags={"lockstep.kind": "baseline"}, attempts=[])
+    points = {name: (found[-1],) for name, found in made.run.curves.items() if name.startswith("test/")}
+    parameters = {"model": "LogisticRegression", "regularisation": "0.01"}
+    return replace(made, run=replace(made.run, curves=points, params=parameters))
+
+
+def test_a_baseline_is_compared_and_shown_like_other_runs() -> None:
+    trained, baseline = run_of(outputs(0.5, 1), 1), baseline_of(outputs(0.7, 5))
+    page = comparison_page([baseline, trained])
+    assert "B is better than A: test auc" in page and "LogisticRegression of Spark ML" in page
+    assert "train.lr" not in page, "which decides nothing of a baseline"
+    both = comparison_page([trained, run_of(outputs(0.5, 1), 2), baseline])
+    assert "<td>train.lr</td><td>0.1</td><td>0.2</td><td>–</td>" in both and "train.workers" not in both
+    own = run_page(baseline)
+    assert "LogisticRegression of Spark ML, a linear baseline" in own and "ROC: area" in own and "Most wrong rows" in own
+    assert "no points" not in own and "random weights" not in own and "worker hours" not in own and ">steps<" not in own
+
+
+def test_a_comparison_fits_a_telephone_and_no_word_breaks_inside(tmp_path: Path) -> None:
+    runs = [run_of(outputs(0.5, 1), 1), run_of(outputs(0.9, 2), 2), baseline_of(outputs(0.7, 5))]
+    for name, page in (("compared", comparison_page(runs)), ("run", run_page(runs[0])), ("baseline", run_page(runs[2]))):
+        (tmp_path / f"{name}.html").write_text(page)
+        assert seen(tmp_path / f"{name}.html") == GOOD, name
