@@ -7,9 +7,10 @@
                    and `secrets` finds passwords and tokens.
 4. `table_formats` lists the formats of raw tables by name, `strategies` the strategies of `train`, of which `compression`, `parallel`
                    and `parameter_server` are sections, as are `balance` and `profile`.
-5. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
-6. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
-7. `reference`     writes the page of all settings, docs/config.md.
+5. `effects`       is the table of settings that have an effect only beside others; a setting that is given has one.
+6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
+7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
+8. `reference`     writes the page of all settings, docs/config.md.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """

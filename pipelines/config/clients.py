@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from pipelines.config.local_sgd import OuterStep
-from pipelines.config.strategies import STRATEGIES
 
 
 class Clients(OuterStep):
@@ -34,9 +33,7 @@ class Clients(OuterStep):
 
 
 def check_clients(settings: Clients, strategy: str, global_batch: int, max_workers: int, precision: str, seed: int) -> None:
-    """Raise ValueError for settings that do not fit each other or the rest of `train`, or that its strategy does not use."""
-    if strategy in STRATEGIES and strategy != "federated" and settings != Clients():
-        raise ValueError(f"clients is set, but strategy is {strategy}; set strategy to federated, or remove clients")
+    """Raise ValueError for settings that do not fit each other or the rest of `train`."""
     if strategy != "federated":
         return
     per_round = settings.per_round
@@ -56,8 +53,6 @@ def check_clients(settings: Clients, strategy: str, global_batch: int, max_worke
 def check_noise(settings: Clients, seed: int) -> None:
     """Raise ValueError for noise that would not hide a client."""
     if not settings.noise:
-        if settings.delta != Clients().delta:
-            raise ValueError(f"clients.delta is {settings.delta:g}, but clients.noise is 0; set it, as to 1.0, or remove clients.delta")
         return
     if settings.clip is None:
         raise ValueError(

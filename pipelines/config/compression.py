@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipelines.config.section import Section
-
-_KIND_OF = {"rank": "powersgd", "start_step": "powersgd", "share": "topk"}
 
 
 class Compression(Section):
@@ -27,13 +25,6 @@ class Compression(Section):
     def has_memory(self) -> bool:
         """Whether workers keep what they have not sent."""
         return self.kind in ("powersgd", "topk")
-
-    @model_validator(mode="after")
-    def _settings_belong_to_the_kind(self) -> "Compression":
-        for name, kind in _KIND_OF.items():
-            if kind != self.kind and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is a setting of {kind}, but kind is {self.kind}; remove it, or set kind to {kind}")
-        return self
 
 
 def _named(value: Any) -> Any:

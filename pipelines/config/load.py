@@ -15,6 +15,7 @@ import tyro
 from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
+from pipelines.config.effects import without_effect
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import fields_with_own
 from pipelines.config.reading import read
@@ -64,8 +65,12 @@ def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
     return parse(values, str(path), frozenset(overrides or {}))
 
 
-def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset()) -> Config:
-    """Validates plain values. `origin` and `flags` (dotted keys given on the command line) are used only in error messages."""
+def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset(), recorded: bool = False) -> Config:
+    """Validates plain values. `origin` and `flags` (dotted keys given on the command line) are used only in error messages.
+
+    Raises ConfigError with one line per error, also for a setting that is given and has no effect, unless the values are those that a
+    run has `recorded`.
+    """
     task = values.get("task")
     try:
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
@@ -74,9 +79,12 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     model = create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(kind, ...), **fields_with_own(values, origin))
     command_line.fit(values, flags, model)
     try:
-        return model.model_validate(values)
+        config = model.model_validate(values)
     except ValidationError as error:
         raise ConfigError("\n".join(lines(error, model, values, origin, flags))) from error
+    if not recorded and (faults := list(without_effect(config))):
+        raise ConfigError("\n".join(f"{f'--{name}' if name in flags else f'{origin}: {name}'}: {fault}" for name, fault in faults))
+    return config
 
 
 def absolute_path(path: str, folder: Path) -> str:

@@ -1,11 +1,10 @@
 """`train.local_sgd`: replicas of the model that take steps of their own, and how they are brought together."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from pipelines.config.section import Section
-from pipelines.config.strategies import STRATEGIES
 
 
 class OuterStep(Section):
@@ -16,13 +15,6 @@ class OuterStep(Section):
     """Learning rate of `nesterov`."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `nesterov`."""
-
-    @model_validator(mode="after")
-    def _settings_belong_to_nesterov(self) -> Self:
-        for name in ("outer_lr", "outer_momentum"):
-            if self.outer == "average" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is a setting of nesterov, but outer is average; remove it, or set outer to nesterov")
-        return self
 
 
 class LocalSgd(OuterStep):
@@ -37,9 +29,7 @@ class LocalSgd(OuterStep):
 
 
 def check_replicas(settings: LocalSgd, strategy: str, shards: int, max_workers: int) -> None:
-    """Raise ValueError for settings that do not fit the rest of `train`, or that its strategy does not use."""
-    if strategy in STRATEGIES and strategy != "local_sgd" and settings != LocalSgd():
-        raise ValueError(f"local_sgd is set, but strategy is {strategy}; set strategy to local_sgd, or remove local_sgd")
+    """Raise ValueError for settings that do not fit the rest of `train`."""
     if strategy != "local_sgd":
         return
     if shards % settings.replicas:

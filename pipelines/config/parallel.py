@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 
 from pipelines.config.section import Section
-from pipelines.config.strategies import STRATEGIES
 
 Degree = PositiveInt | Literal["auto"]
 
@@ -83,18 +82,9 @@ class Parallel(Section):
 
 
 def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
-    """Raise ValueError for degrees that do not fit each of these numbers of workers, or that the strategy does not use."""
-    if strategy in STRATEGIES and strategy != "sharded" and settings != Parallel():
-        raise ValueError(f"parallel is set, but strategy is {strategy}; set strategy to sharded, or remove parallel")
+    """Raise ValueError for degrees that do not fit each of these numbers of workers."""
     if strategy != "sharded":
         return
-    if settings.pipeline == 1:
-        for name in ("schedule", "microbatches"):
-            if getattr(settings, name) != getattr(Parallel(), name):
-                raise ValueError(
-                    f"parallel.{name} is set, but parallel.pipeline is 1; set it to the number of workers that compute stages, or "
-                    f"remove parallel.{name}"
-                )
     others = {name: degree for name in Degrees._fields if (degree := getattr(settings, name)) != 1}
     if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
         raise ValueError(

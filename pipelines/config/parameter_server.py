@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.section import Section
-from pipelines.config.strategies import STRATEGIES
 
 
 class ParameterServer(Section):
@@ -26,19 +25,11 @@ class ParameterServer(Section):
     def _staleness_is_bounded(self) -> "ParameterServer":
         if self.mode == "bounded" and self.staleness is None:
             raise ValueError("mode is bounded, but staleness is not set; set it, as to 4, or mode to async")
-        if self.mode != "bounded" and self.staleness is not None:
-            raise ValueError(f"staleness is {self.staleness}, but mode is {self.mode}; set mode to bounded, or remove staleness")
         return self
 
 
 def check_parameter_server(settings: ParameterServer, strategy: str, precision: str, sync_batch_norm: bool) -> None:
-    """Raise ValueError for settings of `train` that servers do not support, or for settings of servers that the strategy does not use.
-    `exact` may have those of synchronous servers, since it has their weights."""
-    stands_in = strategy == "exact" and settings.mode == "sync"
-    if strategy in STRATEGIES and strategy != "parameter_server" and settings != ParameterServer() and not stands_in:
-        raise ValueError(
-            f"parameter_server is set, but strategy is {strategy}; set strategy to parameter_server, or remove parameter_server"
-        )
+    """Raise ValueError for settings of `train` that servers do not support."""
     if strategy != "parameter_server":
         return
     if sync_batch_norm:

@@ -22,8 +22,6 @@ class Profile(Section):
     @model_validator(mode="after")
     def _steps_are_a_range(self) -> "Profile":
         if self.steps is None:
-            if self.memory:
-                raise ValueError("memory is true, but steps is null; set steps to the first and the last step to record, such as [50, 60]")
             return self
         first, last = self.steps
         if last < first:

@@ -25,7 +25,8 @@ from pipelines.config.train import Checkpoint, Train
 INTRODUCTION = """# Every setting
 
 One YAML file describes one pipeline. `python jobs/train.py conf/adult.yaml --help` shows the values of a file, and each setting is
-also a flag: `--train.lr 1e-3`. This page is generated from the settings classes by `make docs`.
+also a flag: `--train.lr 1e-3`. A setting that is given and has no effect beside the others, such as `train.momentum` with `adamw`, is an
+error that says what would use it. This page is generated from the settings classes by `make docs`.
 """
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 

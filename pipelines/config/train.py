@@ -196,10 +196,5 @@ class Train(Section):
             raise ValueError(
                 f"sync_batch_norm sums over workers, which strategy {self.strategy} does not support; set it to false, or strategy to ddp"
             )
-        if self.compression.kind != "none" and self.strategy != "ddp":
-            raise ValueError(
-                f"compression is {self.compression.kind}, which only strategy ddp supports (strategy is {self.strategy}); set it to none, "
-                "or strategy to ddp"
-            )
         check_parameter_server(self.parameter_server, self.strategy, self.precision, self.sync_batch_norm)
         return self

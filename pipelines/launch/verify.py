@@ -37,7 +37,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
     run = recorded(config.tracking.uri, run_id)
-    theirs = _replayed(parse(run.config, f"run {run_id}"))
+    theirs = _replayed(parse(run.config, f"run {run_id}", recorded=True))
     _check(run, theirs.train.strategy)
     progress = TrainingProgress()
     again = _placed(theirs, config, run_id, progress)
@@ -148,7 +148,7 @@ def _placed(theirs: Config, config: Config, run_id: str, progress: TrainingProgr
     train = theirs.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
     dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
     placed = theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
-    return parse(placed.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train")
+    return parse(placed.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train", recorded=True)
 
 
 def _decisive(config: Config) -> dict[str, Any]:

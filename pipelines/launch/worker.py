@@ -106,7 +106,7 @@ def _train(servers: Sequence[ActorHandle], assignment: Assignment, directory: Ru
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
     """The config, and this worker's rank, world size, device and machine."""
-    config = configs.parse(assignment.config, assignment.config["name"])
+    config = configs.parse(assignment.config, assignment.config["name"], recorded=True)
     context = ray.train.get_context()
     torch.set_num_threads(config.train.cpus_per_worker)
     machine = ray.get_runtime_context().get_node_id()

@@ -67,7 +67,7 @@ class Scene:
         self.folder, self.nodes, self.records = folder, nodes, folder / "records"
         task = {"kind": "chaos.settings:Recorded", "records": str(self.records), "step_seconds": step_seconds}
         common = {"global_batch": BATCH, "epochs": epochs, "checkpoint": {"every_seconds": 1.5}, "max_failures": 1_000}
-        limits = {"timeout_seconds": TIMEOUT_SECONDS, "resize_seconds": 3}
+        limits = {"timeout_seconds": TIMEOUT_SECONDS, **({"resize_seconds": 3} if isinstance(settings.get("workers"), list) else {})}
         self.config: Config = training(
             folder, rows=ROWS, task=task, numbered=True, nan_row=nan_row, uri=uri, **{**common, **limits, **settings}
         )

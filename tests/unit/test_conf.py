@@ -92,12 +92,15 @@ def test_the_readme_s_figures_are_those_of_the_headers() -> None:
 
 def test_a_flag_that_its_header_names_is_one(path: Path) -> None:
     header = path.read_text().partition("\nname:")[0]
-    for flag, value in re.findall(r"--(\w+(?:\.\w+)+)(?: ([^\s;,]+))?", header):
-        section, *_, table, setting = flag.split(".") if flag.count(".") > 1 else (*flag.split("."), "")
-        if section == "source":
-            assert setting in ("path", "format") and table in load(path).source.tables, flag
-        else:
-            load(path, {flag: yaml.safe_load(value.rstrip("."))})
+    for sentence in header.replace("\n#", " ").split(". "):
+        together = {}
+        for flag, value in re.findall(r"--(\w+(?:\.\w+)+)(?: ([^\s;,]+))?", sentence):
+            section, *_, table, setting = flag.split(".") if flag.count(".") > 1 else (*flag.split("."), "")
+            if section == "source":
+                assert setting in ("path", "format") and table in load(path).source.tables, flag
+            else:
+                together[flag] = yaml.safe_load(value.rstrip("."))
+        load(path, together)
 
 
 def recipes(path: Path) -> dict[str, dict[str, Any]]:

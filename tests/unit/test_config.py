@@ -128,7 +128,8 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         (
             "train.compression",
             {"kind": "topk", "rank": 2},
-            "train.compression: rank is a setting of powersgd, but kind is topk; remove it, or set kind to powersgd",
+            "train.compression.rank: has no effect while train.compression.kind is topk; set train.compression.kind to powersgd, or "
+            "remove rank (got 2)",
         ),
         ("train.compression", {"kind": "topk", "share": 1}, "train.compression.share: must be at most 0.5 (got 1)"),
         ("train.compression", {"kind": "powersgd", "rnak": 2}, "train.compression.rnak: no such setting; did you mean rank? (got 2)"),
@@ -277,7 +278,7 @@ def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ({"parameter_server": {"staleness": 4}}, "staleness is 4, but mode is sync; set mode to bounded, or remove staleness"),
+        ({"parameter_server": {"staleness": 4}}, "staleness: has no effect while train.parameter_server.mode is sync; set train.par"),
         ({"parameter_server": {"mode": "bounded"}}, "mode is bounded, but staleness is not set; set it, as to 4, or mode to async"),
         ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy parameter_server does not support"),
         ({"precision": "fp16"}, "precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32"),
@@ -291,7 +292,7 @@ def test_what_parameter_servers_cannot_do_is_told_in_a_line(values: dict[str, An
 def test_servers_of_another_strategy_are_refused(values: dict[str, Any]) -> None:
     """Else a training with `ddp` would look like one with asynchronous servers."""
     (line,) = faults(changed(values, "train", {"parameter_server": {"mode": "async"}}))
-    assert "parameter_server is set, but strategy is ddp; set strategy to parameter_server, or remove parameter_server" in line
+    assert "parameter_server: has no effect while train.strategy is ddp; set train.strategy to parameter_server, or remove par" in line
     assert faults(changed(values, "train", {"strategy": "exact", "parameter_server": {"mode": "async"}}))
     for strategy, allowed in (("exact", {"servers": 2}), ("own:Strategy", {"mode": "async"})):
         parse(changed(values, "train", {"strategy": strategy, "parameter_server": allowed}), "conf/x.yaml")

@@ -83,7 +83,9 @@ def test_every_value_that_help_prints_is_taken(name: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("LOCKSTEP_HOME", "/home-of-runs")
     path = str(ROOT / f"conf/{name}.yaml")
     config = from_command_line("jobs/train.py", [path])
-    flags = [word for flag, _, value in settings_of(config) for word in (f"--{flag}", *words_of(value)) if value != ""]
+    flags = [
+        word for flag, _, value in settings_of(config) for word in ([f"--{flag}="] if value == "" else [f"--{flag}", *words_of(value)])
+    ]
     again = from_command_line("jobs/train.py", [path, *flags])
     assert again.model_dump() == config.model_dump()
 
@@ -95,8 +97,8 @@ def test_every_value_that_help_prints_is_taken(name: str, monkeypatch: pytest.Mo
         (["--task.hidden", "[256, 128]"], "hidden", (256, 128)),
         (["--task.hidden=[256, 128]"], "hidden", (256, 128)),
         (["--task.hidden", "256"], "hidden", (256,)),
-        (["--task.hidden"], "hidden", ()),
-        (["--task.hidden", "[]"], "hidden", ()),
+        (["--task.hidden", "--task.dropout", "0"], "hidden", ()),
+        (["--task.hidden", "[]", "--task.dropout", "0"], "hidden", ()),
         (["--task.class_weights", "1", "2.5"], "class_weights", (1.0, 2.5)),
         (["--task.class_weights", "balanced"], "class_weights", "balanced"),
     ],

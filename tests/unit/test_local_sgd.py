@@ -355,7 +355,6 @@ def test_a_replica_that_is_not_finite_ends_the_run(home: Path) -> None:
     [
         ({"local_sgd": {"replicas": 3}}, "local_sgd.replicas is 3; it must divide 8, the number of shards: choose from 1, 2, 4, 8"),
         ({"workers": [1, 5]}, "workers is 5; it must be at most 4, local_sgd.replicas; reduce it, or raise that"),
-        ({"strategy": "exact", "local_sgd": {"inner_steps": 2}}, "local_sgd is set, but strategy is exact; set strategy to local_sgd"),
         ({"accumulate": 17}, "accumulate is 17, more than the 16 rows of a replica in a step; reduce it, or raise global_batch"),
         ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy local_sgd does not support"),
         ({"compile": True}, "compile is true, which strategy local_sgd does not support; set it to false"),

@@ -243,9 +243,3 @@ def test_what_cannot_be_a_pipeline_is_said_before_a_worker_starts(task: Task, ch
     assert chosen(settings) is Pipelined
     with pytest.raises(ConfigError, match=message):
         Pipelined.check(settings, task)
-
-
-@pytest.mark.parametrize("parallel", [{"schedule": "ZBVZeroBubble"}, {"microbatches": 4}])
-def test_settings_of_a_pipeline_need_one(parallel: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"is set, but parallel.pipeline is 1; set it to the number of workers"):
-        Train.model_validate({"strategy": "sharded", "parallel": parallel})

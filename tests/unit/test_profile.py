@@ -27,7 +27,6 @@ from pipelines.timing.profile import StepProfiler
     [
         ({"steps": [60, 50]}, r"steps is \[60, 50\]; write the smaller number first"),
         ({"steps": [1, 2_000]}, r"steps is \[1, 2000\], 2,000 steps; record at most 1,000"),
-        ({"memory": True}, "memory is true, but steps is null; set steps"),
         ({"steps": [0, 3]}, "greater than 0"),
         ({"steps": [1, 3], "ranks": [-1]}, "greater than or equal to 0"),
     ],

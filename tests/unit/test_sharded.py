@@ -200,8 +200,6 @@ def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[L
         ({"workers": 64, "parallel": {"tensor": 4}}, "workers is 64, of which 16 read different rows; it must be at most 8, the number"),
         ({"workers": [2, 4], "parallel": {"replicate": "auto", "shard": 2}}, r"workers is \[2, 4\], but .* not fit every number"),
         ({"workers": [2, 4], "parallel": {"tensor": "auto", "shard": 1}}, "parallel.tensor is auto, which does not fit every number"),
-        ({"strategy": "exact", "parallel": {"shard": 1}}, "parallel is set, but strategy is exact; set strategy to sharded, or remove"),
-        ({"strategy": "ddp", "parallel": {"activation_checkpointing": "full"}}, "parallel is set, but strategy is ddp"),
     ],
 )
 def test_degrees_that_cannot_be(train: dict[str, Any], message: str) -> None:
