@@ -14,6 +14,7 @@ Each function imports the libraries that it needs: only `prepare`, `baseline`, `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,18 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
 
 
 def prepare(config: Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data."""
+    """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
+
+    Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.etl.run import run
+    from pipelines.launch.checks import check_before_etl, refusal
     from pipelines.report.survey import files_of
 
-    return run(config, files_of)
+    check_before_etl(config)
+    manifest = run(config, files_of)
+    if refused := refusal(config):
+        logging.getLogger(__name__).warning("a training with this config would be refused: %s", refused)
+    return manifest
 
 
 def train(config: Config) -> Result:

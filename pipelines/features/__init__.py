@@ -5,7 +5,8 @@
                  numbers are sampled (`sample`), and `pieces` of text counted.
 3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio` (a
                  `spectrogram`) implement encoders with one output row per row, `tokens` and `bpe` those that pack documents into windows.
-4. `fitting`     makes `FittedEncoder` records for the manifest from settings and statistics.
+4. `fitting`     makes `FittedEncoder` records for the manifest from settings and statistics; `foreseen` makes those of which only the
+                 shapes are true, before there are rows.
 5. `encoding`    applies `FittedEncoder` records to raw rows, and gives a reason for each row that it refuses.
 """
 

@@ -1,5 +1,7 @@
 """Checks, on the driver, that a dataset has the clients that the config asks for."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pipelines.config.clients import Clients
@@ -20,6 +22,8 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
     if settings.strategy != "federated":
         return
     clients = settings.clients
+    encoders = {name: str(fitted.feature.get("encoder")) for name, fitted in version.manifest.encoders.items()}
+    check_column(settings, encoders, version.root)
     found = _rows_of_clients(clients, version)
     if clients.per_round > len(found.values):
         raise ConfigError(
@@ -43,32 +47,39 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
         )
 
 
+def check_column(settings: Train, encoders: Mapping[str, str], place: str) -> None:
+    """Raise ConfigError if `clients.by` names none of the columns of `place`, whose `encoders` are given by name, or one whose encoder
+    gives different clients the same number. Needs no rows."""
+    clients = settings.clients
+    if settings.strategy != "federated":
+        return
+    if clients.by not in encoders:
+        given = f"it has {', '.join(encoders)}"
+        raise ConfigError(
+            f"train.clients.by is {clients.by}, which is no tensor column of {place}; {suggestion(clients.by, encoders, given)}; a column "
+            "that the model does not see belongs in dataset.carried"
+        )
+    if (encoder := encoders[clients.by]) in ("hash", "quantile"):
+        raise ConfigError(
+            f"train.clients.by is {clients.by}, which the encoder {encoder} makes: different clients get the same number from it; use "
+            "label or vocabulary"
+        )
+
+
 def _rows_of_clients(clients: Clients, version: Version) -> RowsOfClients:
     """Those of the split `train`. Raises ConfigError for a column that has no clients, or no client for some row."""
-    columns = {column.name: column for column in version.columns}
-    if (column := columns.get(clients.by)) is None:
-        given = f"it has {', '.join(columns)}"
-        raise ConfigError(
-            f"train.clients.by is {clients.by}, which is no tensor column of {version.root}; {suggestion(clients.by, columns, given)}; a "
-            "column that the model does not see belongs in dataset.carried"
-        )
+    column = next(column for column in version.columns if column.name == clients.by)
     if column.shape or "int" not in column.dtype:
         raise ConfigError(
             f"train.clients.by is {clients.by}, which has {column.dtype} of shape {column.shape} per row; it must be one whole number: "
             "encode it with label or vocabulary"
-        )
-    encoder = version.manifest.encoders[clients.by].feature.get("encoder")
-    if encoder in ("hash", "quantile"):
-        raise ConfigError(
-            f"train.clients.by is {clients.by}, which the encoder {encoder} makes: different clients get the same number from it; use "
-            "label or vocabulary"
         )
     if not version.rows("train"):
         raise ConfigError(
             f"{version.root} has no rows in split train, and so no clients; give it a share in dataset.split and run jobs/etl.py again"
         )
     found = rows_of_clients(read_column(version, "train", column))
-    if encoder == "vocabulary" and FREE in found.values:
+    if version.manifest.encoders[clients.by].feature.get("encoder") == "vocabulary" and FREE in found.values:
         raise ConfigError(
             f"{found.counts[0]} training rows have no client: {clients.by} is NULL or rare there; leave them out by source.expect, or "
             "encode it with label"

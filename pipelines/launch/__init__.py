@@ -1,6 +1,7 @@
 """Runs a training on the workers of a Ray cluster, and handles failures, restarts and interrupts.
 
 1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
+   `checks`     is what it refuses before it starts, which ETL also says.
    `init_from`  fetches the initial weights from another run, if the config names one.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine;
                 `ray_files` keeps its files private.

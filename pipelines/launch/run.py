@@ -10,8 +10,8 @@ from pipelines import serve, tracking
 from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.config import Config
 from pipelines.dataset.versions import Version, open_version
-from pipelines.errors import ConfigError, TrackingError, TrainingError
-from pipelines.federated.check import check_federated
+from pipelines.errors import TrackingError, TrainingError
+from pipelines.launch.checks import check
 from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
 from pipelines.launch.evidence import file_evidence
 from pipelines.launch.heartbeat import HEARTBEATS, HUNG
@@ -21,10 +21,8 @@ from pipelines.launch.training_progress import TrainingProgress, for_json, resul
 from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
 from pipelines.launch.worker_watch import WorkerWatch
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import chosen
 from pipelines.report.filing import REPORT, file_report
-from pipelines.servers.group import check_servers, servers_of
+from pipelines.servers.group import servers_of
 from pipelines.tasks.values import defined, reasons_of
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.weights import from_bytes, model_digest
@@ -102,34 +100,6 @@ def _trained(
         progress.say(f"saved after step {trained['steps']:,}; the run goes on without {names}, where a worker is too slow")
         run.tag({"machines.left_out": names})
         _forget_messages(directory)
-
-
-def check(config: Config, version: Version) -> None:
-    """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
-    try:
-        total_steps(config, version.rows("train"))
-    except ConfigError as error:
-        raise TrainingError(f"split train of {version.root}: {error}") from error
-    settings = config.train
-    task = task_of(config.task, version.manifest)
-    task.monitored(settings.monitor)
-    task.details()
-    strategy = chosen(settings)
-    strategy.check(settings, task)
-    check_servers(settings, task)
-    check_federated(settings, version, task)
-    if (settings.monitor or settings.early_stopping) and not version.rows("validation"):
-        name, value = ("monitor", settings.monitor) if settings.monitor else ("early_stopping", settings.early_stopping)
-        raise ConfigError(f"train.{name} is {value}, but the split validation of {version.root} has no rows; unset it, or add the split")
-    if settings.balance.kind == "auto" and not strategy.balances:
-        raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
-    unit, units = settings.unit_of_work
-    busy = units / (settings.max_readers * -(-units // settings.max_readers))
-    if busy < 0.9 and settings.parameter_server.mode == "sync":  # else a worker takes the next microbatch that nobody has
-        log.warning(
-            "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
-            *(settings.max_readers, units, unit, 100 * busy),
-        )
 
 
 def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:

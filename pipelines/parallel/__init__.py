@@ -7,7 +7,7 @@
    replicas that take steps of their own; `sharded` spreads one model over workers.
 4. `passes`      runs a shard's forward passes; `precision` sets their dtype, `randomness` seeds them by step and shard.
    `buffers`     keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
-                 rows of all workers.
+                 rows of all workers, and `single_rows` refuses it where a pass would have one row.
    `update`      divides and clips gradients and steps the `optimizer`, for all.
    `step_clock`  measures where the time of a step goes.
 5. `inference`   predicts and samples, for all.

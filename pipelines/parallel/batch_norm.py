@@ -18,13 +18,18 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]
     try:
         return task.loss(model, batch)
     except ValueError as error:
-        if "Expected more than 1 value per channel" not in str(error):
+        if not is_of_single_row(error):
             raise
         raise ConfigError(
             "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard with strategy "
             "exact, of a replica with local_sgd, or of a client's batch with federated, divided by train.accumulate; raise "
             "train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
         ) from error
+
+
+def is_of_single_row(error: ValueError) -> bool:
+    """Whether it is torch's error for a batch norm of a single value per channel."""
+    return "Expected more than 1 value per channel" in str(error)
 
 
 def synchronised(model: nn.Module, device: torch.device) -> nn.Module:

@@ -4,7 +4,7 @@
 2. `server`    is a server without its network, which applies updates to its `part` and notes them in `watermarks`; `messages` are
                what it is told. `summed` adds up the gradients of a synchronous step.
 3. `actor`     runs it as a Ray actor, with a backup, and hands out `leases` of microbatches; `group` starts and ends the actors of a
-               run.
+               run, which `check` permits.
 4. `client`    is a worker's view of all servers; `strategy` exchanges its model with them.
 5. `loop`      pulls, computes and pushes one shard's microbatch at a time; `streams` reads each shard at any step; `waits` measures
                staleness and time.

@@ -19,7 +19,8 @@ from chaos.training import Outcome
 from pipelines.config import Config
 from pipelines.config.parallel import Parallel
 from pipelines.errors import ConfigError
-from pipelines.launch.run import Result, check, train
+from pipelines.launch.checks import check
+from pipelines.launch.run import Result, train
 
 MOST_WORKERS = 4
 KILLS = 5

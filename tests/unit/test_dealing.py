@@ -21,7 +21,7 @@ from pipelines.config.balance import Balance
 from pipelines.config.train import Train
 from pipelines.dataset.versions import open_version
 from pipelines.errors import ConfigError
-from pipelines.launch.run import check
+from pipelines.launch.checks import check
 from pipelines.learning import task_of
 from pipelines.loader import shards_of
 from pipelines.parallel.mesh import Mesh
@@ -113,7 +113,7 @@ def delay(strategy: Strategy, steps: range) -> None:
 @pytest.mark.slow
 def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_path: Path, one_thread: None) -> None:
     """Worker 0 is slow first, then worker 2; the run is stopped amid a deal and goes on with two workers."""
-    train = {"strategy": "exact", "balance": "auto"}
+    train = {"strategy": "exact", "balance": "auto", "workers": 2}
     fitted, deals, digest = trained(WorkerContext(), tmp_path, tmp_path / "alone", **train)
     assert deals == []
     slow = {0: range(30), 2: range(30, 94)}
@@ -153,11 +153,11 @@ def trained_by_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
         from pipelines.parallel import ddp
 
         ddp._all_reduce_in_memory = lambda *_: None  # as on two machines
-    return trained(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto")
+    return trained(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto", workers=2)
 
 
 def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
-    config = training(tmp_path, rows=200, strategy="test_dealing:Unbalanced", balance="auto", shards=SHARDS)
+    config = training(tmp_path, rows=200, strategy="test_dealing:Unbalanced", balance="auto", workers=2, shards=SHARDS)
     with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
         check(config, open_version(config.dataset.path, config.data_identity))
 

@@ -28,7 +28,7 @@ from pipelines.federated.loop import FederatedLoop
 from pipelines.federated.privacy import epsilon, noise
 from pipelines.federated.rounds import Round, Rounds, Turn
 from pipelines.federated.strategy import Federated
-from pipelines.launch.run import check
+from pipelines.launch.checks import check
 from pipelines.learning import task_of
 from pipelines.loader import Loader, shards_of
 from pipelines.parallel.mesh import Mesh
@@ -306,14 +306,20 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
     ("changes", "message"),
     [
         ({"clients": {"per_round": 5}}, "strategy is federated, but clients.by is not set; name the column"),
-        ({"strategy": "ddp"}, "clients is set, but strategy is ddp; set strategy to federated, or remove clients"),
+        (
+            {"strategy": "ddp"},
+            "train.clients: has no effect while train.strategy is ddp; set train.strategy to federated",
+        ),
         ({"clients": {**CHOSEN, "per_round": 3}}, "global_batch is 40; it must be a multiple of 3, clients.per_round"),
         ({"clients": {**CHOSEN, "per_round": 2}, "workers": 4}, "workers is 4; it must be at most 2, clients.per_round"),
         ({"clients": {**CHOSEN, "noise": 1.0, "weighting": "equal"}}, "clients.noise is 1, but clients.clip is not set"),
         ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0}}, "clients.noise is 1 and clients.weighting is rows"),
         ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0, "weighting": "equal"}, "seed": 0}, "but seed is 0, the default, from which"),
-        ({"clients": {**CHOSEN, "delta": 1e-7}}, "clients.delta is 1e-07, but clients.noise is 0"),
-        ({"clients": {**CHOSEN, "outer_lr": 0.5}}, "outer_lr is a setting of nesterov, but outer is average"),
+        ({"clients": {**CHOSEN, "delta": 1e-7}}, "clients.delta: has no effect while train.clients.noise is 0"),
+        (
+            {"clients": {**CHOSEN, "outer_lr": 0.5}},
+            "outer_lr: has no effect while train.clients.outer is average",
+        ),
         ({"clients": {**CHOSEN, "noise": -1.0}}, "clients.noise: must be at least 0"),
         ({"clients": {**CHOSEN, "proximal": -0.1}}, "clients.proximal: must be at least 0"),
         ({"clients": {**CHOSEN, "clip": 0}}, "clients.clip: must be greater than 0"),

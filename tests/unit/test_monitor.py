@@ -8,7 +8,7 @@ import pytest
 from trainings import training, version_of
 
 from pipelines.errors import ConfigError
-from pipelines.launch.run import check
+from pipelines.launch.checks import check
 from pipelines.learning import task_of
 from pipelines.tasks.base import Task
 from pipelines.train.state import State, breaks_tie, improves

@@ -23,7 +23,7 @@ from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.loader import Loader, Order
 from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.step import Flags
-from pipelines.servers import group
+from pipelines.servers import check
 from pipelines.servers.messages import SUMS_OF_STEP, Plan, Push
 from pipelines.servers.parts import BLOCK, blocks, parts
 from pipelines.servers.server import Server
@@ -360,9 +360,9 @@ def test_more_servers_than_parameters_are_rejected() -> None:
         def model(self) -> nn.Module:
             return nn.Sequential(nn.Linear(100, 1), nn.Embedding(1, 1).requires_grad_(False))
 
-    group.check_servers(settings_of(servers=3), Task())  # type: ignore[arg-type]
+    check.check_servers(settings_of(servers=3), Task())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="servers is 4, but the model's parameters can only be divided among 3; lower it"):
-        group.check_servers(settings_of(servers=4), Task())  # type: ignore[arg-type]
+        check.check_servers(settings_of(servers=4), Task())  # type: ignore[arg-type]
 
 
 def test_parameters_that_servers_do_not_hold_are_refused_before_they_start() -> None:
@@ -371,7 +371,7 @@ def test_parameters_that_servers_do_not_hold_are_refused_before_they_start() -> 
             return nn.Sequential(nn.Linear(100, 1), nn.Linear(1, 1, dtype=torch.float64))
 
     with pytest.raises(ConfigError, match=r"1.weight is torch.float64, but strategy parameter_server holds float32; set train.strategy to"):
-        group.check_servers(settings_of(servers=1), Task())  # type: ignore[arg-type]
+        check.check_servers(settings_of(servers=1), Task())  # type: ignore[arg-type]
 
 
 def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -379,7 +379,7 @@ def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureF
         def model(self) -> nn.Module:
             return nn.Sequential(nn.Linear(200, 3), nn.BatchNorm1d(3))
 
-    group.check_servers(settings_of("sync"), Task())  # type: ignore[arg-type]
+    check.check_servers(settings_of("sync"), Task())  # type: ignore[arg-type]
     assert caplog.text == ""
-    group.check_servers(settings_of("async"), Task())  # type: ignore[arg-type]
+    check.check_servers(settings_of("async"), Task())  # type: ignore[arg-type]
     assert "batch norm with mode async" in caplog.text

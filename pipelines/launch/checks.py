@@ -1,0 +1,72 @@
+"""What a training refuses before it starts: ETL says it too, as soon as it is known. Loads no Ray."""
+
+import logging
+
+from pipelines.config import Config
+from pipelines.config.effects import Run, without_effect_in
+from pipelines.config.train import Train
+from pipelines.dataset.versions import Version, open_version
+from pipelines.errors import ConfigError, DatasetError, TrainingError
+from pipelines.federated.check import check_column, check_federated
+from pipelines.learning import check_task, task_of
+from pipelines.parallel.single_rows import check_single_rows, has_batch_norm
+from pipelines.parallel.strategies import chosen
+from pipelines.servers.check import check_servers
+from pipelines.tasks.base import Task
+from pipelines.train.state import total_steps
+
+log = logging.getLogger(__name__)
+
+
+def check(config: Config, version: Version) -> None:
+    """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
+    settings, rows = config.train, version.rows("train")
+    try:
+        steps = total_steps(config, rows)
+    except ConfigError as error:
+        raise TrainingError(f"split train of {version.root}: {error}") from error
+    task = task_of(config.task, version.manifest)
+    task.monitored(settings.monitor)
+    task.details()
+    strategy = chosen(settings)
+    strategy.check(settings, task)
+    check_servers(settings, task)
+    check_federated(settings, version, task)
+    check_single_rows(settings, task, rows)
+    _check_effects(config, version, task, steps)
+    if settings.balance.kind == "auto" and not strategy.balances:
+        raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
+    _warn_of_idle_workers(settings)
+
+
+def check_before_etl(config: Config) -> None:
+    """Raise ConfigError, before any row is read, for what no row can change: a task or clients that do not fit the columns."""
+    check_task(config)
+    check_column(config.train, {name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
+
+
+def refusal(config: Config) -> str:
+    """Why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
+    try:
+        check(config, open_version(config.dataset.path, config.data_identity))
+    except DatasetError:
+        return ""
+    except (ConfigError, TrainingError) as error:
+        return str(error)
+    return ""
+
+
+def _check_effects(config: Config, version: Version, task: Task, steps: int) -> None:
+    run = Run(version.root, steps, version.rows("validation"), lambda: has_batch_norm(task))
+    if faults := [f"{name} {fault}" for name, fault in without_effect_in(config, run)]:
+        raise ConfigError("; ".join(faults))
+
+
+def _warn_of_idle_workers(settings: Train) -> None:
+    unit, units = settings.unit_of_work
+    busy = units / (settings.max_readers * -(-units // settings.max_readers))
+    if busy < 0.9 and settings.parameter_server.mode == "sync":  # else a worker takes the next microbatch that nobody has
+        log.warning(
+            "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
+            *(settings.max_readers, units, unit, 100 * busy),
+        )

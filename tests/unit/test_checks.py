@@ -1,0 +1,143 @@
+"""What a training would refuse is said as soon as it is known: before ETL reads, at its end, or before a worker starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainings import training, version_of
+
+from pipelines import api
+from pipelines.config import load, parse
+from pipelines.errors import ConfigError, TrainingError
+from pipelines.launch.checks import check, refusal
+from pipelines.learning import check_task
+
+ROOT = Path(__file__).parents[2]
+ARRAY = {"encoder": "identity", "shape": [3]}
+WORDS = {"encoder": "sequence", "length": 2}
+
+
+def values(
+    task: dict[str, Any], features: dict[str, Any] | None = None, target: Any = "label", train: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "name": "toy",
+        "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
+        "dataset": {"path": "data", "features": features or {"x": "standardize"}, "target": {"y": target}},
+        "task": task,
+        "train": train or {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (values({"kind": "tabular"}, target=ARRAY), r"the target y has shape \(3,\) per row, but this task predicts one value"),
+        (values({"kind": "text", "widths": [3]}, {"x": WORDS}), r"task.widths is \[3\], but x has only 2 words"),
+        (values({"kind": "text"}), "task.kind is text, which takes one column of words"),
+        (values({"kind": "vision"}), "task.kind is vision, which takes one image column"),
+        (values({"kind": "language"}), "task.kind is language, which takes one feature encoded by"),
+        (values({"kind": "forecasting"}), "task.kind is forecasting, which takes one feature of shape"),
+        (values({"kind": "recommendation", "user": ["x"], "item": ["z"]}, target="identity"), "together they must name each feature once"),
+        (values({"kind": "next_item"}, {"x": WORDS}, target=WORDS), "task.kind is next_item, whose sequences keep first"),
+        (
+            values({"kind": "tabular", "class_weights": "balanced"}, target="standardize"),
+            "class_weights is balanced, but the target y has no",
+        ),
+        (values({"kind": "tabular", "slices": ["x"]}), "task.slices has x, which is a number"),
+        (
+            values({"kind": "tabular"}, train={"strategy": "federated", "global_batch": 80, "clients": {"by": "xx"}}),
+            "train.clients.by is xx, which is no tensor column of dataset; did you mean x",
+        ),
+        (values({"kind": "tabular"}, train={"monitor": "aucc"}), "train.monitor is aucc, but the validation metrics are"),
+    ],
+)
+def test_a_task_that_does_not_fit_the_columns_is_refused_before_a_row_is_read(
+    given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse(given, "x")
+    monkeypatch.setattr("pipelines.etl.run.run", lambda *arguments: pytest.fail("ETL has begun"))
+    with pytest.raises(ConfigError, match=message):
+        api.prepare(config)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_pipeline_fits_its_task(path: Path) -> None:
+    check_task(load(path))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        values({"kind": "tabular", "class_weights": [1.0, 2.0]}),  # how many classes there are is in the rows
+        values({"kind": "tabular", "slices": ["x"]}, {"x": "vocabulary"}),
+        values({"kind": "tabular"}, train={"monitor": "accuracy"}),
+    ],
+)
+def test_what_only_rows_decide_is_not_refused_before_they_are_read(given: dict[str, Any]) -> None:
+    check_task(parse(given, "x"))
+
+
+def test_too_few_rows_are_said_when_etl_has_counted_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = training(tmp_path, rows=17, global_batch=512)
+    manifest = version_of(config).manifest
+    monkeypatch.setattr("pipelines.etl.run.run", lambda *arguments: manifest)
+    assert api.prepare(config) == manifest, "the version is there"
+    assert "a training with this config would be refused: split train of " in caplog.text
+    assert "17 rows do not fill one global batch of 512; lower train.global_batch, or set train.remainder to keep" in caplog.text
+    assert refusal(training(tmp_path, global_batch=512, remainder="keep")) == ""
+    nowhere = config.dataset.model_copy(update={"path": str(tmp_path / "nowhere")})
+    assert refusal(config.model_copy(update={"dataset": nowhere})) == "", "there is no version"
+
+
+SINGLE = {"rows": 72, "task": {"batch_norm": True}, "remainder": "keep"}
+"""8 rows are left for the last step of 64: one for each of 8 shards."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"strategy": "exact"}, True),
+        ({"strategy": "exact", "remainder": "drop"}, False),
+        ({"strategy": "exact", "task": {}}, False),
+        ({"strategy": "exact", "global_batch": 8}, True),
+        ({"strategy": "exact", "accumulate": 4}, True),
+        ({"strategy": "exact", "global_batch": 24}, False),
+        ({"strategy": "parameter_server"}, True),
+        ({"strategy": "local_sgd", "local_sgd": {"replicas": 4, "inner_steps": 2}}, False),
+        ({"strategy": "local_sgd", "local_sgd": {"replicas": 8, "inner_steps": 2}}, True),
+        ({"strategy": "ddp", "workers": 2}, False),
+        ({"strategy": "ddp", "workers": [2, 8]}, True),
+        ({"strategy": "ddp", "workers": 8, "sync_batch_norm": True}, False),
+        ({"strategy": "ddp", "workers": 2, "accumulate": 4}, True),
+    ],
+    ids=str,
+)
+def test_a_batch_norm_of_a_single_row_is_refused_before_training(tmp_path: Path, settings: dict[str, Any], is_refused: bool) -> None:
+    config = training(tmp_path, **{**SINGLE, **settings})
+    if not is_refused:
+        check(config, version_of(config))
+        return
+    with pytest.raises(ConfigError, match=r"of which a pass would have a single row, and the model has a batch norm"):
+        check(config, version_of(config))
+
+
+def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> None:
+    few = {"rows": 128, "epochs": 2}  # four steps
+    for settings, message in (
+        ({"strategy": "local_sgd"}, "train.local_sgd.inner_steps is 16, but the run has only 4 steps"),
+        ({"compression": {"kind": "powersgd", "start_step": 4}}, "train.compression.start_step is 4, but the run has only 4 steps"),
+    ):
+        config = training(tmp_path, **{**few, **settings})
+        with pytest.raises(ConfigError, match=message):
+            check(config, version_of(config))
+    check(config := training(tmp_path, **few, strategy="local_sgd", local_sgd={"inner_steps": 4}), version_of(config))
+    check(config := training(tmp_path, **few, compression={"kind": "powersgd", "start_step": 3}), version_of(config))
+
+
+def test_too_few_rows_end_a_training_before_it_starts(tmp_path: Path) -> None:
+    config = training(tmp_path, rows=17, global_batch=512)
+    with pytest.raises(TrainingError, match="17 rows do not fill one global batch of 512"):
+        check(config, version_of(config))
