@@ -10,8 +10,13 @@ from pipelines.config.section import Fraction, Section, Text
 
 
 def _check_column_name(name: str) -> str:
-    if not (0 < len(name) <= 100 and name.isprintable()) or set(".`/") & set(name):
-        raise ValueError("a tensor column's name has 1 to 100 characters, none of them . ` or /; choose another name and set its `column`")
+    wrong = next((character for character in name if character in ".`/" or not character.isprintable()), "")
+    if wrong or not 0 < len(name) <= 100:
+        has = f"{name!r} has {wrong!r}" if wrong else f"this one has {len(name)}"
+        raise ValueError(
+            "a tensor column's name has 1 to 100 characters, none of them . ` or / or a control character, such as a tab "
+            f"({has}); choose another name and set its `column`"
+        )
     return name
 
 

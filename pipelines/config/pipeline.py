@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
 from pipelines.config.registry import Registry
@@ -69,7 +69,7 @@ class Config(Section):
         for name in self.task.slices:
             if name not in known:
                 remedy = suggestion(name, known, "add it to dataset.carried")
-                raise ValueError(f"task.slices: {name} is no column of the dataset, which has {', '.join(known)}; {remedy}")
+                raise ValueError(f"task.slices: {name} is no column of the dataset, which has {some_of(known, name)}; {remedy}")
         return self
 
     @property

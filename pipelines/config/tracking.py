@@ -1,10 +1,24 @@
 """`tracking`: where MLflow stores the results."""
 
 import os
+from typing import Annotated
 
-from pydantic import Field, PositiveFloat
+from pydantic import AfterValidator, Field, PositiveFloat
 
 from pipelines.config.section import Section, Text
+
+EXPERIMENT_CHARACTERS = 200
+"""MLflow's tables take a few more, and name a folder in which files have names as well."""
+
+
+def _check_experiment(name: str) -> str:
+    if len(name.encode()) > EXPERIMENT_CHARACTERS:
+        raise ValueError(f"has {len(name.encode())} bytes, and an experiment's name at most {EXPERIMENT_CHARACTERS}; shorten it")
+    if name != name.strip() or not name.isprintable():
+        raise ValueError("begins or ends with a blank, or has a control character; remove it")
+    if wrong := [part for part in name.removeprefix("/").split("/") if name and part in ("", ".", "..")]:
+        raise ValueError(f"has the part {wrong[0]!r} between slashes, as a path would; remove it")
+    return name
 
 
 class Tracking(Section):
@@ -12,8 +26,8 @@ class Tracking(Section):
 
     uri: Text = Field(default_factory=lambda: os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
     """Address of a server, or an SQLite file for a single machine; by default MLFLOW_TRACKING_URI, or else sqlite:///mlflow.db."""
-    experiment: str = ""
-    """MLflow experiment; by default, the name of the pipeline."""
+    experiment: Annotated[str, AfterValidator(_check_experiment)] = ""
+    """MLflow experiment, such as adult, team/adult or Databricks' /Shared/adult; by default, the name of the pipeline."""
     run_name: str = ""
     """Name of the runs in MLflow; by default, such as `churn 2026-11-25 21:04 ddp lr=0.003`."""
     tags: dict[str, str] = {}

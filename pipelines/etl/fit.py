@@ -9,7 +9,7 @@ data's page, on which nothing else depends.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
 from pipelines.etl import alike, row_sample, value_counts
 from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
-from pipelines.etl.quality import REASON
+from pipelines.etl.quality import REASON, check_rows_left
 from pipelines.etl.summaries import GATHERED, VALUES, summaries_of, summarised
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_category, is_number, is_text
@@ -82,8 +82,12 @@ def raw_schema(rows: DataFrame) -> pa.Schema:
     return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
-def fit(gathered: Gathered, dataset: Dataset) -> Fitted:
-    """Raises SourceError if a split that the config asks for has no rows, ConfigError if the rows cannot fit an encoder."""
+def fit(gathered: Gathered, dataset: Dataset, handed_on: Mapping[str, int]) -> Fitted:
+    """`handed_on` are the rows of each table that the query reads.
+
+    Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
+    """
+    check_rows_left(handed_on, gathered.query_rows, gathered.refused)
     check_splits(gathered.rows, dataset.split)
     profile = {column: _profile(found) for column, found in gathered.statistics.items()}
     return Fitted(fit_encoders(dataset, gathered.statistics, gathered.schema), profile)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
 from pipelines.dataset.manifest import SPLITS, Manifest
 from pipelines.dataset.sources import Sources
 from pipelines.etl import placement
@@ -65,7 +66,7 @@ def make(
         refusable = malformed.refused.total() + gathered.query_rows
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sampled(judged).samples)
-        fitted = fit(gathered, dataset)
+        fitted = fit(gathered, dataset, found.handed_on)
     with stages("write"), source_errors(config.source):
         parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
@@ -101,4 +102,4 @@ def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> No
         column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
     }
     if left_out := [name for name in rows.columns if name not in taken]:
-        log.info("columns of the query left out: %s", ", ".join(left_out))
+        log.info("columns of the query left out: %s", some_of(left_out))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.errors import QualityError
+from pipelines.errors import QualityError, SourceError
 
 REASON = "__reason"
 SAMPLE_LENGTH = 200
@@ -40,6 +40,21 @@ def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, sam
         raise QualityError(
             f"{shares(parsed, refused)}; source.max_quarantined allows {limit:.2%}. Mend the source or the query, or raise it:\n"
             + "\n".join(reasons(refused, samples))
+        )
+
+
+def check_rows_left(handed_on: Mapping[str, int], query_rows: int, refused: Mapping[str, int]) -> None:
+    """Raises SourceError, saying what removed them, if no row is left: of the tables `handed_on`, or of those that the query gave."""
+    if not query_rows:
+        tables = ", ".join(f"{name} {rows:,}" for name, rows in handed_on.items())
+        raise SourceError(
+            f"no row is left for any split: source.query gives none of those that it reads ({tables}), so its conditions or a join remove "
+            "all of them; leave out one WHERE, HAVING or JOIN after another to see which"
+        )
+    if sum(refused.values()) == query_rows:
+        raise SourceError(
+            f"no row is left for any split: the query gives {query_rows:,} rows, and all are refused; "
+            "change source.expect, dataset.split or the query:\n" + "\n".join(reasons(refused, {}))
         )
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.plans import JavaObject, items, kind, nodes
@@ -53,17 +53,18 @@ def check_names(rows: DataFrame, config: Config) -> None:
     not there."""
     lower = [name.lower() for name in rows.columns]
     if twice := sorted({name for name in lower if lower.count(name) > 1}):
-        raise ConfigError(f"source.query gives {', '.join(twice)} more than once; name its columns apart with AS")
+        raise ConfigError(f"source.query gives {some_of(twice)} more than once; name its columns apart with AS")
     if unquoted := sorted(name for name in rows.columns if set("`.") & set(name)):
-        given = ", ".join(unquoted)
+        given = some_of(unquoted)
         raise ConfigError(f"source.query gives {given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
     if taken := set(lower).intersection(INTERNAL):
         raise ConfigError(f"source.query gives {', '.join(sorted(taken))}, a name that ETL needs; rename it with AS")
     wanted = [("dataset.key", name) for name in config.dataset.key]
     wanted += [(f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group")]
     if faults := [(key, name) for key, name in wanted if name and name not in rows.columns]:
-        given = ", ".join(rows.columns)
-        raise ConfigError("\n".join(f"{key}: the query gives no column {name}; it gives {given}" for key, name in faults))
+        raise ConfigError(
+            "\n".join(f"{key}: the query gives no column {name}; it gives {some_of(rows.columns, name)}" for key, name in faults)
+        )
 
 
 def _check_variables(key: str, sql: str) -> None:
@@ -82,7 +83,7 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
         if kind(node) == "UnresolvedRelation":
             name = ".".join(items(node.multipartIdentifier()))
             if name.lower() not in known:
-                hint = suggestion(name, tables, f"choose one of {', '.join(tables)}." if tables else "it is empty.")
+                hint = suggestion(name, tables, f"choose one of {some_of(tables)}." if tables else "it is empty.")
                 raise ConfigError(
                     f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
                 )

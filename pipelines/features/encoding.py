@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import features as config
+from pipelines.config.did_you_mean import some_of
 from pipelines.config.plugins import imported
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
@@ -51,7 +52,7 @@ class Encoders:
         reasons = pa.nulls(len(raw), pa.string())
         for name, (fitted, encoder) in self._encoders.items():
             if missing := [column for column in fitted.inputs if column not in raw.column_names]:
-                raise SourceError(f"{name} is encoded from {', '.join(missing)}; the rows have only {', '.join(raw.column_names)}")
+                raise SourceError(f"{name} is encoded from {some_of(missing)}; the rows have only {some_of(raw.column_names, missing[0])}")
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.dataset.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.features.base import Input
@@ -60,7 +60,7 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
     for name, settings in dataset.encoders.items():
         for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
             if column not in schema.names:
-                given = f"it gives {', '.join(schema.names)}"
+                given = f"it gives {some_of(schema.names, column)}"
                 hint = suggestion(column, schema.names)
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({given})' if hint else given}"
                 continue

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.config.clients import Clients
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.config.train import Train
 from pipelines.dataset.schema import FREE
 from pipelines.dataset.versions import Version
@@ -54,7 +54,7 @@ def check_column(settings: Train, encoders: Mapping[str, str], place: str) -> No
     if settings.strategy != "federated":
         return
     if clients.by not in encoders:
-        given = f"it has {', '.join(encoders)}"
+        given = f"it has {some_of(encoders, clients.by)}"
         raise ConfigError(
             f"train.clients.by is {clients.by}, which is no tensor column of {place}; {suggestion(clients.by, encoders, given)}; a column "
             "that the model does not see belongs in dataset.carried"

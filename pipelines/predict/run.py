@@ -21,6 +21,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
 from pipelines.dataset import storage
 from pipelines.dataset.commit import remove_attempt
 from pipelines.dataset.sources import Sources
@@ -86,9 +87,11 @@ def _kept(spark: SparkSession, found: Input, model: Model, keep: Sequence[str]) 
     schema = raw_schema(rows)
     where = " and ".join(f"source.tables.{name}" for name in found.tables) if model.takes == "rows" else "source.query"
     if told := misfits(model.inputs, schema):
-        raise ConfigError(f"{where} gives {'; '.join(told)}, which the model {model.uri} takes; it gives {', '.join(schema.names)}")
+        more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+        given = f"it gives {some_of(schema.names)}"
+        raise ConfigError(f"{where} gives {'; '.join(told[:3])}{more}, which the model {model.uri} takes; {given}")
     if missing := [name for name in keep if name not in schema.names]:
-        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {', '.join(schema.names)}")
+        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {some_of(schema.names, missing[0])}")
     kept = tuple(dict.fromkeys(keep)) or tuple(schema.names)
     if twice := sorted({name for name in kept if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import Config, home
+from pipelines.config.did_you_mean import some_of
 from pipelines.config.load import with_absolute_paths
 from pipelines.config.source import FileTableSettings
 from pipelines.dataset.sources import Sources
@@ -61,9 +62,7 @@ def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Conf
 def _only_table(config: Config, text: str) -> str:
     names = list(config.source.tables)
     if len(names) != 1:
-        raise ConfigError(
-            f"--input {text}: the config has the tables {', '.join(names)}; name one of them, as in --input {names[0]}={text}"
-        )
+        raise ConfigError(f"--input {text}: the config has the tables {some_of(names)}; name one of them, as in --input {names[0]}={text}")
     return names[0]
 
 

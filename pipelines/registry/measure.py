@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
 from pipelines.config.registry import Registry
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.schema import to_numpy
@@ -78,7 +79,7 @@ def target_of(config: Config, manifest: Manifest) -> Target:
 def check_slices(settings: Registry, names: list[str]) -> None:
     """Raises ConfigError unless every slice is a column and has a bound."""
     if missing := [name for name in settings.slices if name not in names]:
-        raise ConfigError(f"registry.slices: the query gives no column {', '.join(missing)}; it gives {', '.join(names)}")
+        raise ConfigError(f"registry.slices: the query gives no column {', '.join(missing)}; it gives {some_of(names, missing[0])}")
     if settings.slices and settings.slice_bound is None:
         raise ConfigError("registry.slice_bound: slices need one: the worst value of registry.metric that a slice may have")
 

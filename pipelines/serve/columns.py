@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from pipelines.config.did_you_mean import some_of
 from pipelines.errors import SourceError
 from pipelines.features.raw import is_list, is_number
 
@@ -101,7 +102,7 @@ def _is_castable(given: pa.DataType, wanted: pa.DataType) -> bool:
 def _values(rows: Any, field: pa.Field, schema: pa.Schema) -> Values:
     names = rows.schema.names if isinstance(rows, pa.RecordBatch) else rows
     if field.name not in names:
-        raise SourceError(f"the rows have no column {field.name}; the model takes {', '.join(schema.names)}")
+        raise SourceError(f"the rows have no column {field.name}; the model takes {some_of(schema.names)}")
     values: Values = rows.column(field.name) if isinstance(rows, pa.RecordBatch) else rows[field.name]
     if is_list(field.type) and not isinstance(values, pa.Array):  # Arrow accepts one-dimensional arrays or nested lists
         values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]

@@ -12,11 +12,13 @@ import codecs
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.config.did_you_mean import MOST_SHOWN
 from pipelines.errors import SourceError
 from pipelines.sources import documents
 from pipelines.sources.soundness import NUL, QUOTES, SURROGATE, half_surrogates, quotes_in, stray_quotes, texts_of, well_quoted, where
@@ -193,6 +195,15 @@ def _check_header(record: str, dialect: Dialect, path: str) -> None:
         names = [record[:200]]
     if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:
         raise SourceError(
-            f"{path} has columns {', '.join(names)}; its schema has {', '.join(dialect.columns)}. "
+            f"{path} has columns {_apart(names, dialect.columns)}. "
             "Name them in the file's order, or set options: {enforceSchema: true} to go by position whatever the header says"
         )
+
+
+def _apart(names: list[str], columns: tuple[str, ...]) -> str:
+    """Both lists of names, or of long ones the first place where they differ."""
+    if max(len(names), len(columns)) <= MOST_SHOWN:
+        return f"{', '.join(names)}; its schema has {', '.join(columns)}"
+    pairs = enumerate(zip_longest(names, columns, fillvalue="none"))
+    place, (name, column) = next((place, pair) for place, pair in pairs if pair[0].strip().casefold() != pair[1].casefold())
+    return f"{len(names):,}, and its schema {len(columns):,}, which differ first at column {place + 1}: {name!r}, not {column!r}"

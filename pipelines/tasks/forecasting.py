@@ -14,6 +14,7 @@ from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import Forecasting as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
@@ -31,7 +32,7 @@ class Forecasting(Task):
         super().__init__(settings, data)
         shapes = {column.name: column.shape for column in data.columns}
         if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
-            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            found = some_of([f"{name} {shape}" for name, shape in shapes.items()])
             raise ConfigError(
                 "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
                 f"but got {found}"

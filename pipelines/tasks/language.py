@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import Language as Settings
 from pipelines.dataset.schema import END
 from pipelines.errors import ConfigError
@@ -36,7 +37,7 @@ class Language(Task):
         """Raises ConfigError if the dataset is not one packed column."""
         super().__init__(settings, data)
         if not data.tokens:
-            found = ", ".join(column.name for column in data.columns)
+            found = some_of([column.name for column in data.columns])
             raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {found}")
 
     def model(self) -> nn.Module:

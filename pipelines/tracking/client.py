@@ -7,11 +7,12 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Param
+from mlflow.entities import LifecycleStage, Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
@@ -62,9 +63,17 @@ def reaching(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, OSError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TrackingError(
-            f"tracking.uri is {uri}, which cannot be used: {first_line}; start the server, or set another address"
-        ) from error
+        raise TrackingError(f"tracking.uri is {uri}, which cannot be used: {first_line}; {_remedy(uri, error)}") from error
+
+
+def _remedy(uri: str, error: MlflowException | OSError) -> str:
+    """What to do about an error: MLflow's codes tell a server that refuses from one that is not there."""
+    code = getattr(error, "error_code", "")
+    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or re.search(r"error code 40[13]\b", str(error)):
+        return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, of someone who may"
+    if uri.startswith(SQLITE):
+        return "set tracking.uri to sqlite:/// with a file in a folder that can be written, or to the address of a server"
+    return "start the server, or set another address"
 
 
 def check_host(uri: str, driver_host: str) -> None:
@@ -84,14 +93,25 @@ def experiment_of(client: MlflowClient, config: Config) -> str:
     uri, name = config.tracking.uri, config.experiment
     with reaching(uri):
         if (found := client.get_experiment_by_name(name)) is None:
-            folder = Path(uri.removeprefix(SQLITE)).absolute().parent / "mlartifacts"
+            place = Path(uri.removeprefix(SQLITE)).absolute().parent / "mlartifacts" / folder_name(name)
             try:
-                return str(client.create_experiment(name, (folder / key(name)).as_uri() if uri.startswith(SQLITE) else None))
+                return str(client.create_experiment(name, place.as_uri() if uri.startswith(SQLITE) else None))
             except MlflowException as error:
                 found = client.get_experiment_by_name(name)  # another process may have created it
                 if found is None:
                     raise error
-        return str(found.experiment_id)
+    if found.lifecycle_stage == LifecycleStage.DELETED:
+        raise TrackingError(
+            f"experiment {name} at {uri} is deleted; restore it with `MLFLOW_TRACKING_URI={uri} mlflow experiments restore "
+            f"--experiment-id {found.experiment_id}`, or set tracking.experiment to another name"
+        )
+    return str(found.experiment_id)
+
+
+def folder_name(experiment: str) -> str:
+    """The name of the folder of an experiment's artifacts, different for every two names."""
+    name = re.sub(r"[^\w\-. ]", "_", experiment, flags=re.ASCII)
+    return name if name == experiment else f"{name}-{sha256(experiment.encode()).hexdigest()[:8]}"
 
 
 def key(name: str) -> str:

@@ -44,7 +44,7 @@ def table(spark: SparkSession) -> DataFrame:
 
 
 def fit(rows: DataFrame, settings: Dataset) -> Fitted:
-    return fit_gathered(gather(rows, settings), settings)
+    return fit_gathered(gather(rows, settings), settings, {})
 
 
 def as_json(fitted: Fitted) -> str:

@@ -1,0 +1,35 @@
+"""Messages about tables of many columns stay short, and say what removed all rows."""
+
+import pytest
+
+from pipelines.config.did_you_mean import some_of
+from pipelines.errors import SourceError
+from pipelines.etl.quality import check_rows_left
+from pipelines.sources.records import Dialect, cut
+
+NAMES = [f"column_{number}" for number in range(600)]
+
+
+def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:
+    assert some_of(["a", "b"], "c") == "a, b"
+    assert some_of(NAMES, "Column_599x").startswith("column_599, ")
+    assert some_of(NAMES, "Column_599x").endswith(" and 596 more")
+    assert some_of(NAMES) == "column_0, column_1, column_2, column_3 and 596 more"
+    assert some_of(NAMES, "漢").endswith("column_3 and 596 more")
+
+
+def test_a_wide_header_that_differs_is_told_by_its_first_difference() -> None:
+    dialect = Dialect(header=True, columns=tuple(NAMES))
+    header = ",".join([*NAMES[:400], "strange", *NAMES[401:]])
+    with pytest.raises(SourceError) as error:
+        list(cut([f"{header}\n".encode()], dialect, "a.csv"))
+    assert "a.csv has columns 600, and its schema 600, which differ first at column 401: 'strange', not 'column_400'" in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_what_removed_all_rows_is_said() -> None:
+    check_rows_left({"t": 5}, 5, {"x": 4})
+    with pytest.raises(SourceError, match=r"left for any split: source.query gives none of those that it reads \(t 5, u 1,000\)"):
+        check_rows_left({"t": 5, "u": 1_000}, 0, {})
+    with pytest.raises(SourceError, match=r"gives 5 rows, and all are refused; change source.expect.*\n  4 × plausible age\n  1 × split"):
+        check_rows_left({"t": 5}, 5, {"plausible age": 4, "split: day is NULL": 1})
