@@ -47,7 +47,8 @@ class Figure:
 
     @property
     def name(self) -> str:
-        return " ".join([self.config, *(value for flag, value in zip(self.flags[::2], self.flags[1::2], strict=True) if "task" in flag)])
+        pairs = zip(self.flags[::2], self.flags[1::2], strict=True)
+        return " ".join([self.config, *(value for flag, value in pairs if "task" in flag and value != "[]")])
 
 
 FIGURES = (
@@ -67,7 +68,7 @@ FIGURES = (
         "test/rmse",
         0.93,
         highest=False,
-        flags=("--task.network", "dlrm", "--task.user=[]", "--task.item=[]", "--task.dropout", "0.5", "--train.epochs", "6"),
+        flags=("--task.network", "dlrm", "--task.user", "[]", "--task.item", "[]", "--task.dropout", "0.5", "--train.epochs", "6"),
     ),
     Figure("video_games", "test/hit_rate_10", 0.70, minutes=15),
     Figure("video_games", "test/ndcg_10", 0.50, minutes=15),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.conf import figures
 from pipelines.config import load
@@ -18,7 +19,10 @@ def test_every_pipeline_has_a_figure() -> None:
     for figure in figures.FIGURES:
         path = ROOT / f"conf/{figure.config}.yaml"
         if path.exists():
-            load(path, {flag.removeprefix("--"): value for flag, value in zip(figure.flags[::2], figure.flags[1::2], strict=True)})
+            load(
+                path,
+                {flag.removeprefix("--"): yaml.safe_load(value) for flag, value in zip(figure.flags[::2], figure.flags[1::2], strict=True)},
+            )
     assert {path.stem for path in (ROOT / "conf").glob("*.yaml")} - WITHOUT <= {figure.config for figure in figures.FIGURES}
 
 
