@@ -130,6 +130,7 @@ TABLE = (
     Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", of=Fourier),
     Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package"), of=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),
+    Use("registry.metric", ".compare", (True,), unless=lambda config: bool(config.registry.slices)),
     *(Use(f"registry.{name}", ".slices", fits=_is_given, remedy="name columns in registry.slices")
       for name in ("slice_bound", "slice_rows")),
     Use("endpoint.follow_seconds", ".model", fits=lambda model, _: not model or "@" in model,

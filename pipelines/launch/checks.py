@@ -5,11 +5,12 @@ import logging
 from pipelines.config import Config
 from pipelines.config.effects import Run, without_effect_in
 from pipelines.config.train import Train
+from pipelines.dataset.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.federated.check import check_column, check_federated
 from pipelines.learning import check_task, task_of
-from pipelines.parallel.single_rows import check_single_rows, has_batch_norm
+from pipelines.parallel.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.parallel.strategies import chosen
 from pipelines.servers.check import check_servers
 from pipelines.tasks.base import Task
@@ -40,7 +41,10 @@ def check(config: Config, version: Version) -> None:
 
 
 def check_before_etl(config: Config) -> None:
-    """Raise ConfigError, before any row is read, for what no row can change: a task or clients that do not fit the columns."""
+    """Raise ConfigError, before any row is read, for what no row can change: a task or clients that do not fit the columns, or a column
+    with a name that batches need."""
+    if reserved := {ROW_NUMBERS, ROW_KEYS} & config.dataset.encoders.keys():
+        raise ConfigError(f"a column of dataset is called {reserved.pop()}, a name that batches need; rename the feature")
     check_task(config)
     check_column(config.train, {name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
 
@@ -57,7 +61,7 @@ def refusal(config: Config) -> str:
 
 
 def _check_effects(config: Config, version: Version, task: Task, steps: int) -> None:
-    run = Run(version.root, steps, version.rows("validation"), lambda: has_batch_norm(task))
+    run = Run(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(task))
     if faults := [f"{name} {fault}" for name, fault in without_effect_in(config, run)]:
         raise ConfigError("; ".join(faults))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import torch
+from torch import nn
 
 from pipelines.compat.torch import BatchNorm
 from pipelines.config.strategies import STRATEGIES
@@ -17,8 +18,10 @@ from pipelines.tasks.base import Batch, Task
 _WHY = "the model has a batch norm, which finds no variance in it"
 
 
-def has_batch_norm(task: Task) -> bool:
-    return any(isinstance(module, BatchNorm) for module in meta_model(task).modules())
+def may_have_batch_norm(task: Task) -> bool:
+    """Whether the model has a batch norm; true for one that can only be built with values."""
+    model = _without_values(task)
+    return model is None or any(isinstance(module, BatchNorm) for module in model.modules())
 
 
 def check_single_rows(settings: Train, task: Task, rows: int) -> None:
@@ -30,7 +33,7 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     if settings.strategy not in STRATEGIES or settings.strategy == "federated" or settings.sync_batch_norm:
         return
     alone = next((size for size in _steps(settings, rows) if 1 in _passes(settings, size)), None)
-    if alone is None or task.draws or not has_batch_norm(task) or not _refuses_single_row(task):
+    if alone is None or task.draws or not _refuses_single_row(task):
         return
     if alone == settings.global_batch:
         remedy = "raise train.global_batch, or lower train.shards or train.accumulate"
@@ -71,13 +74,21 @@ def _units(settings: Train) -> Iterator[int]:
 
 
 def _refuses_single_row(task: Task) -> bool:
-    model = meta_model(task).train()
+    model = _without_values(task)
+    if model is None or not may_have_batch_norm(task):
+        return False
     with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
         try:
-            task.loss(model, _row(task))
+            task.loss(model.train(), _row(task))
         except ValueError as error:
             return is_of_single_row(error)
     return False
+
+
+def _without_values(task: Task) -> nn.Module | None:
+    with suppress(NotImplementedError, RuntimeError):
+        return meta_model(task)
+    return None
 
 
 def _row(task: Task) -> Batch:

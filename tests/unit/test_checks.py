@@ -45,6 +45,7 @@ def values(
             "class_weights is balanced, but the target y has no",
         ),
         (values({"kind": "tabular", "slices": ["x"]}), "task.slices has x, which is a number"),
+        (values({"kind": "tabular"}, {"row_key": "standardize"}), "a column of dataset is called row_key, a name that batches need"),
         (
             values({"kind": "tabular"}, train={"strategy": "federated", "global_batch": 80, "clients": {"by": "xx"}}),
             "train.clients.by is xx, which is no tensor column of dataset; did you mean x",

@@ -73,6 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "registry.confidence": ({"registry.confidence": 0.9, "registry.compare": False}, {"registry.compare": True}),
     "registry.resamples": ({"registry.resamples": 10, "registry.compare": False}, {"registry.compare": True}),
     "registry.seed": ({"registry.seed": 2, "registry.compare": False}, {"registry.compare": True}),
+    "registry.metric": ({"registry.metric": "auc", "registry.compare": False}, {"registry.compare": True}),
     "registry.slice_bound": ({"registry.slice_bound": 0.5}, {"registry.slices": ["x"]}),
     "registry.slice_rows": ({"registry.slice_rows": 50}, {"registry.slices": ["x"]}),
     "endpoint.follow_seconds": (
