@@ -76,7 +76,7 @@ def run(config: Config) -> dict[str, float]:
         parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
         tracked.finish(parameters, defined(metrics))
         kept = _evaluated(config, version, task, metrics, outputs)
-        file_baseline(tracked, {one.split: packed(one.summary, one.tables) for one in kept})
+        file_baseline(tracked, version, {one.split: packed(one.summary, one.tables) for one in kept})
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
     for metric, reason in reasons_of(metrics).items():
         log.warning("%s is undefined: %s", metric, reason)

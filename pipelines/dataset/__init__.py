@@ -7,6 +7,7 @@
       sources-<attempt>.parquet        one row per file of the raw tables: its path, size and checksum
       data-<attempt>/split=train/part-….parquet
       quarantine-<attempt>/….parquet
+      rows-<attempt>/split=test/part-….parquet   what its rows were before they were encoded, in small splits other than train
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
@@ -14,6 +15,7 @@
 4. `storage`   the file operations that make a version visible whole or not at all.
 5. `sources`   the raw files of a version.
 6. `commit`    turns an attempt into a version, if its row counts agree (`balance`).
+   `raw_rows`  are rows as they were, which only pages show.
 7. `survey`    what an ETL knows about its data beyond the manifest, for pages and MLflow.
 8. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one from arrays.
 """

@@ -1,13 +1,13 @@
 """Commits an attempt as a version, atomically, also when several attempts write the same version.
 
-Every attempt writes in folders of its own, data-<attempt>/ and quarantine-<attempt>/, beside its own
+Every attempt writes in folders of its own, data-<attempt>/, quarantine-<attempt>/ and rows-<attempt>/, beside its own
 row_groups-<attempt>.parquet and sources-<attempt>.parquet. Creating manifest.json, which names the attempt, is the atomic
 commit. A second attempt finds the manifest, and removes its own files.
 """
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -18,13 +18,14 @@ from pipelines.dataset.balance import check_balance
 from pipelines.dataset.listings import write_table
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.dataset.parts import ROW_GROUPS, RowGroup
+from pipelines.dataset.raw_rows import RAW_ROWS
 from pipelines.dataset.sources import Sources, summarised, write_sources
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)
 
 DEBRIS_AGE_SECONDS = 24 * 3600
-FOLDERS, FILES = ("data", "quarantine"), ("row_groups", "sources")
+FOLDERS, FILES = ("data", "quarantine", RAW_ROWS), ("row_groups", "sources")
 """Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
@@ -35,17 +36,18 @@ def commit(
     row_groups: Sequence[RowGroup],
     quarantine: Mapping[str, int] | None = None,
     sources: Sources | None = None,
+    raw_rows: Collection[str] = (),
 ) -> Manifest:
     """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there:
     ours, or an equal earlier one.
 
-    The files of `row_groups`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
+    The files of `row_groups` and `raw_rows`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
     to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content.
     """
     quarantine = quarantine or {}
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
-    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *(group.file for group in row_groups)})
+    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *raw_rows, *(group.file for group in row_groups)})
     index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
     checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})

@@ -12,7 +12,7 @@
                  about the data, `row_sample` samples rows, `value_counts` counts the values of categories in every split, and
                  `alike` finds features that several splits have.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
-                 `attempt` holds the paths and reports of these files.
+                 `raw_rows` are those that are also kept as they are. `attempt` holds the paths and reports of these files.
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
 `executors` refuses machines with other versions; `driver` explains failures of Spark's Java driver; `leave` handles signals;

@@ -43,6 +43,8 @@ class Report:
     """By reason, the record that sorts first."""
     quarantine: Counter[str] = field(default_factory=Counter)
     """Refused rows by file, relative to the version."""
+    raw_rows: list[str] = field(default_factory=list)
+    """Files of raw rows, relative to the version."""
     taken: int = 0
     """Rows that every encoder took."""
     made: int = 0
@@ -55,6 +57,7 @@ class Report:
     def add(self, other: "Report") -> None:
         self.row_groups += other.row_groups
         self.quarantine += other.quarantine
+        self.raw_rows += other.raw_rows
         self.taken += other.taken
         self.made += other.made
         for reason, rows in other.refused.items():

@@ -18,6 +18,7 @@ from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
 from pipelines.etl.query import run_query
+from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
@@ -70,7 +71,8 @@ def make(
     with stages("write"), source_errors(config.source):
         parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
-        written = write_parts(judged, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed))
+        raw_rows = RawRows(dataset.key, splits_with_raw_rows(gathered.rows, fitted.encoders))
+        written = write_parts(judged, Job(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
     balance = balanced(found, malformed, gathered, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)

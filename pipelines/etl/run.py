@@ -96,7 +96,7 @@ def _made(
             check_unchanged(tables, before)
             with stages("commit"):
                 ours, report = made[0].manifest.model_copy(update={"run_id": tracked.run_id}), made[0].report
-                return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources)
+                return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources, report.raw_rows)
 
         with Deferred() as signals:
             manifest = _committed(work, attempt, signals)

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -20,11 +20,13 @@ from pyspark.sql import functions as F
 from pipelines.dataset import storage
 from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
 from pipelines.dataset.parts import write_part
+from pipelines.dataset.raw_rows import RAW_ROWS, write_raw_rows
 from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
 from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, named, placed
 from pipelines.etl.quality import REASON, accepted
 from pipelines.etl.quarantine import Quarantine
+from pipelines.etl.raw_rows import RawRows
 from pipelines.etl.sort import order_of, shuffled, sort_rows
 from pipelines.features import Encoders, kind_of
 from pipelines.features.base import Packer
@@ -41,10 +43,16 @@ class Job:
     row_group_bytes: int
     allowed: int
     """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
+    raw_rows: RawRows = field(default_factory=RawRows)
+    """Which rows are also kept as they are."""
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
         return columns_of(self.encoders)
+
+    def split_of(self, number: int) -> int:
+        """The index of the split of a part."""
+        return next(split for split, numbers in self.parts.items() if number in numbers)
 
 
 def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
@@ -78,7 +86,7 @@ def write_parts(rows: DataFrame, job: Job) -> Report:
 
 def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     encoders, report = Encoders(job.encoders), Report()
-    number, places, contents = -1, [], []
+    number, places, contents, raw = -1, [], [], []
     pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
     with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
@@ -92,6 +100,8 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             # Copies: a view would keep the whole raw batch in memory.
             places.append(taken.column(PLACE).to_numpy().view(np.uint64).copy())
             contents.append(taken.column(CONTENT).to_numpy().view(np.uint64).copy())
+            if job.split_of(number) in job.raw_rows.splits:
+                raw.append(job.raw_rows.of(taken))
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
                     pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
@@ -100,6 +110,8 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         order = np.concatenate(places), np.concatenate(contents)
         values = _packed(encoders.packer, *order, pieces) if encoders.packer else sort_rows(*order, pieces)
         _write_rows(job, number, report, values)
+        if raw:
+            _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(order_of(*order))))
     yield report.to_batch()
 
 
@@ -123,7 +135,7 @@ def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict
 def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
     arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
-    split = next(split for split, numbers in job.parts.items() if number in numbers)
+    split = job.split_of(number)
     part = number - job.parts[split].start
     attempt = job.attempt
     file = attempt.new_file(f"data-{attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
@@ -131,3 +143,12 @@ def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndar
         report.row_groups += write_part(
             attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
         )
+
+
+def _write_raw_rows(job: Job, number: int, report: Report, rows: pa.Table) -> None:
+    split = job.split_of(number)
+    attempt = job.attempt
+    file = attempt.new_file(f"{RAW_ROWS}-{attempt.name}/split={SPLITS[split]}", f"part-{number - job.parts[split].start:05}")
+    with storage.store_errors(f"{attempt.root}/{file}"):
+        write_raw_rows(attempt.filesystem, f"{attempt.root}/{file}", rows)
+    report.raw_rows.append(file)

@@ -143,7 +143,7 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
     digest = model_digest(weights)
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
-    file_report(run)
+    file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
     return Result(run.run_id, model, digest, defined(trained["metrics"]), trained["rows"], trained["seconds"])
 

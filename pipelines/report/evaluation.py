@@ -5,6 +5,7 @@ In the directory of a run, a split is one archive of these files, so that it is 
 
 import io
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,16 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from pipelines.dataset.raw_rows import read_raw_rows
+from pipelines.errors import DatasetError
+
+log = logging.getLogger(__name__)
 
 FOLDER = "evaluation"
+WORST, WORST_ROWS = "worst", "worst_rows"
+"""The tables of the most wrong rows: encoded features with the prediction, and the query's rows, in the same order."""
 SUMMARY = "summary.json"
 _ORDER = ("test", "validation")
 
@@ -62,6 +71,20 @@ def read_splits(folder: Path) -> list[Split]:
     """The splits in a folder `evaluation`, the test first; those without a readable summary are left out."""
     found = [split for path in folder.glob("*") if (split := _read(path)) is not None]
     return sorted(found, key=lambda split: (*_ORDER, split.name).index(split.name))
+
+
+def add_raw_rows(folder: Path, filesystem: FileSystem, root: str, attempt: str) -> None:
+    """Write the most wrong rows of each split in a folder `evaluation` as they are in the query, from the version in the folder `root`.
+    Splits that have them, or whose rows were not kept, or cannot be read from here, stay as they are."""
+    for split in folder.glob("*"):
+        file = split / f"{WORST_ROWS}.parquet"
+        try:
+            if file.exists() or not (numbers := pq.read_table(split / f"{WORST}.parquet", columns=["row"])["row"].to_pylist()):
+                continue
+            if (rows := read_raw_rows(filesystem, root, attempt, split.name, numbers)) is not None:
+                pq.write_table(rows, file)
+        except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
+            log.info("the most wrong rows of %s are shown as they were encoded: %s", split.name, error)
 
 
 def _read(folder: Path) -> Split | None:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.report.evaluation import FOLDER, read_splits, unpack
+from pipelines.dataset.versions import Version
+from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpack
 from pipelines.report.figures.drawn import drawn
 from pipelines.report.material import collect, material
 from pipelines.report.run_page import run_page
@@ -17,27 +18,28 @@ log = logging.getLogger(__name__)
 REPORT = "report.html"
 
 
-def file_report(run: TrainingRun) -> None:
+def file_report(run: TrainingRun, version: Version) -> None:
     """Log what the evaluation kept, its figures and the page. An error is logged and does not fail the training."""
-    _file(run, lambda folder: collect(run.folder, folder))
+    _file(run, version, lambda folder: collect(run.folder, folder))
 
 
-def file_baseline(run: Run, archives: Mapping[str, bytes]) -> None:
+def file_baseline(run: Run, version: Version, archives: Mapping[str, bytes]) -> None:
     """The same of a baseline, whose evaluations are in these archives by split."""
 
     def write(folder: Path) -> None:
         for split, content in archives.items():
             unpack(content, folder / FOLDER / split)
 
-    _file(run, write)
+    _file(run, version, write)
 
 
-def _file(run: Run, collected: Callable[[Path], None]) -> None:
+def _file(run: Run, version: Version, collected: Callable[[Path], None]) -> None:
     """File what `collected` writes into a folder, with the figures of its evaluations, and the page."""
     try:
         with TemporaryDirectory() as name:
             folder = Path(name)
             collected(folder)
+            add_raw_rows(folder / FOLDER, version.filesystem, version.root, version.manifest.attempt)
             figures = {split.name: drawn(split) for split in read_splits(folder / FOLDER)}
             for split, found in figures.items():
                 for figure in found:

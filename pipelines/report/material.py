@@ -13,7 +13,7 @@ from pyarrow.fs import FileSelector
 from pipelines.dataset import storage
 from pipelines.dataset.sealed import unsealed
 from pipelines.errors import LockstepError, TrackingError
-from pipelines.report.evaluation import FOLDER, Split, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, read_splits, unpack
 from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.naming import tag_of
@@ -74,16 +74,26 @@ def material(uri: str, run_id: str) -> Material:
         download(uri, run_id, folder, _FILES)
         if run.status != "FINISHED" and (directory := tag_of(run.tags, RUN_FOLDER)):
             collect(directory, folder)
-        config = _values(folder / "config.json")
+        config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
+        _add_raw_rows(folder / FOLDER, config, manifest)
         return Material(
             run,
             config=config,
-            manifest=_values(folder / "manifest.json"),
+            manifest=manifest,
             attempts=[Attempt(**one) for one in _values(folder / ATTEMPTS).get("attempts", [])],
             splits=read_splits(folder / FOLDER),
             parent=_parent(uri, config),
             samples=_samples(folder / "samples"),
         )
+
+
+def _add_raw_rows(folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    """From the version that the run has evaluated, if it can be read from here."""
+    try:
+        filesystem, path = storage.locate(config["dataset"]["path"])
+        add_raw_rows(folder, filesystem, f"{path}/{manifest['version']}", manifest["attempt"])
+    except (KeyError, OSError, LockstepError) as error:
+        log.info("the dataset of the run cannot be read: %s", error)
 
 
 def collect(directory: str, folder: Path) -> None:

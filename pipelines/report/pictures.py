@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import WORST, WORST_ROWS, Split
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.drawn import Drawn, drawn
 from pipelines.report.figures.worst import as_picture, picture_column
@@ -16,7 +16,6 @@ from pipelines.report.page import Html, Part, element, figure, folded, grid, ima
 MOST_BYTES = 3_500_000
 """The most that the figures of a page may take."""
 MOST_ROWS = 24
-MOST_COLUMNS = 12
 _FEATURE = "feature."
 
 Figures = Mapping[str, Sequence[Drawn]]
@@ -56,23 +55,40 @@ def figures_beside(splits_by_run: Mapping[str, Sequence[Split]]) -> list[Html]:
     return parts or [note("No run has figures: their evaluations have not ended, or their tasks have none.")]
 
 
-def worst_tables(splits: Sequence[Split]) -> list[Html]:
-    """The rows with the largest loss: number, truth, prediction, and what can be shown of them."""
+def worst_tables(splits: Sequence[Split], key: Sequence[str] = ()) -> list[Html]:
+    """The rows with the largest loss: key and number, truth, prediction, and all columns of the query, as they were before they were
+    encoded; where they are not kept, the encoded features, as far as encoding is invertible."""
     found: list[Html] = []
     for split in splits:
-        rows = split.tables.get("worst", {})
+        rows, raw = split.tables.get(WORST, {}), split.tables.get(WORST_ROWS, {})
         if not rows.get("row"):
             continue
-        names = [name for name in rows if name not in split.summary.get("shapes", {})][:MOST_COLUMNS]
+        features = [name for name in rows if name.startswith(_FEATURE)]
+        shown = [name for name in rows if name not in features]
+        if not raw:
+            shown += [name for name in features if name not in split.summary.get("shapes", {})]
         picture, shape = _picture(split)
-        header = [*([picture.removeprefix(_FEATURE)] if picture else []), *(name.removeprefix(_FEATURE) for name in names)]
+        keys = [name for name in key if name in raw]
+        others = [name for name in raw if name not in keys]
+        header = [*([picture.removeprefix(_FEATURE)] if picture else []), *keys, *(name.removeprefix(_FEATURE) for name in shown), *others]
         body = []
         for place in range(min(MOST_ROWS, len(rows["row"]))):
-            shown: list[Part] = [_png(rows[picture][place], shape)] if picture else []
-            body.append([*shown, *(_brief(rows[name][place]) for name in names)])
-        said = f"Most wrong rows of split {split.name}, by loss; `row` counts from 0 in the order of the version's row groups"
+            parts: list[Part] = [_png(rows[picture][place], shape)] if picture else []
+            parts += [str(raw[name][place]) for name in keys]
+            body.append([*parts, *(_brief(rows[name][place]) for name in shown), *(_brief(raw[name][place]) for name in others)])
+        said = f"Most wrong rows of split {split.name}, by loss; {_what(bool(raw), key, keys)}"
         found.append(folded(said, table(header, body)) if found else table(header, body, said))
     return found
+
+
+def _what(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
+    """What the columns are, and how a row is found."""
+    number = "`row` counts from 0 in the order of the version's row groups"
+    if not is_raw:
+        return f"features as they were encoded, since no raw rows of the split were kept or can be read; {number}"
+    if not keys:
+        return number if key else f"{number}, since the dataset has no key"
+    return f"{', '.join(keys)} {'is' if len(keys) == 1 else 'are'} the key; {number}"
 
 
 def _picture(split: Split) -> tuple[str, Sequence[int]]:

@@ -42,7 +42,7 @@ def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
     missing = "The run has no figures: its evaluation has not ended, its task has none, or it is from before there were any."
     yield "Pictures", [*pictures(material.splits, figures)] or [note(missing)]
     yield "Classes and slices", [*slice_tables(material.splits), *class_tables(material.splits)]
-    yield "Most wrong rows", [*worst_tables(material.splits)]
+    yield "Most wrong rows", [*worst_tables(material.splits, material.config.get("dataset", {}).get("key", ()))]
     yield "Samples", [part for name, text in material.samples.items() for part in (element("h3", name), element("pre", text))]
     nodes = system_charts(material.run)
     yield "Cost", [facts(_cost(material)), *([folded("Nodes: processor, memory, disk, network", grid(nodes))] if nodes else [])]

@@ -17,6 +17,7 @@ from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset.parts import RowGroup
+from pipelines.dataset.raw_rows import read_raw_rows
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError, QualityError, SourceError
@@ -82,12 +83,21 @@ def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> Non
     assert left == {
         f"data-{attempt}",
         f"quarantine-{attempt}",
+        f"rows-{attempt}",
         f"row_groups-{attempt}.parquet",
         f"sources-{attempt}.parquet",
         "manifest.json",
     }
     files = {str(path.relative_to(version.root)) for path in Path(version.root).glob("data-*/*/*")}
     assert files == {group.file for group in version.row_groups}
+
+
+def test_raw_rows_of_validation_and_test_are_those_of_the_encoded_rows(version: Version) -> None:
+    for split in ("validation", "test"):
+        ids = column(version, "id", version.of_split(split)).tolist()
+        raw = read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, range(len(ids)))
+        assert raw is not None and raw["id"].to_pylist() == ids
+    assert not list(Path(version.root).glob("rows-*/split=train"))
 
 
 def test_statistics_are_those_of_the_training_split(version: Version) -> None:

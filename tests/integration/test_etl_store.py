@@ -11,6 +11,7 @@ from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.dataset import storage
+from pipelines.dataset.raw_rows import read_raw_rows
 from pipelines.dataset.versions import open_version
 from pipelines.errors import DatasetError
 from pipelines.etl.run import run
@@ -40,7 +41,10 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
         "manifest.json",
         *(f"{kind}-{made.attempt}.parquet" for kind in ("row_groups", "sources")),
     }
-    assert {path for path in left if not path.startswith(f"quarantine-{made.attempt}/")} == written
+    others = (f"quarantine-{made.attempt}/", f"rows-{made.attempt}/")
+    assert {path for path in left if not path.startswith(others)} == written
+    raw = read_raw_rows(version.filesystem, version.root, made.attempt, "test", [0, 1])
+    assert raw is not None and len(raw) == 2
 
 
 def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMotoServer) -> None:

@@ -1,0 +1,138 @@
+"""Rows as they were before they were encoded: in the order of the encoded ones, and on the page of the most wrong rows. Starts no Spark."""
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import LocalFileSystem
+from test_pictures import of_classes
+
+from pipelines.config import parse
+from pipelines.dataset import raw_rows as kept
+from pipelines.dataset.commit import remove_unnamed
+from pipelines.dataset.raw_rows import read_raw_rows, write_raw_rows
+from pipelines.etl.attempt import Attempt, together
+from pipelines.etl.placement import CONTENT, PART, PLACE
+from pipelines.etl.quality import REASON
+from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
+from pipelines.etl.write import Job, _write_part
+from pipelines.features import fit_encoders
+from pipelines.features.fitting import needs
+from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, packed, read_splits, unpack
+from pipelines.report.pictures import worst_tables
+
+ROWS = 300
+LOCAL = LocalFileSystem()
+RANDOM = np.random.default_rng(6)
+RAW = pa.table(
+    {
+        "gain": pa.array(RANDOM.integers(0, 3, ROWS) * 7_298, pa.int32()),
+        "born": pa.array([date(1960 + number % 40, 1, 2) for number in range(ROWS)]),
+        "paid": pa.array([Decimal(number) / 100 for number in range(ROWS)], pa.decimal128(9, 2)),
+        "note": pa.array(["long " * 40 if number % 7 else None for number in range(ROWS)]),
+        "photo": pa.array([b"x"] * ROWS),
+        "id": pa.array(np.arange(ROWS) + 1_000),
+        "rich": pa.array(RANDOM.random(ROWS) < 0.5),
+    }
+)
+DATASET = {"path": "data", "key": ["id"], "features": {"gain": "standardize", "number": {"encoder": "identity", "column": "id"}}}
+
+
+def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, list[str]]:
+    """Two parts of the test split from batches in some order; the encoded rows, and the files of raw ones."""
+    from fitting import gathered
+
+    config = parse(
+        {
+            "name": "t",
+            "source": {"tables": {"t": {"format": "parquet", "path": "t"}}},
+            "dataset": {**DATASET, "target": {"rich": "binary"}},
+            "task": {"kind": "tabular"},
+        },
+        "t",
+    )
+    assert needs(config.dataset)
+    encoders = fit_encoders(config.dataset, gathered(config.dataset, RAW), RAW.schema)
+    attempt = Attempt(LOCAL, str(folder), "a")
+    job = Job(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, 0, RawRows(("id",), splits))
+    hashes = RANDOM.integers(-(2**62), 2**62, (2, ROWS))
+    reports = []
+    for part in range(2):
+        rows = RAW.take(pa.array(np.arange(part, ROWS, 2)))
+        more = {PLACE: hashes[0, part::2], CONTENT: hashes[1, part::2], PART: np.full(len(rows), part, np.int32)}
+        whole = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
+        (batch,) = _write_part(job, iter(whole.to_batches(max_chunksize=40)))
+        reports += batch.column("report").to_pylist()
+    report = together(reports)
+    groups = sorted(report.row_groups, key=lambda group: (group.part, group.index))
+    encoded = [pq.read_table(folder / group.file) for group in groups]
+    return attempt, pa.concat_tables(encoded), report.raw_rows
+
+
+def test_raw_rows_lie_in_the_order_of_the_encoded_ones_and_begin_with_the_key(tmp_path: Path) -> None:
+    _, encoded, files = written(tmp_path, frozenset({2}))
+    assert len(files) == 2 and all(file.startswith("rows-a/split=test/part-0000") for file in files)
+    numbers = [299, 0, 7, 150, 149]
+    found = read_raw_rows(LOCAL, str(tmp_path), "a", "test", numbers)
+    assert found is not None and found.column_names == ["id", "gain", "born", "paid", "note", "rich"], "bytes are left out"
+    assert found["id"].to_pylist() == pytest.approx([encoded["number"][number].as_py() for number in numbers])
+    places = [value - 1_000 for value in found["id"].to_pylist()]
+    assert found["gain"].to_pylist() == RAW["gain"].take(pa.array(places)).to_pylist()
+    assert max(map(len, filter(None, found["note"].to_pylist()))) == 120
+    assert (
+        read_raw_rows(LOCAL, str(tmp_path), "a", "test", [ROWS]) is None and read_raw_rows(LOCAL, str(tmp_path), "b", "test", [0]) is None
+    )
+
+
+def test_rows_of_train_and_of_large_splits_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, encoded, files = written(tmp_path, frozenset())
+    assert files == [] and len(encoded) == ROWS
+    monkeypatch.setattr("pipelines.etl.raw_rows.MOST_ROWS", 100)
+    assert splits_with_raw_rows({0: 50, 1: 101, 2: 100}, {}) == frozenset({2})
+
+
+def test_a_file_of_a_task_that_was_tried_again_is_removed(tmp_path: Path) -> None:
+    attempt, _, files = written(tmp_path, frozenset({2}))
+    write_raw_rows(attempt.filesystem, str(tmp_path / "rows-a/split=test/part-00000-retried.parquet"), RAW.select(["id"]))
+    remove_unnamed(attempt.filesystem, str(tmp_path), "a", set(files))
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.glob("rows-a/*/*")) == sorted(files)
+
+
+def test_the_most_wrong_rows_are_shown_with_their_key_and_as_they_were(tmp_path: Path) -> None:
+    written(tmp_path, frozenset({2}))
+    worst = {"row": [12, 5], "loss": [2.0, 1.0], "true": ["a", "b"], "predicted": ["b", "a"], "feature.gain": [-1.91e-05, 7298.0001]}
+    split = of_classes(worst=worst)
+    unpack(packed({**split.summary, "shapes": {}}, split.tables), tmp_path / FOLDER / "test")
+    (before,) = worst_tables(read_splits(tmp_path / FOLDER), ["id"])
+    assert "features as they were encoded" in before and "−1.91e−05" in before
+    add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
+    splits = read_splits(tmp_path / FOLDER)
+    (page,) = worst_tables(splits, ["id"])
+    raw = splits[0].tables["worst_rows"]
+    assert f"<td>{raw['id'][0]}</td>" in page and "<th>id</th><th class='number'>row</th>" in page, "a key has no commas"
+    assert "−1.91e−05" not in page and f">{raw['gain'][0]:,}<" in page and str(raw["born"][0]) in page and "id is the key" in page
+    assert "since the dataset has no key" in "".join(worst_tables(splits))
+    add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path / "moved"), "a")
+    assert read_splits(tmp_path / FOLDER) == splits, "those that were filed stay"
+
+
+def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_path: Path) -> None:
+    split = of_classes()
+    unpack(packed(split.summary, split.tables), tmp_path / FOLDER / "test")
+    add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
+    (tmp_path / "rows-a/split=test").mkdir(parents=True)
+    (tmp_path / "rows-a/split=test/part-00000-x.parquet").write_bytes(b"torn")
+    add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
+    assert [one.tables.keys() for one in read_splits(tmp_path / FOLDER)] == [split.tables.keys()]
+
+
+def test_every_column_is_shown(tmp_path: Path) -> None:
+    raw = {f"c{number}": [number] for number in range(30)}
+    split = of_classes(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
+    (page,) = worst_tables([Split("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"])
+    assert all(f">c{number}</th>" in page for number in range(30)) and kept.MOST_COLUMNS >= 30
+    assert page.index(">c7</th>") < page.index(">row</th>")
