@@ -19,6 +19,9 @@ MOST_VALUES, MOST_INTEGERS = 256, 16
 """Values of a text and of an integer that are counted; an integer with more is drawn as a number."""
 MOST_COLUMNS = 400
 """Columns that are counted, as many as the page shows: a bound for the size of the summaries."""
+_ROWS_COUNTED_AT_ONCE = 100_000
+_SPAN = 16
+"""Between the least and the greatest integer of a batch, up to which all between are counted."""
 _MISSING = ""
 """The key of missing values, since JSON has no NULL for one; that of a value begins with "="."""
 
@@ -42,22 +45,46 @@ class ValueCounter:
         names = list(columns)
         chosen = names if len(names) <= MOST_COLUMNS else [*names[: MOST_COLUMNS // 2], *names[-MOST_COLUMNS // 2 :]]
         self._counts: Counted = {name: {} for name in chosen}
+        self._left = list(chosen)
+        """Columns that have not been given up."""
         self._train_elsewhere = frozenset(train_elsewhere)
+        self._pending: list[tuple[Mapping[str, pa.Array], np.ndarray]] = []
+        self._is_first = True
 
     def add(self, columns: Mapping[str, pa.Array], split: np.ndarray) -> None:
         """Add a batch: raw columns, and the index of each row's split."""
-        others = split != 0
-        other_rows, other_splits = pa.array(np.flatnonzero(others)), split[others]
-        for name, found in self._counts.items():
-            if found is None or not countable(columns[name].type):
-                self._counts[name] = None
-            elif name in self._train_elsewhere:
-                self._counts[name] = _with_batch(found, columns[name].take(other_rows), other_splits)
-            else:
-                self._counts[name] = _with_batch(found, columns[name], split)
+        if not self._left:
+            return
+        if self._is_first and not all(countable(columns[name].type) for name in self._left):
+            self._counts |= {name: None for name in self._left if not countable(columns[name].type)}
+            self._forget()
+        self._pending.append(({name: columns[name] for name in self._left}, split))
+        # The first batch gives up most columns at once.
+        if self._is_first or sum(len(each) for _, each in self._pending) >= _ROWS_COUNTED_AT_ONCE:
+            self._count()
+            self._is_first = False
 
     def summary(self) -> Counted:
+        self._count()
         return self._counts
+
+    def _count(self) -> None:
+        if not self._pending:
+            return
+        split = np.concatenate([each for _, each in self._pending])
+        elsewhere = np.flatnonzero(split != 0) if self._train_elsewhere else split
+        for name in self._left:
+            found, values = self._counts[name], pa.chunked_array([columns[name] for columns, _ in self._pending])
+            assert found is not None, "it is left"
+            if name in self._train_elsewhere:
+                self._counts[name] = _with_rows(found, values.take(pa.array(elsewhere)), split[elsewhere])
+            else:
+                self._counts[name] = _with_rows(found, values, split)
+        self._pending = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._left = [name for name in self._left if self._counts[name] is not None]
 
 
 def combined(one: Counted, other: Counted) -> Counted:
@@ -92,14 +119,29 @@ def _with_train(by_key: Rows, known: Statistics) -> Rows | None:
     return _together(by_key, [*counts, (_MISSING, [known.nulls, 0, 0])])
 
 
-def _with_batch(found: Rows, values: pa.Array, split: np.ndarray) -> Rows | None:
-    encoded = values if types.is_dictionary(values.type) else values.dictionary_encode()
-    if len(encoded.dictionary) > (most := MOST_INTEGERS if types.is_integer(values.type) else MOST_VALUES):
+def _with_rows(found: Rows, values: pa.ChunkedArray, split: np.ndarray) -> Rows | None:
+    """With the rows of some batches."""
+    most = MOST_INTEGERS if types.is_integer(values.type) else MOST_VALUES
+    distinct, codes = _coded(values)
+    if len(distinct) > most:
         return None
-    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
-    size = len(encoded.dictionary) + 1
+    size = len(distinct) + 1
     counts = np.bincount(codes * len(SPLITS) + split, minlength=size * len(SPLITS)).reshape(size, len(SPLITS))
-    return _together(found, zip([*map(_key, categories(encoded.dictionary).to_pylist()), _MISSING], counts.tolist(), strict=True), most)
+    return _together(found, zip([*map(_key, categories(distinct).to_pylist()), _MISSING], counts.tolist(), strict=True), most)
+
+
+def _coded(values: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
+    """The distinct values, and for each row the place of its value among them, or their number for NULL: int64."""
+    if types.is_integer(values.type) and not values.null_count and len(values):
+        numbers = values.to_numpy()
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < _SPAN:  # without a table of hashes this takes a third of the time
+            return pa.array(range(low, high + 1), values.type), (numbers - numbers.dtype.type(low)).astype(np.int64)
+    whole = values.combine_chunks()
+    if types.is_boolean(whole.type):
+        return pa.array([False, True]), whole.cast(pa.int8()).fill_null(2).to_numpy().astype(np.int64)
+    encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
+    return encoded.dictionary, encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
 
 
 def _together(found: Rows, others: Iterable[tuple[str, list[int]]], most: int = MOST_VALUES) -> Rows | None:
