@@ -96,14 +96,13 @@ def table(header: Sequence[Part], rows: Iterable[Sequence[Part]], caption: Part 
         return element("tr", *(element(tag, value, kind="number" if numeric[place] else "") for place, value in enumerate(values)))
 
     head = element("thead", cells("th", header)) if any(header) else ""
-    titled = element("caption", caption) if caption else ""
-    return element("div", element("table", Html(titled), Html(head), element("tbody", *(cells("td", row) for row in rows))), kind="scroll")
+    scrolled = element("div", element("table", Html(head), element("tbody", *(cells("td", row) for row in rows))), kind="scroll")
+    return element("div", element("div", caption, kind="caption"), scrolled) if caption else scrolled
 
 
 def _is_numeric(values: list[Part]) -> bool:
     known = [value for value in values if value is not None and not (isinstance(value, str) and value.startswith("undefined: "))]
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in known]
-    return bool(numbers) and all(numbers)
+    return bool(known) and all(_is_number(value) for value in known)
 
 
 def _is_number(value: Part) -> bool:

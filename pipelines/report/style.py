@@ -31,7 +31,7 @@ td code {{ max-width: none; }}
 pre {{ background: {PALE}; padding: 10px 12px; overflow-x: auto; white-space: pre-wrap; border-radius: 4px; }}
 .scroll {{ overflow-x: auto; margin: 8px 0; }}
 table {{ border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; color: {GREY}; padding: 2px 0 4px; }}
+.caption {{ color: {GREY}; font-size: 0.88rem; margin-top: 8px; max-width: 75ch; }}
 th, td {{ text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid {LINE}; vertical-align: top; }}
 th {{ font-weight: 600; color: {GREY}; white-space: nowrap; }}
 td.number, th.number {{ text-align: right; white-space: nowrap; }}

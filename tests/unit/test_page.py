@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pipelines.report.charts import WIDTH, Axis, Mark, lines
-from pipelines.report.page import facts, figure, folded, grid, image, note, page, section, table, text, tiles
+from pipelines.report.page import element, facts, figure, folded, grid, image, note, page, section, table, text, tiles
 
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x00 \u200b"
 
@@ -33,6 +33,8 @@ def test_no_text_becomes_markup() -> None:
 def test_a_column_of_numbers_is_aligned_to_the_right() -> None:
     made = table(["split", "rows"], [["train", 5], ["test", None]])
     assert made.count("class='number'") == 3 and "<td>train</td>" in made
+    bold = table(["metric", "A"], [["auc", element("b", -0.5)], ["loss", 1.25], ["area", "undefined: one class"]])
+    assert bold.count("class='number'") == 4, "the best value in bold is a number too"
 
 
 def test_curves_leave_out_what_is_not_finite() -> None:
