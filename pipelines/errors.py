@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable
 
 from pipelines import interrupts
+from pipelines.output import until_reader_leaves
 
 
 class LockstepError(Exception):
@@ -82,10 +83,10 @@ class ExportError(LockstepError):
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a job's `main`. A LockstepError prints its message to stderr and exits with its code; SIGINT and SIGTERM exit with
-    130 and 143, without a traceback."""
+    """Run a job's `main`. A LockstepError prints its message to stderr and exits with its code. SIGINT and SIGTERM exit with
+    130 and 143, and a closed pipe on standard output with 141, without a traceback."""
     try:
-        with interrupts.leaving():
+        with until_reader_leaves(), interrupts.leaving():
             main()
     except LockstepError as error:
         # A ConfigError has a line for each fault, which begins with the file, as in a compiler's errors.

@@ -72,10 +72,10 @@ def may_grow() -> bool:
 
 
 def job_tags() -> dict[str, str]:
-    """Ray's id of this job, and the name under which it was submitted."""
+    """Ray's id of this job, and the name under which it was submitted, if it was."""
     described = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     name = (described.get("metadata") or {}).get("job_submission_id", "")
-    return {"ray.job_id": ray.get_runtime_context().get_job_id(), "ray.submission_id": name}
+    return {"ray.job_id": ray.get_runtime_context().get_job_id(), **({"ray.submission_id": name} if name else {})}
 
 
 def host_names(nodes: Iterable[str]) -> list[str]:

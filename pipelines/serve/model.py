@@ -23,6 +23,7 @@ from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, TrackingError
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
+from pipelines.tracking.naming import model_name
 from pipelines.weights import INDEX, WHOLE, model_digest, read_files, write_files
 
 log = logging.getLogger(__name__)
@@ -110,8 +111,8 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     """
     manifest = without_carried(without_other_duckdb(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
-    client = mlflow.MlflowClient()
-    model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name="model", source_run_id=run_id)
+    client, name = mlflow.MlflowClient(), model_name(config)
+    model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
     code, requirements = software_of(config.task, [settings_of(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
@@ -125,7 +126,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
         logged = Model.log(
             None,
             Filing(digest),
-            name="model",
+            name=name,
             run_id=run_id,
             model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,

@@ -21,6 +21,22 @@ def answer(*command: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+COMMANDS = [*JOBS, "cluster/submit.py", "cluster/serve.py", "cluster/look.py"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_of_its_help_may_leave(command: str) -> None:
+    """As in `--help | head -1`: here it leaves before the first line."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    file = [] if command.startswith("cluster") else ["conf/adult.yaml"]
+    done = subprocess.run(
+        [sys.executable, command, *file, "--help"], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    os.close(writing)
+    assert done.returncode in (0, 141) and done.stderr == ""  # argparse takes no notice, and exits with 0
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
     done = answer(job, "--help")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 # Lowest first. Packages on one line do not import each other, so `etl` and `loader` share only `dataset` and what is below it.
 LAYERS = (
-    ("interrupts",),
+    ("interrupts", "output"),
     ("atomic", "errors", "installed", "philox", "progress", "weights"),
     ("compat", "config"),
     ("dataset",),
@@ -38,6 +38,7 @@ STRANGERS = {
 }
 THIRD_PARTIES = {
     "interrupts": set(),
+    "output": set(),
     "atomic": set(),
     "errors": set(),
     "compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
