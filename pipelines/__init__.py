@@ -18,7 +18,7 @@
 `api` and `commands` are the entry points. `baseline` fits Spark's linear models to the same rows; `installed` compares the
 versions installed on machines; `compat` has all private names of libraries that are used; `weights` converts a model's weights to
 bytes; `progress` shows progress bars; `atomic` writes files atomically; `philox` generates random words; `interrupts` handles SIGINT
-and SIGTERM; `errors` defines the exceptions.
+and SIGTERM, `output` a reader of standard output that leaves; `errors` defines the exceptions.
 
 A module imports only from layers below its own; `tests/unit/test_layers.py` has the list.
 """
