@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from fitting import gathered
 from stores import new_store
+from trainings import write_once
 
 from pipelines.config import Config, parse
 from pipelines.dataset.from_arrays import write_arrays
@@ -36,7 +37,8 @@ def training_on(
         },
         "rows",
     )
-    if not (folder / "data").exists():
+
+    def write(path: Path) -> None:
         fitted = fit_encoders(config.dataset, gathered(config.dataset, raw["train"]), raw["train"].schema)
         encoders = Encoders(fitted)
         parts: dict[str, list[dict[str, np.ndarray]]] = {}
@@ -45,5 +47,7 @@ def training_on(
             assert refused.null_count == len(rows)
             parts[split] = [{name: to_numpy(found.column, encoded[name].combine_chunks()) for name, found in fitted.items()}]
         known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw["train"].schema)}
-        write_arrays(str(folder / "data"), parts, fitted, 2**14, **known)
+        write_arrays(str(path), parts, fitted, 2**14, **known)
+
+    write_once(folder / "data", write)
     return config

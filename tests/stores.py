@@ -3,13 +3,16 @@
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 
 def new_store(folder: Path) -> str:
     """URI of the store in a folder, where an empty one is put if there is none."""
     path = folder / "mlflow.db"
     if not path.exists():
-        path.write_bytes(_empty())
+        draft = folder / f"mlflow-{uuid4().hex}.db"
+        draft.write_bytes(_empty())
+        draft.rename(path)  # so that no process of a group sees a part of it
     return f"sqlite:///{path}"
 
 

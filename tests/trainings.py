@@ -1,8 +1,11 @@
 """Small trainings: a config, and the dataset version it was made into, without Spark."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -61,11 +64,12 @@ def training(
         },
         "toy",
     )
-    if not (folder / "data").exists():
+
+    def write(path: Path) -> None:
         generator = np.random.default_rng(0)
         parts = {"train": rows, "validation": rows // 4, "test": rows // 4}
         written = write_version(
-            folder / "data",
+            path,
             {
                 split: [_points(generator, count, numbered, nan_row if split == "train" else None, split in one_class)]
                 for split, count in parts.items()
@@ -74,7 +78,21 @@ def training(
             cardinality={"label": 2},
         )
         _as_etl_would(written, config)
+
+    write_once(folder / "data", write)
     return config
+
+
+def write_once(folder: Path, write: Callable[[Path], None]) -> None:
+    """Have the folder written if there is none. The processes of a group may all do so at the same time: the first has it, and none
+    ever sees a part of it."""
+    if not folder.exists():
+        draft = folder.with_name(f"{folder.name}-{uuid4().hex}")
+        write(draft)
+        try:
+            draft.rename(folder)
+        except OSError:  # another process was first
+            shutil.rmtree(draft)
 
 
 def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -> Config:
@@ -90,7 +108,8 @@ def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -
         },
         "words",
     )
-    if not (folder / "data").exists():
+
+    def write(path: Path) -> None:
         encoder = _alphabet(config)
         packer = restored(encoder)
         assert isinstance(packer, Packer)
@@ -98,7 +117,9 @@ def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -
         windows = packer.windows([packer.numbers(" ".join(chosen))])
         splits = {"train": [{"text": windows[:rows]}], "validation": [{"text": windows[rows : rows + rows // 10]}]}
         raw = schema_to_text(pa.schema([("text", pa.string())]))
-        write_arrays(str(folder / "data"), splits, {"text": encoder}, 2**16, identity=config.data_identity, raw_schema=raw)
+        write_arrays(str(path), splits, {"text": encoder}, 2**16, identity=config.data_identity, raw_schema=raw)
+
+    write_once(folder / "data", write)
     return config
 
 

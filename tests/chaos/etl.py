@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 from people import write_pipeline
+from waiting import wait_until
 
 from chaos.processes import Job
 from chaos.training import Outcome
@@ -87,12 +88,15 @@ def interrupted(job: Job, chance: random.Random) -> None:
 
 def _kill_one(job: Job, chance: random.Random, *words: str) -> None:
     """Whichever there is first, if none is there now."""
-    while job.ended is None:
-        if found := below(job, *words):
-            with suppress(psutil.NoSuchProcess):
-                return chance.choice(found).kill()
-        time.sleep(0.02)
-    return None
+
+    def is_killed() -> bool:
+        with suppress(psutil.NoSuchProcess):
+            if found := below(job, *words):
+                chance.choice(found).kill()
+                return True
+        return job.ended is not None
+
+    wait_until(is_killed, f"a process of the job with {', '.join(words)}", JOB_SECONDS, say=job.tail, pause_seconds=0.02)
 
 
 def python_killed(job: Job, chance: random.Random) -> None:

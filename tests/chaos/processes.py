@@ -17,9 +17,11 @@ from uuid import uuid4
 import psutil
 from loopback import free_port
 from sessions import of_session
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 STORE_BYTES = 100 * 2**20
+START_SECONDS = 240.0
 
 
 def environment(first: str = "", **more: str) -> dict[str, str]:
@@ -74,12 +76,15 @@ class Job:
 
     def end_session(self) -> None:
         """SIGKILL also to what has a process group of its own in the session, as Ray's workers have."""
-        self.end()
-        while left := of_session(self.process.pid):
-            for number in left:
+
+        def has_ended() -> bool:
+            for number in (left := of_session(self.process.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-            time.sleep(0.05)
+            return not left
+
+        self.end()
+        wait_until(has_ended, f"the end of the session of process {self.process.pid}")
 
 
 class Nodes:
@@ -109,10 +114,8 @@ class Nodes:
         for _ in range(3):
             node = Job(command, Path(self._folder.name, f"node-{uuid4().hex[:6]}.log"), **self.variables)
             self._all.append(node)
-            while node.ended is None:
-                if "Ray runtime started" in node.log.read_text(errors="replace"):
-                    return node
-                time.sleep(0.1)
+            if wait_until(lambda node=node: _start_of(node), "a Ray node, or its end", START_SECONDS, say=node.tail) == "up":
+                return node
             node.end_session()
         raise AssertionError(f"a Ray node did not start:\n{node.tail()}")
 
@@ -138,6 +141,13 @@ class Nodes:
         for node in reversed(self._all):
             node.end_session()
         self._folder.cleanup()
+
+
+def _start_of(node: Job) -> str:
+    """How the start of a Ray node went; empty if it goes on."""
+    if node.ended is not None:
+        return "failed"
+    return "up" if "Ray runtime started" in node.log.read_text(errors="replace") else ""
 
 
 class Server:

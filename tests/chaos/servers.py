@@ -67,7 +67,7 @@ def _disturb(config: Config, chance: random.Random, outcomes: list[Outcome], ove
     due = chance.randrange(1, STEPS_PER_FAULT)
     while due < STEPS - STEPS_PER_FAULT and _reached(config, due, over):
         fault = chance.choice(list(FAULTS))
-        time.sleep(chance.random() / 4)
+        over.wait(chance.random() / 4)
         moment = time.time()
         for kind in FAULTS[fault]:
             if found := actors(kind):

@@ -15,6 +15,7 @@ import yaml
 from mlflow import MlflowClient
 from sessions import of_session
 from trainings import training
+from waiting import wait_until
 
 from chaos.processes import Job
 from chaos.training import Outcome
@@ -26,6 +27,7 @@ WITHIN_SECONDS = 15.0
 LATEST_SECONDS = 20.0
 """Random moments are spread so far: half of them from the start on, half from the first step."""
 STEP_SECONDS = (0.05, 1.0, 4.0)
+START_SECONDS = 240.0
 RANDOM_MOMENTS = 20
 
 
@@ -144,9 +146,13 @@ def disturb(number: int, seed: int, folder: Path) -> Outcome:
     folder.mkdir(parents=True)
     job, config = start_training(folder, step_seconds)
     since = "the start" if number // len(WAYS) % 2 else "the first step"
-    while since == "the first step" and not list(folder.glob("records/*")):
+
+    def has_begun() -> bool:
         assert job.ended is None, job.tail(40)
-        time.sleep(0.1)
+        return any(folder.glob("records/*"))
+
+    if since == "the first step":
+        wait_until(has_begun, since, START_SECONDS, say=job.tail)
     time.sleep(moment)
     left = signalled(job, way, sent, folder / "mlflow.db")
     found = fault(left, sent, folder, config)

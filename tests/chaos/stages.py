@@ -14,6 +14,7 @@ import psutil
 from people import write_pipeline
 from sessions import of_session
 from stores import new_store
+from waiting import wait_until
 
 from chaos.etl import below
 from chaos.processes import Job
@@ -28,12 +29,17 @@ ETL = {"PYSPARK_SUBMIT_ARGS": "--master local[2] --driver-memory 1g --conf spark
 EVALUATED = 3_200
 """Rows to validate: seven batches, of four shards for each of two workers."""
 STEPS = EVALUATED * 4 // 64
+STAGE_SECONDS = 240.0
 
 
-def until(job: Job, reached: Callable[[], object]) -> None:
-    while not reached():
+def until(job: Job, stage: str, reached: Callable[[], object]) -> None:
+    def holds() -> bool:
+        if reached():
+            return True
         assert job.ended is None, job.tail(40)
-        time.sleep(0.01)
+        return False
+
+    wait_until(holds, stage, STAGE_SECONDS, say=job.tail, pause_seconds=0.01)
 
 
 def imports(job: Job, folder: Path) -> bool:
@@ -135,7 +141,7 @@ def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> 
     """A signal to ETL in a stage: how it left, and what is not as documented."""
     pipeline = write_pipeline(folder, new_store(folder))
     job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
-    until(job, lambda: ETL_STAGES[stage](job, folder))
+    until(job, stage, lambda: ETL_STAGES[stage](job, folder))
     left = signalled(job, way, number, folder / "mlflow.db")
     return left, etl_fault(left, stage, number, folder, under_submit)
 
@@ -145,7 +151,7 @@ def train(folder: Path, stage: str, way: str, number: int, kind: str = "training
     found: Stage = TRAINING_STAGES[stage]
     settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **found.settings, **KINDS[kind]}
     job, config = start_training(folder, rows=EVALUATED * 4, **settings)
-    until(job, lambda: found.reached(job, folder))
+    until(job, stage, lambda: found.reached(job, folder))
     left = signalled(job, way, number, folder / "mlflow.db")
     return left, training_fault(left, found, number, folder, config)
 

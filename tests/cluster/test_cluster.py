@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from browser import assert_browsed
 from clusters import CONTROL, PLANTED, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_folder, ray_says, run, the_run
 from mlflow import MlflowClient
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -117,9 +117,12 @@ def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
 def submitted(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command that shows a training, from the first epoch that it tells of."""
     with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output) as job:
-        while "epoch " not in log.read_text():
+
+        def trains() -> bool:
             assert job.poll() is None, log.read_text()
-            time.sleep(0.5)
+            return "epoch " in log.read_text()
+
+        wait_until(trains, "an epoch of the training", 240, say=log.read_text, pause_seconds=0.5)
         yield job
 
 

@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +16,14 @@ from http_json import get_json
 from loopback import free_port
 from mlflow import MlflowClient
 from sessions import process
+from waiting import wait_until
 
 MISSING = hosts.missing() or slurms.missing()
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+JOB_SECONDS = 420.0
+"""Of a job, and of its start: a few times what they take."""
 
 
 @contextmanager
@@ -30,8 +33,8 @@ def tracking_server(folder: Path) -> Iterator[str]:
     store = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
     command = ["mlflow", "server", "--host", hosts.GATEWAY, "--port", address.rpartition(":")[2], "--workers", "1", *store]
     with (folder / "mlflow.log").open("w") as log, process(command, log, stop=signal.SIGTERM):
-        while not get_json(f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"):
-            time.sleep(0.5)
+        asked = f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"
+        wait_until(lambda: get_json(asked), "MLflow's server", 240, say=(folder / "mlflow.log").read_text)
         yield address
 
 
@@ -63,11 +66,12 @@ def submitted(environment: dict[str, str], home: Path, *flags: str) -> tuple[str
 
 def ended(number: str, environment: dict[str, str]) -> dict[str, str]:
     """What Slurm has of the job, once it is over."""
-    while True:
-        said = dict(re.findall(r"(\S+?)=(\S*)", run(["scontrol", "show", "job", number], environment)))
-        if said["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"):
-            return said
-        time.sleep(1)
+
+    def said() -> dict[str, str] | None:
+        job = dict(re.findall(r"(\S+?)=(\S*)", run(["scontrol", "show", "job", number], environment)))
+        return None if job["JobState"] in ("PENDING", "RUNNING", "COMPLETING") else job
+
+    return wait_until(said, f"the end of Slurm's job {number}", JOB_SECONDS, pause_seconds=1.0) or {}
 
 
 def status_of(log: Path, environment: dict[str, str]) -> str:
@@ -104,8 +108,7 @@ def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str]
     gently, at_once = ["scancel", "--signal=TERM", "--batch"], ["scancel"]
     for stop, begun in ((gently, "starts"), (at_once, "resumes"), (gently, "resumes")):
         number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "9999")
-        while not log.exists() or "epoch " not in log.read_text():
-            time.sleep(0.5)
+        wait_until(lambda log=log: log.exists() and "epoch " in log.read_text(), f"an epoch of job {number}", JOB_SECONDS)
         subprocess.run([*stop, number], env=environment, check=True)
         ended(number, environment)
         said = log.read_text()

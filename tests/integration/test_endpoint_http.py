@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic, sleep
 from typing import Any
 
 import mlflow
@@ -19,6 +18,7 @@ import psutil
 import pytest
 from exporting import Exported, model_of_many_encoders
 from loopback import free_port
+from waiting import wait_until
 
 from pipelines.errors import ConfigError, TrackingError
 
@@ -111,14 +111,7 @@ def test_bad_requests_have_one_answer_each(port: int) -> None:
 def test_it_describes_itself(port: int) -> None:
     assert "/invocations" in asked(port, "/openapi.json")[1]["paths"]
     assert "probability_true" in asked(port, "/docs")[1]
-    until(lambda: "lockstep_rows_total" in asked(port, "/metrics")[1])
-
-
-def until(holds: Any, seconds: float = 120) -> None:
-    deadline = monotonic() + seconds
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.1)
+    wait_until(lambda: "lockstep_rows_total" in asked(port, "/metrics")[1], "a count of rows", 120)
 
 
 def replicas() -> list[psutil.Process]:
@@ -162,9 +155,9 @@ def test_the_alias_is_followed_without_a_failed_request(model: Exported, port: i
     load.start()
     for version in ("2", "1", "2"):
         client.set_registered_model_alias("served", "champion", version)
-        until(partial(load.has_only, version, len(load.answers)))
+        wait_until(partial(load.has_only, version, len(load.answers)), f"answers of version {version} only", 120)
     client.delete_registered_model_alias("served", "champion")
-    until(lambda: "lockstep_follow_failures_total " in asked(port, "/metrics")[1])
+    wait_until(lambda: "lockstep_follow_failures_total " in asked(port, "/metrics")[1], "a count of failures to follow", 120)
     load.stop()
     assert {status for status, _ in load.answers} == {200}
     assert load.answers[-1][1] == "2", "without an alias the last version is served on"
@@ -191,11 +184,11 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
     loads = [*short, long]
     for load in loads:
         load.start()
-    until(lambda: all(len(load.answers) > 20 for load in loads))
+    wait_until(lambda: all(len(load.answers) > 20 for load in loads), "20 answers to every client", 120)
     one, _ = replicas()
     one.send_signal(signal.SIGKILL)
     before = [len(load.answers) for load in loads]
-    until(lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)))
+    wait_until(lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)), "50 more answers", 120)
     for load in loads:
         load.stop()
     assert {status for load in short for status, _ in load.answers} == {200}
@@ -207,7 +200,7 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
 def test_a_killed_haproxy_is_started_again(port: int) -> None:
     (found,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
     found.kill()
-    until(lambda: answers(port))
+    wait_until(lambda: answers(port), "an answer through a new HAProxy", 120)
     assert predicted(port, ROW)[0]["refused"] is None
 
 

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from people import ROWS, write_pipeline
+from waiting import wait_until
 
 from pipelines.dataset.manifest import Manifest
 from pipelines.dataset.versions import open_version, versions
@@ -91,9 +91,12 @@ def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_b
 ) -> None:
     pipeline = write_pipeline(tmp_path, uri, files=4)
     job = start(pipeline)
-    while not list(tmp_path.glob("data/*/quarantine-*/*")):
+
+    def writes() -> bool:
         assert job.poll() is None, job.communicate()[1]
-        time.sleep(0.02)
+        return any(tmp_path.glob("data/*/quarantine-*/*"))
+
+    wait_until(writes, "a file of the quarantine", 240, pause_seconds=0.02)
     os.killpg(job.pid, signal.SIGKILL)
     assert job.wait(120) != 0
     assert list(tmp_path.glob("data/*/quarantine-*"))

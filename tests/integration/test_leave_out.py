@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from mlflow import MlflowClient
 from sessions import process
 from trainings import training, version_of
 from unequal import SLOW
+from waiting import wait_until
 
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -45,12 +45,13 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     with (tmp_path / "node.log").open("w") as log, process(command, log, stop=signal.SIGTERM) as node:
         monkeypatch.delenv(SLOW)
-        while not (new := set(nodes()) - set(before)):
+
+        def new() -> set[str]:
             assert node.poll() is None, (tmp_path / "node.log").read_text()
-            time.sleep(0.2)
-        yield new.pop()
-    while len(nodes()) > len(before):
-        time.sleep(0.2)
+            return set(nodes()) - set(before)
+
+        yield wait_until(new, "the second node in Ray's list", say=(tmp_path / "node.log").read_text).pop()
+    wait_until(lambda: len(nodes()) <= len(before), "Ray to take the second node off its list", 120)
 
 
 @pytest.mark.timeout(300)

@@ -5,11 +5,10 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import mlflow
@@ -19,7 +18,9 @@ import pytest
 from chromium import GOOD, seen
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
+from pausing import PAUSED_BEFORE, let_go, paused
 from trainings import FEATURES, training, version_of
+from waiting import wait_until
 
 from pipelines import api, tracking
 from pipelines.checkpoint.run_directory import RunDirectory
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 LONG: dict[str, Any] = {"rows": 6_000, "workers": 2, "epochs": 4, "checkpoint": {"every_steps": 40}}
 """Four epochs of 93 steps: long enough to be disturbed."""
 EPOCH, STRIDE = 6_000 // 64, 1
+DISTURBED_SECONDS = 240.0
+"""Less than a test may take."""
 
 
 def history(config: Config, run_id: str, name: str) -> list[int]:
@@ -50,17 +53,36 @@ def latest_run(config: Config) -> Any:
 def once_at(config: Config, step: int, act: Callable[[], None]) -> Iterator[None]:
     """Act, once, when the run has reached that step, as far as its folder tells."""
 
-    def look() -> None:
-        while True:
-            for file in Path(config.train.storage).glob("*/progress.json"):
-                if json.loads(file.read_text())["step"] >= step:
-                    return act()
-            time.sleep(0.05)
+    def is_reached() -> bool:
+        return any(json.loads(file.read_text())["step"] >= step for file in Path(config.train.storage).glob("*/progress.json"))
 
-    thread = Thread(target=look, daemon=True)
+    with once(is_reached, f"step {step} of a run in {config.train.storage}", act):
+        yield
+
+
+@contextmanager
+def once(holds: Callable[[], object], awaited: str, act: Callable[[], None]) -> Iterator[None]:
+    """Act in a thread when something holds. Raises what that raised, and AssertionError if it has not come when the block ends."""
+    over, errors = Event(), list[BaseException]()
+
+    def disturb() -> None:
+        try:
+            wait_until(lambda: over.is_set() or holds(), awaited, DISTURBED_SECONDS)
+            assert not over.is_set(), f"it was over before {awaited}"
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=disturb, daemon=True)
     thread.start()
-    yield
-    assert not thread.is_alive(), "the run was over before it could be disturbed"
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(DISTURBED_SECONDS)
+    assert not thread.is_alive(), f"what was to be done at {awaited} takes more than {DISTURBED_SECONDS:g} s"
+    if errors:
+        raise errors[0]
 
 
 @pytest.fixture(scope="module")
@@ -200,32 +222,23 @@ def workers() -> list[psutil.Process]:
 
 
 def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) -> None:
-    config = training(tmp_path, **LONG)
-    killed: list[int] = []
+    config = training(tmp_path, strategy="tests.pausing:Pausing", **LONG)
     seen: list[str] = []
 
     def kill() -> None:
-        victim, *others = both = workers()
+        """While both workers wait before a step, some steps after the last checkpoint: the page can tell how many are lost."""
+        wait_until(
+            lambda: history(config, latest_run(config).info.run_id, "train/loss")[-1:] == [PAUSED_BEFORE],
+            f"the loss of step {PAUSED_BEFORE} in MLflow",
+        )
         (folder,) = Path(config.train.storage).glob("*/")
-        while True:
-            for worker in both:  # so that the run is not over before they have been looked at
-                worker.suspend()
-            saved = max(int(name.name.split("-")[1]) for name in (folder / "checkpoints").glob("step-*"))
-            found = "\n".join(look_at(RunDirectory(str(folder))))
-            if history(config, latest_run(config).info.run_id, "train/loss")[-1] > saved and "._validate (" not in found:
-                break  # the page can tell how many steps are lost
-            for worker in both:
-                worker.resume()
-            time.sleep(0.05)
-        seen.append(found)
-        killed.append(victim.pid)
-        victim.kill()
-        for worker in others:
-            worker.resume()
+        assert max(int(name.name.split("-")[1]) for name in (folder / "checkpoints").glob("step-*")) < PAUSED_BEFORE
+        seen.append("\n".join(look_at(RunDirectory(str(folder)))))
+        workers()[0].kill()
+        let_go(config.train.storage)
 
-    with once_at(config, EPOCH + 50, kill):
+    with once(lambda: paused(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
         result = train(config)
-    assert killed
     for rank in (0, 1):  # whose last beat may be from before the first step
         assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", seen[0]), seen[0]
     assert seen[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in seen[0], seen[0]

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
+from waiting import wait_until
 
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -160,8 +161,9 @@ def test_a_heartbeat_says_where_a_worker_is(tmp_path: Path) -> None:
         heartbeat.watch(clock, lambda: 8)
         heartbeat.step = 41
         clock.start_step()
-        time.sleep(0.2)
-        beat = worker_watch.beats_in(RunDirectory(str(tmp_path)))[0]
+        run = RunDirectory(str(tmp_path))
+        beat = wait_until(lambda: next((beat for beat in worker_watch.beats_in(run).values() if beat.steps), None), "a beat in a step")
+        assert beat is not None
     assert (beat.process, beat.node, beat.world_size, beat.step, beat.steps, beat.shards) == (os.getpid(), "node", 1, 41, 1, 8)
     assert (beat.phase, beat.waits) == ("forward", False) and 0 < beat.phase_seconds < 60
     assert "test_a_heartbeat_says" in beat.place

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from groups import FORKING
+from waiting import wait_until
 
 from pipelines.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -31,8 +32,7 @@ def linger(uri: str) -> None:
 def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
     old = FORKING.Process(target=linger, args=(str(tmp_path),))
     old.start()
-    while not (tmp_path / "attempt").exists():
-        time.sleep(0.05)
+    wait_until((tmp_path / "attempt").exists, "the first group's attempt")
     new = begin(str(tmp_path))
     old.join(30)
     assert old.exitcode == REPLACED_EXIT_CODE
@@ -78,10 +78,7 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
     reports.log(7, {"train/loss": 0.5})
     assert not reports.asked_to_stop()
     folder.put(STOP, b"")
-    deadline = time.monotonic() + 10
-    while not reports.asked_to_stop() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert reports.asked_to_stop()
+    wait_until(reports.asked_to_stop, "rank 0 to see the file that asks to stop")
     written = folder.get_json(PROGRESS)
     assert written and written.pop("attempt") == (folder.get(ATTEMPT) or b"").decode()
     assert written == {"first_step": 5, "step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}

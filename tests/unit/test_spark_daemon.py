@@ -5,9 +5,9 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 import pytest
+from waiting import wait_until
 
 SECRET = b"a secret"
 
@@ -27,8 +27,7 @@ def test_a_worker_whose_socket_is_closed_prints_no_traceback(sent: bytes) -> Non
         worker = struct.unpack("!i", java.recv(4))[0]
         java.sendall(sent)
         java.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets the connection
-    while _runs(worker):
-        time.sleep(0.02)
+    wait_until(lambda: not _runs(worker), f"the end of Spark's Python worker {worker}")
     _, printed = daemon.communicate(timeout=30)
     assert printed == b""
 

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -167,13 +167,12 @@ def steps(context: WorkerContext, folder: str) -> None:
             dist.all_reduce(ends)
 
 
-def half_stopped(process: int, seconds: float, done: Callable[[], bool]) -> None:
+def half_stopped(process: int, seconds: float, done: Event) -> None:
     """Stop the process for nine tenths of the time."""
-    while not done():
+    while not done.wait(0.1 * seconds):
         os.kill(process, signal.SIGSTOP)
         time.sleep(0.9 * seconds)
         os.kill(process, signal.SIGCONT)
-        time.sleep(0.1 * seconds)
 
 
 @pytest.mark.slow
@@ -194,7 +193,7 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
             watch.look()
             beats = worker_watch.beats_in(run)
             if not slowing and len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0:
-                slowing = Thread(target=half_stopped, args=(beats[1].process, 0.1, named.is_set))
+                slowing = Thread(target=half_stopped, args=(beats[1].process, 0.1, named))
                 slowing.start()
             time.sleep(0.05)
         named.set()

@@ -21,6 +21,7 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.server import app
 from stores import new_store
 from versions import write_version
+from waiting import wait_until
 from werkzeug.serving import make_server
 
 from pipelines import api, tracking
@@ -172,10 +173,7 @@ def test_p8_points_wait_for_a_server_that_is_away(uri: str, version: Version, mo
     time.sleep(0.5)
     assert len(sender.unsent()) == 1
     with server(port, uri):
-        for _ in range(100):
-            if not sender.unsent():
-                break
-            time.sleep(0.1)
+        wait_until(lambda: not sender.unsent(), "the server to have the point")
     sender.log(2, {"train/loss": 2.0})
     time.sleep(0.3)
     assert [step for _, step, _ in sender.unsent()] == [2]
@@ -324,8 +322,8 @@ def test_each_node_has_figures_of_its_own(uri: str, version: Version, monkeypatc
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
     run = begin(uri, version, "system")
     with tracking.system_metrics(uri, run.run_id, "node-7"):
-        time.sleep(1)
-    assert "system/node-7/cpu_utilization_percentage" in MlflowClient(uri).get_run(run.run_id).data.metrics
+        name, client = "system/node-7/cpu_utilization_percentage", MlflowClient(uri)
+        wait_until(lambda: name in client.get_run(run.run_id).data.metrics, f"{name} in MLflow")
 
 
 def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version) -> None:

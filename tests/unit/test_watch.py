@@ -1,6 +1,5 @@
 """What the driver of a training does beside it."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from waiting import wait_until
 
 from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
 from pipelines.errors import TrainingError
@@ -93,9 +93,7 @@ def test_a_store_that_fails_does_not_end_the_driver(tmp_path: Path, caplog: pyte
     (tmp_path / PROGRESS).mkdir()
 
     def fit() -> dict[str, Any]:
-        deadline = time.monotonic() + 30
-        while PROGRESS not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: PROGRESS in caplog.text, f"a warning that names {PROGRESS}")
         return {"steps": 7}
 
     assert watched(fit, tmp_path) == {"steps": 7}

@@ -1,0 +1,42 @@
+"""A strategy for a test that disturbs a training at a known moment: all workers wait before one step, until they are let go.
+
+Ray's workers import it from the folder in which the tests were started.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.parallel.ddp.ddp import DataParallel
+from pipelines.parallel.step import Flags, StepResult
+from tests.waiting import wait_until
+
+PAUSED_BEFORE = 143
+"""The number of the step, counted from 0: this many are done."""
+PAUSE_SECONDS = 240.0
+
+
+class Pausing(DataParallel):
+    """`ddp`, which waits before step PAUSED_BEFORE."""
+
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        if number == PAUSED_BEFORE and not _go(self._settings.storage).exists():
+            _waiting(self._settings.storage, self._context.rank).touch()
+            wait_until(_go(self._settings.storage).exists, "the test to let the workers go", PAUSE_SECONDS)
+        return super().step(batch, number, rate, flags, measured)
+
+
+def paused(storage: str) -> int:
+    """How many workers wait."""
+    return sum(_waiting(storage, rank).exists() for rank in range(8))
+
+
+def let_go(storage: str) -> None:
+    _go(storage).touch()
+
+
+def _go(storage: str) -> Path:
+    return Path(f"{storage}.go")
+
+
+def _waiting(storage: str, rank: int) -> Path:
+    return Path(f"{storage}.waits-{rank}")
