@@ -1,8 +1,9 @@
 """The tree all-reduce: adds the workers' partial sums, in the background of a backward pass where that is faster."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,9 @@ from pipelines.collectives.tree import largest_nodes, tree_sum
 
 SLICE_BYTES = 16 * 2**20
 """Reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""
+
+CLOSE_SECONDS = 5.0
+"""Longest wait for the thread, which may be waiting for workers that have died."""
 
 
 class TreeAllReduce:
@@ -74,7 +78,9 @@ class Background:
         self._waiting = 0
         if self._stream is None:
             # A daemon thread: it may still be waiting for workers that have died when this process exits.
-            Thread(target=_serve, args=(self._calls, self._answers), name="all-reduce", daemon=True).start()
+            thread = Thread(target=_serve, args=(self._calls, self._answers), name="all-reduce", daemon=True)
+            thread.start()
+            self._end = weakref.finalize(self, _end, self._calls, thread)
 
     def do(self, call: Callable[[], None]) -> None:
         """Run the call after the work that the caller has started so far."""
@@ -87,8 +93,10 @@ class Background:
             self._calls.put(call)
 
     def close(self) -> None:
-        """End the thread, when no call is running."""
-        self._calls.put(None)
+        """End the thread, after the calls that are running. It ends also when nobody has this object any more, and before the
+        interpreter ends: a daemon thread that is then inside torch aborts the process."""
+        if self._stream is None:
+            self._end()
 
     def wait(self) -> None:
         """Wait until all calls are done; on a GPU, the current stream waits instead of the caller. Raises what a call raised."""
@@ -99,6 +107,12 @@ class Background:
         for error in answers:
             if error is not None:
                 raise error
+
+
+def _end(calls: "SimpleQueue[Callable[[], None] | None]", thread: Thread) -> None:
+    calls.put(None)
+    if thread is not current_thread():
+        thread.join(CLOSE_SECONDS)
 
 
 def _serve(calls: "SimpleQueue[Callable[[], None] | None]", answers: "SimpleQueue[BaseException | None]") -> None:

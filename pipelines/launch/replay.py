@@ -70,6 +70,9 @@ class ReplayCheck(Strategy):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._strategy.load_state_dict(state)
 
+    def close(self) -> None:
+        self._strategy.close()
+
     def weights(self) -> dict[str, Tensor]:
         return self._strategy.weights()
 

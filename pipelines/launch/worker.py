@@ -13,6 +13,7 @@ from typing import Any
 import ray.train
 import ray.train.torch
 import torch
+import torch.distributed as dist
 from ray.actor import ActorHandle
 from torch import Tensor
 
@@ -84,6 +85,14 @@ def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory]
     except (ConfigError, CorruptError, MismatchError) as error:
         directory.put_json(FAILURE, described(error))
         raise
+    finally:
+        _leave_alone_group()
+
+
+def _leave_alone_group() -> None:
+    """Destroy the process group of a single worker, whose threads would live until the interpreter ends. Ray destroys all others."""
+    if dist.is_initialized() and dist.get_world_size() == 1:
+        dist.destroy_process_group()
 
 
 def check_installed(assignment: Assignment) -> None:

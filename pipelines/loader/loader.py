@@ -78,6 +78,8 @@ class Loader:
         self._epoch, self._step = 0, 0
         self._ahead: tuple[tuple[int, int], Producer[Chunk]] | None = None
         """The position from which prefetching has begun."""
+        self._running: set[Producer[Chunk]] = set()
+        """Those of epochs and streams that have not ended."""
         self._to_device = Transfer(torch.device(device))
         self._row_numbers, self._row_keys = row_numbers, row_keys
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
@@ -130,16 +132,22 @@ class Loader:
         position = self.state_dict()
         at = position["epoch"], position["step"]
         if self._ahead is None or self._ahead[0] != at:
-            self.close()
+            self._end_ahead()
             self._ahead = at, self._producer(self.owned_shards, *at)
 
     def own(self, shards: range) -> None:
         """Read these shards from the current position on, in the next `for`; the rows of a step do not depend on their owners."""
-        self.close()
+        self._end_ahead()
         self.owned_shards = shards
 
     def close(self) -> None:
-        """End what `read_ahead` began."""
+        """End the threads: of what `read_ahead` began, and of every iterator that has not ended, such as one that an error's traceback
+        holds."""
+        self._end_ahead()
+        for producer in list(self._running):
+            producer.close()
+
+    def _end_ahead(self) -> None:
         if self._ahead is not None:
             (_, producer), self._ahead = self._ahead, None
             producer.close()
@@ -167,9 +175,13 @@ class Loader:
         return Producer(self._chunks(owned_shards, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))
 
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
-        with closing(producer):
+        self._running.add(producer)
+        try:
             while (chunk := self._taken(producer)) is not None:
                 yield from (self._keyed(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
+        finally:
+            producer.close()
+            self._running.discard(producer)
 
     def _keyed(self, batch: Batch, epoch: int) -> Batch:
         """The batch with ROW_KEYS, and with row numbers only if they were asked for."""

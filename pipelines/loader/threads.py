@@ -1,9 +1,11 @@
 """Keeps background threads from starting OpenMP threads of their own."""
 
-from functools import cache
-
 import torch
 from threadpoolctl import ThreadpoolController
+
+# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
+# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
+_CONTROLLER = ThreadpoolController()
 
 
 def compute_alone() -> None:
@@ -13,9 +15,4 @@ def compute_alone() -> None:
     cores: on two cores reading took 1.5 times as long with them.
     """
     torch.get_num_threads()  # sets torch's default now; otherwise the thread's first operation would overwrite this setting
-    _controller().limit(limits=1, user_api="openmp")
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+    _CONTROLLER.limit(limits=1, user_api="openmp")

@@ -90,6 +90,10 @@ class Strategy(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
+    def close(self) -> None:  # noqa: B027  most have none
+        """End the threads that steps have started; called once after the last step, also after an error. Not collective. The model
+        can still be evaluated and saved."""
+
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""

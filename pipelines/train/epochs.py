@@ -74,7 +74,7 @@ class EpochLoop(ABC):
         TrainingError if the last checkpoint is not of this dataset and order.
         """
         self._resume()
-        with closing(self._loader):
+        with closing(self._loader), closing(self._validation), closing(self._strategy):  # their threads end, also after an error
             try:
                 while not self._is_over():
                     self._hooks.epoch(self._state.epochs + 1)
@@ -169,9 +169,9 @@ class EpochLoop(ABC):
         state = self._strategy.state_dict()
         self._checkpoints.load(*best, state)
         self._strategy.load_state_dict(state)
-        evaluation = Evaluation(self._settings, self._version, "test", self._task, self._strategy)
-        evaluation.trivial = self._fitted_for("test")
-        metrics = evaluation(self._hooks.asked_to_break_off)
+        with closing(Evaluation(self._settings, self._version, "test", self._task, self._strategy)) as evaluation:
+            evaluation.trivial = self._fitted_for("test")
+            metrics = evaluation(self._hooks.asked_to_break_off)
         if metrics is None:  # asked to stop; the last epoch is saved
             return self._trained(False, self._state.best_metrics)
         if self._context.rank == 0 and metrics:

@@ -91,6 +91,11 @@ class Evaluation:
         self._compare([found for _, _, found in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
+    def close(self) -> None:
+        """End the threads that read rows."""
+        if self._loader is not None:
+            self._loader.close()
+
     def evaluated(self) -> Evaluated | None:
         """The details of the last call, on rank 0; None if there are none."""
         return self._evaluated

@@ -1,6 +1,9 @@
 """The loader: what it yields, where it continues, and how it ends."""
 
+import subprocess
+import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +18,7 @@ from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError
 from pipelines.loader import Batch, Loader, Order, shards_of
 from pipelines.loader.order import Epoch
+from pipelines.loader.producer import Producer
 from pipelines.loader.reader import Reader
 
 PARTS = (3_000, 2_500)
@@ -178,6 +182,62 @@ def test_reading_ahead_changes_nothing_and_ends_when_it_is_told_to(version: Vers
     ahead.read_ahead()
     ahead.close()
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**30])
+def test_closing_ends_also_what_somebody_still_iterates(version: Version, cache_bytes: int) -> None:
+    """As the traceback of an error in a step does, and an interactive session that keeps it."""
+    loader = Loader(version, "train", Order(global_batch=512), cache_bytes=cache_bytes)
+    threads = threading.active_count()
+    for held in (iter(loader), loader.stream(3)):
+        next(held)
+        assert threading.active_count() > threads
+        loader.close()
+        assert threading.active_count() == threads
+        with pytest.raises(RuntimeError, match="the producer is closed"):
+            list(held)
+
+
+def test_a_producer_that_nobody_has_any_more_ends() -> None:
+    def numbers() -> Generator[int, None, None]:
+        while True:
+            yield 1
+
+    producer = Producer(numbers(), room=2)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "loader"]
+    assert producer.take() == 1
+    del producer
+    assert not thread.is_alive()
+
+
+LEFT = """
+import atexit, sys, threading
+
+def said():
+    print(sorted(thread.name for thread in threading.enumerate() if thread.daemon), flush=True)
+
+atexit.register(said)  # runs last
+import torch
+from pipelines.collectives.all_reduce import Background
+from pipelines.loader import Loader, Order
+from pipelines.loader.threads import compute_alone
+from pipelines.dataset.versions import open_version
+import pipelines.loader.threads
+
+pipelines.loader.threads.ThreadpoolController = None  # to look for libraries is not for a thread
+loader = Loader(open_version(sys.argv[1]), "train", Order(global_batch=512), cache_bytes=0, prefetch_bytes=2**16)
+held, background = iter(loader), Background(torch.device("cpu"))
+next(held)
+said()
+raise KeyError("an error in a step")
+"""
+
+
+def test_no_thread_outlives_a_script_that_an_error_ends(version: Version) -> None:
+    """A daemon thread that is inside torch when the interpreter ends aborts the process, or never ends it."""
+    done = subprocess.run([sys.executable, "-c", LEFT, Path(version.root).parent], capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout.splitlines() == ["['all-reduce', 'decode_0', 'loader']", "[]"], done
+    assert done.returncode == 1 and "an error in a step" in done.stderr
 
 
 def test_p8_an_altered_part_is_an_error_that_names_file_and_row_group(version: Version, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The training loop without Ray: resumed runs, checkpoints, early ends, numbers that go wrong."""
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -317,6 +319,17 @@ def test_a_loss_that_is_not_a_number_names_its_step_and_keeps_the_last_checkpoin
         fit_alone(config, tmp_path)
     _, record = whole(tmp_path)[0]
     assert record.step >= 1
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+@pytest.mark.parametrize("ends", ["done", "stopped", "failed"])
+def test_no_thread_of_a_training_outlives_it(home: Path, tmp_path: Path, strategy: str, ends: str) -> None:
+    config = training(home, strategy=strategy, cache_bytes=1, **({"lr": 1e30, "optimizer": "sgd"} if ends == "failed" else {"epochs": 1}))
+    before = set(threading.enumerate())
+    with pytest.raises(NonFiniteError) if ends == "failed" else nullcontext() as failure:
+        fit_alone(config, tmp_path, stop_after=3 if ends == "stopped" else None)
+    left = [thread.name for thread in set(threading.enumerate()) - before if thread.daemon]
+    assert not left, f"{left} after {failure}"
 
 
 def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(

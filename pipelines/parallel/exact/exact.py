@@ -110,6 +110,11 @@ class Exact(Strategy):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._update.load_state_dict(state)
 
+    def close(self) -> None:
+        if self._gradients is not None:
+            self._gradients.close()
+            self._gradients = None
+
     def weights(self) -> dict[str, Tensor]:
         return {} if self._context.rank else weights_of(self.model)
 
