@@ -1,6 +1,7 @@
 """Compares DuckDB with Spark: values on rows of the source and on hostile rows, and the type of every subexpression."""
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -38,7 +39,12 @@ class Translated:
 
 def prove(spark: SparkSession, config: Config, translated: Translated) -> None:
     """Raise UntranslatableError unless DuckDB gives Spark's values, types and NULLs for rows of the source and for hostile ones."""
-    query, evaluator = translated.query, Evaluator()
+    with closing(Evaluator()) as evaluator:
+        _prove(evaluator, spark, config, translated)
+
+
+def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: Translated) -> None:
+    query = translated.query
     _check_types(evaluator, spark.table(query.table), translated.expressions)
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     where = {name: text for name, text in query.conditions.items() if name not in expected}

@@ -34,6 +34,10 @@ class Evaluator:
     def __init__(self) -> None:
         self._database = closed_database()
 
+    def close(self) -> None:
+        """Close the database; no other call may follow."""
+        self._database.close()
+
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
         """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none.
 

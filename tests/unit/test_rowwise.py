@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from pyspark.errors import PySparkException
 from pipelines.dataset.manifest import Manifest, ServedQuery
 from pipelines.dataset.schema import schema_to_text
 from pipelines.errors import SourceError
-from pipelines.etl import served
+from pipelines.etl import served, served_check
 from pipelines.etl.served_check_rows import hostile_rows
 from pipelines.rowwise.engine import Evaluator
 from pipelines.rowwise.translate import rowwise, sql_of
@@ -50,12 +51,14 @@ def test_a_text_that_is_no_day_leaves_the_other_days() -> None:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     def fail(*_: Any) -> None:
         raise request.param
 
     monkeypatch.setattr(served, "_translated", lambda *_: object())
     monkeypatch.setattr(served, "prove", fail)
+    yield
+    request.param.__traceback__ = None  # pytest keeps it to the end, and with its frames DuckDB, whose library then says so for a page
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,20 @@ def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog:
     with caplog.at_level("INFO", "pipelines"):
         assert served.served_query(*[None] * 3) is None  # type: ignore[arg-type]
     assert [(record.levelno, told in record.message) for record in caplog.records] == [(level, True)]
+
+
+def test_the_database_is_closed_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def fail(evaluator: Evaluator, *_: Any) -> None:
+        seen.append(evaluator)
+        raise UntranslatableError("another value")
+
+    monkeypatch.setattr(served_check, "_prove", fail)
+    with pytest.raises(UntranslatableError, match="another value"):
+        served_check.prove(*[None] * 3)  # type: ignore[arg-type]
+    with pytest.raises(duckdb.ConnectionException):
+        seen[0].types(pa.schema({"x": pa.int64()}), ['"x" + 1'])
 
 
 def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: pytest.LogCaptureFixture) -> None:
