@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from traceback import FrameSummary
 from typing import Any
 
@@ -16,7 +17,6 @@ import torch
 import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
-from waiting import wait_until
 
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
@@ -154,16 +154,28 @@ def test_the_last_beat_is_that_of_the_failure(tmp_path: Path) -> None:
     assert folder.get_json("heartbeats/0.json")["failed"]
 
 
+class Noticed(RunDirectory):
+    """Tells of the first beat in a step, once it is written."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.beat_in_step = Event()
+
+    def put_json(self, name: str, values: dict[str, Any], durable: bool = True) -> None:
+        super().put_json(name, values, durable)
+        if values["steps"]:
+            self.beat_in_step.set()
+
+
 def test_a_heartbeat_says_where_a_worker_is(tmp_path: Path) -> None:
     """Of a worker alone too, for whoever wants to look at it."""
-    clock = StepClock()
-    with Heartbeat(RunDirectory(str(tmp_path)), WorkerContext(machine="node"), 0.2) as heartbeat:
+    clock, run = StepClock(), Noticed(str(tmp_path))
+    with Heartbeat(run, WorkerContext(machine="node"), 0.2) as heartbeat:
         heartbeat.watch(clock, lambda: 8)
         heartbeat.step = 41
         clock.start_step()
-        run = RunDirectory(str(tmp_path))
-        beat = wait_until(lambda: next((beat for beat in worker_watch.beats_in(run).values() if beat.steps), None), "a beat in a step")
-        assert beat is not None
+        assert run.beat_in_step.wait(60), "no beat in a step within 60 s"
+        beat = worker_watch.beats_in(RunDirectory(str(tmp_path)))[0]
     assert (beat.process, beat.node, beat.world_size, beat.step, beat.steps, beat.shards) == (os.getpid(), "node", 1, 41, 1, 8)
     assert (beat.phase, beat.waits) == ("forward", False) and 0 < beat.phase_seconds < 60
     assert "test_a_heartbeat_says" in beat.place
