@@ -1,17 +1,20 @@
 """`registry`: what a model must reach before it becomes the champion."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from pipelines.config.section import Section, Seed, Text
 
+GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 
 
 class Registry(Section):
     """Gates of `jobs/promote.py`, all of which a model must pass."""
 
+    required: tuple[GateName, ...] = ()
+    """Gates that must be checked: where one cannot be, or another setting turns it off, the model is refused."""
     model: str = ""
     """Name of the registered model in MLflow; by default, the name of the pipeline."""
     at_least: dict[Text, float] = {}

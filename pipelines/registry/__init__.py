@@ -3,7 +3,7 @@
 1. `candidate`  reads a run with its model and dataset version, and checks its lineage.
 2. `rows`       gets the raw rows of the test split with Spark, from the sources that the version was made from.
 3. `scores`     computes metrics of weighted rows, and compares two models by a paired bootstrap.
-4. `gates`      compares what was found with the bounds of the config.
+4. `gates`      compares what was found with the bounds of the config, and says which gates were not checked, and why.
 5. `measure`    has models predict the test rows, each in a process of its own, for the gates that need it.
 6. `alias`      registers versions and moves the alias `champion`, one promotion at a time.
 7. `run`        goes from a run to a recorded decision.

@@ -11,7 +11,7 @@ MLflow's UI, is noticed only before and after the move.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
@@ -36,6 +36,28 @@ def champion(client: MlflowClient, uri: str, name: str) -> ModelVersion | None:
             if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 return None
             raise
+
+
+def history(client: MlflowClient, uri: str, name: str) -> list[ModelVersion]:
+    """The versions that were promoted, or rolled back to, the latest last."""
+    with reaching(uri):
+        versions = client.search_model_versions(f"name = '{name}'")
+    return sorted((version for version in versions if version.tags.get(STATE) == "promoted"), key=lambda version: int(version.version))
+
+
+def is_promoted(present: ModelVersion, past: Sequence[ModelVersion]) -> bool:
+    """Whether the champion is the version that was promoted last, and the alias was not moved by hand."""
+    return bool(past) and str(past[-1].version) == str(present.version)
+
+
+def before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
+    """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one."""
+    past = history(client, uri, name)
+    if present is None or not is_promoted(present, past):
+        return next(reversed(past), None)
+    number = present.tags.get(PREVIOUS, "")
+    with reaching(uri):
+        return client.get_model_version(name, number) if number else None
 
 
 def promoted(

@@ -61,20 +61,21 @@ def _version(config: Config, run_id: str, digest: str) -> Version:
     return version
 
 
-def lineage(config: Config, found: Candidate, digest: str, dataset: str) -> list[Gate]:
+def lineage(found: Candidate, digest: str, dataset: str) -> list[Gate]:
     """The gates of the records that lead from the model back to the raw data. `digest` is that of the weights in the model's files,
     `dataset` the one that the model names."""
-    gates = [
+    return [
         equal("the digest of the weights", digest, found.tags.get(MODEL_DIGEST, "nothing")),
         equal("the digest of the model's dataset", dataset, found.version.digest),
         Gate("the number of checksums of raw files", bool(found.version.manifest.sources), _files(found.version), "at least 1"),
     ]
-    if config.registry.clean_git:
-        commit = found.tags.get(GIT_COMMIT, "")
-        gates.append(
-            Gate("the commit of the code", bool(commit) and not commit.endswith("-dirty"), commit or None, "a commit without -dirty")
-        )
-    return gates
+
+
+def commit(config: Config, found: Candidate) -> list[Gate]:
+    """The gate of the code's commit, if the config has it."""
+    name = found.tags.get(GIT_COMMIT, "")
+    is_clean = bool(name) and not name.endswith("-dirty")
+    return [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if config.registry.clean_git else []
 
 
 def _files(version: Version) -> float:

@@ -1,10 +1,10 @@
-"""Gates: what was found, what the config wants, and whether that holds."""
+"""Gates: what was found, what the config wants, and whether that holds; and which were not checked, and why."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pipelines.config.registry import Registry
+from pipelines.config.registry import GateName, Registry
 from pipelines.tasks.values import Value, in_words, value_of
 
 
@@ -16,12 +16,51 @@ class Gate:
     holds: bool
     found: float | str | None
     wanted: str
+    gate: str = ""
+    """Which of the config's gates it belongs to."""
 
     def __str__(self) -> str:
         return f"{self.name} is {_shown(self.found)}, and {self.wanted} is wanted"
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass
+class Judgement:
+    """All conditions that were checked, the gates that were not, and what else was measured."""
+
+    checked: list[Gate] = field(default_factory=list)
+    not_checked: dict[str, str] = field(default_factory=dict)
+    """The reason, by gate, or by part of a gate."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, gate: GateName, conditions: Iterable[Gate], otherwise: str) -> None:
+        """Add the conditions of a gate; `otherwise` says why it is not checked if there are none."""
+        given = [replace(condition, gate=gate) for condition in conditions]
+        self.checked += given
+        if not given:
+            self.not_checked[gate] = otherwise
+
+    def failures(self, required: Iterable[str]) -> list[str]:
+        """The conditions that do not hold, and the required gates that are not checked."""
+        unchecked = [f"{gate} is required and not checked ({self.not_checked[gate]})" for gate in required if gate in self.not_checked]
+        return [str(gate) for gate in self.checked if not gate.holds] + unchecked
+
+    @property
+    def held(self) -> list[str]:
+        """The gates of which every condition holds."""
+        failed = {gate.gate for gate in self.checked if not gate.holds}
+        return [gate for gate in dict.fromkeys(gate.gate for gate in self.checked) if gate not in failed]
+
+    def __str__(self) -> str:
+        held = f"held: {', '.join(self.held) or 'none'}"
+        return f"{held}; not checked: {', '.join(f'{gate} ({why})' for gate, why in self.not_checked.items()) or 'none'}"
+
+    def plain(self) -> dict[str, Any]:
+        failed = sorted({gate.gate for gate in self.checked if not gate.holds})
+        states = {"held": self.held, "failed": failed, "not_checked": self.not_checked}
+        return {"gates": [gate.plain() for gate in self.checked], **states, "measured": self.numbers}
 
 
 def at_most(name: str, found: Value | None, bound: float, unit: str = "") -> Gate:

@@ -1,8 +1,8 @@
 """Has models predict the test rows, each in a process of its own with its own code, for the gates that need predictions."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.features import Encoders
 from pipelines.features.raw import numbers
 from pipelines.learning import task_of
-from pipelines.registry.gates import Gate, at_least, at_most, recordable
+from pipelines.registry.gates import Gate, Judgement, at_least, at_most, recordable
 from pipelines.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
 from pipelines.serve.columns import misfits
 from pipelines.serve.process import ModelProcess
@@ -28,6 +28,7 @@ from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
 
 _ROWS_AT_ONCE = 8_192
 _WARM_UP, _REQUESTS = 10, 100
+_NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,6 @@ class Target:
         """The metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a probability cannot
         express how far beyond 1 - 1e-16 an output is."""
         return "accuracy" if self.classes else self.metric
-
-
-@dataclass
-class Found:
-    """The gates that were measured, and what else is worth recording."""
-
-    gates: list[Gate] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 def target_of(config: Config, manifest: Manifest) -> Target:
@@ -90,28 +83,43 @@ def of_files(settings: Registry, folder: Path) -> list[Gate]:
     return [] if settings.size_mb is None else [at_most("the size", size, settings.size_mb, " MB")]
 
 
-def of_rows(settings: Registry, target: Target, rows: pa.Table, logged: float | None, candidate: Path, champion: Path | None) -> Found:
+def of_rows(
+    settings: Registry,
+    target: Target,
+    rows: pa.Table,
+    logged: float | None,
+    candidate: Path,
+    champion: Path | None,
+    otherwise: Mapping[str, str] = _NOTHING,
+) -> Judgement:
     """The gates that need predictions of the test rows. `logged` is the run's test metric `target.checked` if `rows` are the whole
-    split. Raises ConfigError or DatasetError if the champion cannot predict them."""
-    found = Found()
+    split; `otherwise` says why `skew` or `champion` are not checked. Raises ConfigError or DatasetError if the champion cannot predict
+    them."""
+    found = Judgement()
     with ModelProcess(candidate, "query") as model:
-        if settings.latency_ms is not None:
-            found.gates.append(at_most("the latency", _latency(model, rows), settings.latency_ms, " ms"))
+        bound = settings.latency_ms
+        latency = [] if bound is None else [at_most("the latency", _latency(model, rows), bound, " ms")]
+        found.add("latency", latency, "registry.latency_ms is not set")
         ours, accepted = _predicted(model, rows)
     rows, ours = rows.filter(pa.array(accepted)), ours.filter(pa.array(accepted))
     truth, known = _truth(target, rows)
     rows, ours, truth = rows.filter(pa.array(known)), ours.filter(pa.array(known)), truth[known]
     if not len(truth):
         found.numbers = {"rows": 0}
-        found.gates.append(at_least("the number of test rows that the model predicts", 0, 1))
+        found.add("skew", [at_least("the number of test rows that the model predicts", 0, 1)], "")
+        found.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row")
         return found
     ones = np.ones(len(truth))
     found.numbers = {"rows": len(truth), target.metric: recordable(_value(target, truth, ours))}
+    reached = []
     if logged is not None:
-        found.gates.append(_reproduced(target.checked, _metric(replace(target, metric=target.checked), truth, ours)(ones), logged))
-    if champion is not None and settings.compare:
-        found.gates.append(_not_worse(settings, target, rows, truth, ours, champion, found.numbers))
-    found.gates += _slices(settings, target, rows, truth, ours, found.numbers)
+        reached = [_reproduced(target.checked, _metric(replace(target, metric=target.checked), truth, ours)(ones), logged)]
+    found.add("skew", reached, otherwise.get("skew", "the run has no such metric"))
+    if champion is None or not settings.compare:
+        found.add("champion", [], otherwise.get("champion", "registry.compare is false"))
+    else:
+        found.add("champion", [_not_worse(settings, target, rows, truth, ours, champion, found.numbers)], "")
+    _judge_slices(settings, target, rows, truth, ours, found)
     return found
 
 
@@ -150,25 +158,28 @@ def _not_worse(
     return Gate(name if target.higher else name.replace("minus", "below"), found.lower >= -allowed, found.lower, f"at least {-allowed:.6g}")
 
 
-def _slices(
-    settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, numbers_found: dict[str, Any]
-) -> Iterator[Gate]:
-    numbers_found["slices"] = {}
+def _judge_slices(settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, found: Judgement) -> None:
+    bound = at_least if target.higher else at_most
+    gates, undefined, numbers_of_slices = [], [], {}
     for column in settings.slices:
-        values = rows[column].to_pylist()
         places: dict[Any, list[int]] = {}
-        for row, value in enumerate(values):
+        for row, value in enumerate(rows[column].to_pylist()):
             places.setdefault(str(value), []).append(row)
         for value, listed in sorted(places.items()):
             if len(listed) < settings.slice_rows:
                 continue
             taken = np.array(listed)
             measured = _value(target, truth[taken], ours.take(pa.array(taken)))
-            numbers_found["slices"][f"{column} {value}"] = {"rows": len(taken), target.metric: recordable(measured)}
+            numbers_of_slices[f"{column} {value}"] = {"rows": len(taken), target.metric: recordable(measured)}
             if isinstance(measured, str):
-                continue  # nothing that could be judged
-            bound = at_least if target.higher else at_most
-            yield bound(f"{target.metric} of the {len(taken)} rows with {column} {value}", measured, settings.slice_bound or 0.0)
+                undefined.append(f"{column} {value}")
+            else:
+                name = f"{target.metric} of the {len(taken)} rows with {column} {value}"
+                gates.append(bound(name, measured, settings.slice_bound or 0.0))
+    found.numbers["slices"] = numbers_of_slices
+    found.add("slices", gates, f"no value has {settings.slice_rows} rows" if settings.slices else "registry.slices is empty")
+    if undefined:
+        found.not_checked["slices" if not gates else "some slices"] = f"{target.metric} of {', '.join(undefined)} is not defined"
 
 
 def _predicted(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:

@@ -17,8 +17,8 @@ from pipelines.etl.driver import driver_errors
 from pipelines.etl.run import freed
 from pipelines.etl.session import session
 from pipelines.registry import alias, measure
-from pipelines.registry.candidate import Candidate, candidate, lineage
-from pipelines.registry.gates import Gate, bounds
+from pipelines.registry.candidate import Candidate, candidate, commit, lineage
+from pipelines.registry.gates import Gate, Judgement, bounds
 from pipelines.registry.rows import test_rows
 from pipelines.serve.model import download_model
 from pipelines.serve.process import ModelProcess
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 DECISION = "lockstep.decision"
 """Tag of a run and of a version."""
+_OF_ROWS = ("sources", "skew", "champion", "slices", "latency")
+"""The gates that need the test rows, in their order."""
 
 
 @dataclass(frozen=True)
@@ -52,78 +54,107 @@ def promote(config: Config, run_id: str) -> Decision:
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     found = candidate(config, run_id)
-    present = alias.champion(client, uri, name)
-    if present is not None and present.run_id == run_id:
+    present, history = alias.champion(client, uri, name), alias.history(client, uri, name)
+    if present is not None and present.run_id == run_id and alias.is_promoted(present, history):
         return Decision(name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}")
+    # Whoever set the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
+    others = [version for version in history if version.run_id != run_id]
+    rival = next(reversed(others), None) if present is not None and present.run_id == run_id else present
     with TemporaryDirectory(prefix="lockstep-registry-") as folder:
-        gates, numbers = _judged(config, found, present, Path(folder))
+        judgement = _judged(config, found, rival, Path(folder))
     record: dict[str, Any] = {
         "run": run_id,
         "model": found.uri,
         "champion": str(present.version) if present else None,
-        "gates": [gate.plain() for gate in gates],
-        "measured": numbers,
+        **judgement.plain(),
         "settings": config.registry.model_dump(mode="json"),
         GIT_COMMIT: git_commit(),
     }
-    if failed := [gate for gate in gates if not gate.holds]:
-        told = "; ".join(map(str, failed))
+    if failed := judgement.failures(config.registry.required):
+        told = f"{'; '.join(failed)}; {judgement}"
         _record(client, uri, run_id, {**record, "decision": "refused"}, f"refused: {told}")
         raise RefusedError(f"run {run_id} does not become the champion of {name}: {told}")
-    version = alias.promoted(client, uri, name, found.uri, run_id, present, {"dataset.digest": found.version.digest})
+    tags = {"dataset.digest": found.version.digest}
+    if present is not None and not alias.is_promoted(present, history):
+        tags[alias.PREVIOUS] = str(history[-1].version) if history else ""
+    version = alias.promoted(client, uri, name, found.uri, run_id, present, tags)
     before = f"version {present.version}" if present else "no champion"
-    text = f"run {run_id} is the champion of {name} as version {version.version}, after {before}; {len(gates)} gates hold"
+    text = f"run {run_id} is the champion of {name} as version {version.version}, after {before}; {judgement}"
     _record(client, uri, run_id, {**record, "decision": "promoted", "version": str(version.version)}, text, version)
     return Decision(name, str(version.version), run_id, text)
 
 
 def rollback(config: Config) -> Decision:
-    """Make the champion before the present one the champion again, as a new version. Raises TrackingError if there is none."""
+    """Make the champion before the present one the champion again, as a new version: where the alias was moved by hand, the one that was
+    promoted last. Raises TrackingError if there is none."""
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     present = alias.champion(client, uri, name)
-    number = present.tags.get(alias.PREVIOUS, "") if present else ""
-    if present is None or not number:
+    previous = alias.before(client, uri, name, present)
+    if previous is None:
         raise TrackingError(f"{name} has no champion before version {present.version if present else 'none'}, so nothing to roll back to")
-    with reaching(uri):
-        previous = client.get_model_version(name, number)
-    tags = {alias.PREVIOUS: previous.tags.get(alias.PREVIOUS, ""), "lockstep.rollback_of": str(present.version)}
+    replaced = str(present.version) if present else ""
+    tags = {alias.PREVIOUS: previous.tags.get(alias.PREVIOUS, ""), "lockstep.rollback_of": replaced}
     source = f"models:/{previous.model_id}" if previous.model_id else previous.source
     run_id = str(previous.run_id)
     version = alias.promoted(client, uri, name, str(source), run_id, present, tags)
-    again = f"run {run_id}, version {number} of {name}, is the champion again"
-    text = f"{again} as version {version.version}, after version {present.version}"
-    record = {"run": run_id, "champion": str(present.version), "decision": "rolled back", "version": str(version.version)}
+    again = f"run {run_id}, version {previous.version} of {name}, is the champion again"
+    text = f"{again} as version {version.version}, after {f'version {replaced}' if replaced else 'no champion'}"
+    record = {"run": run_id, "champion": replaced or None, "decision": "rolled back", "version": str(version.version)}
     _record(client, uri, run_id, record, text, version)
     return Decision(name, str(version.version), run_id, text)
 
 
-def _judged(config: Config, found: Candidate, present: ModelVersion | None, folder: Path) -> tuple[list[Gate], dict[str, Any]]:
-    """The gates, and what was measured. Spark starts only if those that need no rows hold."""
+def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder: Path) -> Judgement:
+    """The gates. Spark starts only if those that need no rows hold."""
     settings, uri = config.registry, config.tracking.uri
-    wants_rows = bool((settings.compare and present) or settings.slices or settings.latency_ms)
+    no_rival = "there is no other champion to compare with" if settings.compare else "registry.compare is false"
+    wants_rows = bool((settings.compare and rival) or settings.slices or settings.latency_ms)
     target = measure.target_of(config, found.version.manifest) if wants_rows else None
     ours = download_model(uri, found.uri, folder / "candidate")
     with ModelProcess(ours, "query") as model:
         about = model.about
-    gates = [*bounds(settings, found.metrics, reasons(found.tags)), *measure.of_files(settings, ours)]
-    gates += lineage(config, found, about["digest"], about["dataset"])
-    if target is None or not all(gate.holds for gate in gates):
-        return gates, {}
-    theirs = download_model(uri, f"models:/{present.name}/{present.version}", folder / "champion") if present and settings.compare else None
+    judgement = Judgement()
+    judgement.add("bounds", bounds(settings, found.metrics, reasons(found.tags)), "registry.at_least and registry.at_most are empty")
+    judgement.add("size", measure.of_files(settings, ours), "registry.size_mb is not set")
+    judgement.add("lineage", lineage(found, about["digest"], about["dataset"]), "")
+    judgement.add("commit", commit(config, found), "registry.clean_git is false")
+    if target is None:
+        judgement.not_checked |= dict.fromkeys(("sources", "skew", "champion"), no_rival)
+        judgement.not_checked |= {"slices": "registry.slices is empty", "latency": "registry.latency_ms is not set"}
+    elif judgement.failures(()):
+        judgement.not_checked |= dict.fromkeys(_OF_ROWS, "another gate failed before")
+    else:
+        theirs = download_model(uri, f"models:/{rival.name}/{rival.version}", folder / "champion") if rival and settings.compare else None
+        _judge_rows(config, found, target, judgement, ours, theirs, no_rival)
+    return judgement
+
+
+def _judge_rows(
+    config: Config, found: Candidate, target: measure.Target, judgement: Judgement, ours: Path, theirs: Path | None, no_rival: str
+) -> None:
+    """Add the gates that need the test rows."""
+    settings, test_rows_of_version = config.registry, found.version.rows("test")
     spark = session(config.name)
     with freed(spark):
         rows, sources = test_rows(spark, config, found.version.manifest.version, settings.most_rows)
+    judgement.add("sources", [sources], "")
     if not sources.holds:
-        return [*gates, sources], {}
+        judgement.not_checked |= dict.fromkeys(_OF_ROWS[1:], "the sources have changed")
+        return
     measure.check_slices(settings, rows.column_names)
-    whole = len(rows) < settings.most_rows
-    logged = found.metrics.get(f"test/{target.checked}") if whole else None
-    measured = measure.of_rows(settings, target, rows, logged, ours, theirs)
-    if whole:
+    is_whole = len(rows) < settings.most_rows
+    logged = found.metrics.get(f"test/{target.checked}") if is_whole else None
+    sampled = f"only {settings.most_rows:,} of the test rows were taken, registry.most_rows"
+    otherwise = {"champion": no_rival, "skew": f"the run has no metric test/{target.checked}" if is_whole else sampled}
+    measured = measure.of_rows(settings, target, rows, logged, ours, theirs, otherwise)
+    if is_whole:
         count = measured.numbers["rows"]
-        gates.append(Gate("the number of test rows", count == found.version.rows("test"), float(count), str(found.version.rows("test"))))
-    return [*gates, sources, *measured.gates], measured.numbers
+        same = Gate("the number of test rows", count == test_rows_of_version, float(count), str(test_rows_of_version))
+        judgement.add("sources", [same], "")
+    judgement.checked += measured.checked
+    judgement.not_checked |= measured.not_checked
+    judgement.numbers = measured.numbers
 
 
 def _record(client: MlflowClient, uri: str, run_id: str, record: dict[str, Any], text: str, version: ModelVersion | None = None) -> None:

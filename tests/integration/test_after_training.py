@@ -133,9 +133,13 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
     gates = changed(config, slices=("city",), slice_bound=1e4, latency_ms=60_000.0, size_mb=100.0, at_most={"loss": 1e4})
     client = MlflowClient(config.tracking.uri)
     first = api.promote(gates, good[0])
-    assert first.version == "1" and first.text.endswith("gates hold")
+    assert first.version == "1"
+    assert first.text.endswith(
+        "held: bounds, size, lineage, commit, sources, latency, skew, slices; "
+        "not checked: champion (there is no other champion to compare with)"
+    )
     assert api.promote(gates, good[0]).text.endswith("already, as version 1")
-    worse, _ = finished_run(config, weights_of(config, seed=1, times=4.0))
+    worse, worse_uri = finished_run(config, weights_of(config, seed=1, times=4.0))
     with pytest.raises(RefusedError, match=r"loss below the champion's, [\d.]+ and [\d.]+ on the same rows, at confidence 0.95 is -"):
         api.promote(changed(config), worse)
     assert str(client.get_model_version_by_alias("people", "champion").version) == "1"
@@ -146,11 +150,30 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
 
     equal, _ = finished_run(config, weights_of(config, seed=1))
     assert api.promote(changed(config), equal).version == "2"
+    # A champion that somebody set by hand has passed no gate, and is compared with the last one that did.
+    by_hand = client.create_model_version("people", worse_uri, worse, model_id=worse_uri.removeprefix("models:/"))
+    client.set_registered_model_alias("people", "champion", by_hand.version)
+    with pytest.raises(RefusedError, match="loss below the champion's"):
+        api.promote(changed(config), worse)
+    assert api.rollback(config).text.startswith(f"run {equal}, version 2 of people, is the champion again as version 4, after version 3")
     assert api.rollback(config).run_id == good[0]
     back = client.get_model_version_by_alias("people", "champion")
-    assert (str(back.version), back.run_id, back.tags["lockstep.rollback_of"]) == ("3", good[0], "2")
-    with pytest.raises(TrackingError, match="no champion before version 3"):
+    assert (str(back.version), back.run_id, back.tags["lockstep.rollback_of"]) == ("5", good[0], "4")
+    with pytest.raises(TrackingError, match="no champion before version 5"):
         api.rollback(config)
+
+
+def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> None:
+    run_id, _ = finished_run(config, weights_of(config, seed=3))
+    first = "sources (there is no other champion to compare with), skew (there is no other champion to compare with)"
+    with pytest.raises(RefusedError, match=r"skew is required and not checked \(there is no other champion to compare with"):
+        api.promote(changed(config, model="unchecked", required=("skew",)), run_id)
+    made = api.promote(changed(config, model="unchecked"), run_id)
+    tag = MlflowClient(config.tracking.uri).get_run(run_id).data.tags["lockstep.decision"]
+    assert "held: lineage, commit; not checked: " in made.text and first in made.text and tag == made.text
+    other, _ = finished_run(config, weights_of(config, seed=4))
+    made = api.promote(changed(config, model="unchecked", compare=False), other)
+    assert "skew (registry.compare is false), champion (registry.compare is false)" in made.text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Metrics of weighted rows and their comparison; the alias, when several promote at once; models in processes of their own."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from filed import Served, filed
 from hypothesis import given
@@ -17,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from pipelines.config.registry import Registry
 from pipelines.errors import CorruptError, SourceError, TrackingError
 from pipelines.registry import alias
-from pipelines.registry.gates import at_least, bounds
+from pipelines.registry.gates import Judgement, at_least, at_most, bounds
 from pipelines.registry.measure import Target, of_rows
 from pipelines.registry.scores import class_metric, compared, quantity_metric
 from pipelines.serve.columns import misfits
@@ -90,8 +92,53 @@ def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: 
     target = Target("auc", "rich", served.manifest, ("false", "true"))
     rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
     found = of_rows(Registry(), target, rows, 0.5, model, model)
-    assert [str(gate) for gate in found.gates] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
-    assert found.numbers == {"rows": 0} and not found.gates[0].holds
+    assert [str(gate) for gate in found.checked] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
+    assert found.numbers == {"rows": 0} and not found.checked[0].holds
+    assert set(found.not_checked) == {"latency", "champion", "slices"}
+
+
+def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: Served, tmp_path: Path) -> None:
+    """The AUC of rows of one class. What is recorded is JSON."""
+    model = download_model(served.config.tracking.uri, served.uri, tmp_path)
+    settings = Registry(slices=("member",), slice_bound=0.5, slice_rows=2)
+    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    found = of_rows(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
+    assert found.checked == []
+    assert found.not_checked["slices"].startswith("auc of member ") and found.not_checked["skew"] == "there is none"
+    assert json.loads(json.dumps(found.plain(), allow_nan=False))["not_checked"] == found.not_checked
+
+
+def test_a_judgement_says_which_gates_are_held_which_failed_and_which_are_not_checked() -> None:
+    found = Judgement()
+    found.add("bounds", bounds(Registry(at_least={"auc": 0.9}), {"test/auc": 0.91}), "there are none")
+    found.add("size", [at_most("the size", 3.0, 2.0, " MB")], "there is none")
+    found.add("champion", [], "there is no other champion to compare with")
+    assert str(found) == "held: bounds; not checked: champion (there is no other champion to compare with)"
+    assert found.failures(()) == ["the size is 3, and at most 2 MB is wanted"]
+    assert found.failures(("champion", "bounds"))[1:] == [
+        "champion is required and not checked (there is no other champion to compare with)"
+    ]
+    assert (found.plain()["held"], found.plain()["failed"]) == (["bounds"], ["size"])
+
+
+def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(served: Served) -> None:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+
+    def champion_before() -> str | None:
+        found = alias.before(client, uri, "moved", alias.champion(client, uri, "moved"))
+        return found and str(found.version)
+
+    promoted(served, "moved")
+    assert champion_before() is None
+    promoted(served, "moved")
+    assert champion_before() == "1"
+    client.create_model_version("moved", served.uri, served.run_id, model_id=served.uri.removeprefix("models:/"))
+    for version in ("3", "1"):
+        client.set_registered_model_alias("moved", "champion", version)
+        assert champion_before() == "2"
+    client.delete_registered_model_alias("moved", "champion")
+    assert champion_before() == "2"
 
 
 def promoted(served: Served, name: str) -> str:

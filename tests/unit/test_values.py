@@ -228,6 +228,6 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
     found = of_rows(settings, Target("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
-    (gate,) = found.gates
+    (gate,) = found.checked
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)
     assert found.numbers["auc"] == "undefined: one class" and json.dumps(found.numbers, allow_nan=False)
