@@ -83,7 +83,8 @@ def baseline(config: Config) -> dict[str, float]:
 
 
 def report(uri: str, *run_ids: str) -> str:
-    """The page of a run in MLflow, or a comparison of several, as HTML. `uri` is that of `config.tracking`."""
+    """The page of a run in MLflow, or a comparison of several, as HTML; of an ETL, the page about its data. `uri` is that of
+    `config.tracking`."""
     from pipelines.report.command import report
 
     return report(uri, run_ids)

@@ -22,7 +22,9 @@ def verdicts(named: Named) -> list[Html]:
         splits = {letter: split for letter, one in named.items() for split in one.splits if split.name == name}
         metric, is_higher_better = _monitor(list(splits.values()))
         values = {
-            letter: value for letter, split in splits.items() if isinstance(value := split.summary["metrics"].get(metric), float | int)
+            letter: value
+            for letter, split in splits.items()
+            if isinstance(value := split.summary.get("metrics", {}).get(metric), float | int)
         }
         if len(values) >= 2:
             return [*_notes(f"{name} {metric}", metric, values, splits, named, is_higher_better), element("p", _METHOD, kind="small")]

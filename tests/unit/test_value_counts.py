@@ -95,7 +95,7 @@ def test_a_drift_that_only_the_sample_shows_is_none_and_shares_are_those_of_all_
     assert ("drift", ["rich"]) not in [(found["kind"], found["columns"]) for found in described["findings"]]
     target = described["columns"][0]
     assert target["name"] == "rich" and target["chart"]["shares"] == {"train": [0.6, 0.4], "test": [0.6002, 0.3998]}
-    assert "<title>test 39.98%</title>" in files["data.html"]
+    assert "<title>test 39.98%</title>" in files["data.html"] and "true: 40.00% of train, 39.98% of test" in files["data.html"]
 
 
 @pytest.mark.parametrize(("sampled", "said"), [(500, True), (0, False)])
@@ -113,5 +113,5 @@ def test_what_is_sampled_has_an_interval_and_values_beyond_the_axis_a_mark(sampl
         assert low < missing["share"] < high
     assert ("chart of a sample: each share is right within 4.4 percentage points at most" in files["data.html"]) == said
     below, above = described["price"]["chart"]["beyond"]["train"]
-    assert 0 < above < 0.02 and f"of train {below:.1%} below and {above:.1%} above the ends of the axis" in files["data.html"]
+    assert 0 < above < 0.02 and f"beyond the ends of the axis: of train {below:.1%} below and {above:.1%} above" in files["data.html"]
     assert "values beyond this end are in the outer bar" in files["data.html"] and ">≥ " in files["data.html"]

@@ -108,7 +108,12 @@ def _card(column: Mapping[str, Any]) -> Html:
     numbers.append(f"missing: {', '.join(missing)}" if missing else "none missing")
     lines = [element("b", encoder["name"]) + Html(": ") + element("span", encoder["words"]) for encoder in column["encoders"]]
     chart = column["chart"]
-    caption = join([*map(partial(element, "div"), [*_about(chart), "; ".join(numbers)]), *(element("div", Html(line)) for line in lines)])
+    caption = join(
+        [
+            *map(partial(element, "div"), [*_shares(column), *_about(chart), "; ".join(numbers)]),
+            *(element("div", Html(line)) for line in lines),
+        ]
+    )
     head = element("h3", column["name"], Html(" "), element("span", f"{', '.join(column['roles'])}, {column['type']}", kind="small"))
     return element("div", head, figure(histogram(chart, column["name"]) if chart else Html(""), caption))
 
@@ -125,10 +130,21 @@ def _about(chart: Mapping[str, Any] | None) -> Iterator[str]:
     if rows := [count for count in chart["sampled"].values() if count]:
         low, high = wilson(min(rows) / 2, min(rows))
         yield f"chart of a sample: each share is right within {100 * (high - low) / 2:.1f} percentage points at most"
+    beyond = []
     for split, (below, above) in chart.get("beyond", {}).items():
         sides = [f"{share:.1%} {side}" for share, side in ((below, "below"), (above, "above")) if share]
-        if sides:
-            yield f"in the outer bars: of {split} {' and '.join(sides)} the ends of the axis"
+        beyond += [f"of {split} {' and '.join(sides)}"] if sides else []
+    if beyond:
+        yield f"in the outer bars is what lies beyond the ends of the axis: {', '.join(beyond)}"
+
+
+def _shares(column: Mapping[str, Any]) -> Iterator[str]:
+    """Of a target with few values, the share of each in all splits."""
+    chart = column["chart"]
+    if chart is None or chart["kind"] != "names" or "target" not in column["roles"]:
+        return
+    for place, name in enumerate(chart["names"]):
+        yield f"{name}: {', '.join(f'{shares[place]:.2%} of {split}' for split, shares in chart['shares'].items())}"
 
 
 _NUMBERS = {"mean": "mean", "±": "deviation", "from": "minimum", "to": "maximum"}

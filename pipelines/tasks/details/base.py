@@ -78,7 +78,8 @@ class Details(ABC):
         """All that was collected of a split, with the values of its metrics. `more` are entries of the summary."""
         columns, shapes = shown(self.worst.columns, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
-        outcomes: Columns = {"row": self.outcomes.rows.tolist(), **{name: kept.tolist() for name, kept in self.outcomes.columns.items()}}
+        kept = {name: values.tolist() for name, values in self.outcomes.columns.items()}
+        outcomes: Columns = {"row": self.outcomes.rows.tolist(), **kept} if kept else {}
         tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables()}
         summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(more or {}), **self.summary()}
         return Evaluated(split, summary, {name: table for name, table in tables.items() if table})
