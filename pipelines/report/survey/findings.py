@@ -51,7 +51,10 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
                 yield Finding("leak", f"{name} equals the target {target} in all {len(sample):,} sampled rows", (name,))
             elif share >= LEAK:
                 yield Finding(
-                    "leak", f"{name} alone tells {share:.1%} of the target {target}: would it be known before the target is?", (name,)
+                    "leak",
+                    f"{name} alone tells {share:.1%} of the target {target}, in {len(sample):,} sampled rows: would it be known before the "
+                    "target is?",
+                    (name,),
                 )
 
 
@@ -125,7 +128,8 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapp
         for index, name in sorted(told, reverse=True):
             distribution = f"a {'very ' if index > 0.25 else ''}different distribution"
             what = f"the length of {name}" if name not in by_value and is_free_text(samples["train"][name]) else name
-            text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f})"
+            base = "all rows" if name in by_value else f"{len(rows):,} and {len(samples['train']):,} sampled rows"
+            text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f}, of {base})"
             yield Finding("drift", text, (name,))
 
 
