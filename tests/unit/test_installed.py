@@ -4,17 +4,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pipelines.config.train import Train
-from pipelines.errors import MismatchError
+from pipelines.errors import DriftError, MismatchError
 from pipelines.etl.executors import check_executors
 from pipelines.installed import disagreement, installed
 from pipelines.launch.cluster import cluster
-from pipelines.launch.worker import PACKAGES, check_installed
+from pipelines.launch.worker import PACKAGES, Assignment, attempted, check_installed
 
 
 def test_equal_machines_agree() -> None:
@@ -93,3 +94,13 @@ def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MismatchError, match=r"Ray: 2\.0\.0; run the driver in the cluster's own image$") as caught, cluster(Train()):
         pass
     assert caught.value.exit_code == 7
+
+
+def test_workers_whose_weights_have_parted_are_not_started_again(tmp_path: Path) -> None:
+    """They would part again: the error is an answer, and no failure that Ray restarts the group for."""
+
+    def train(*_: Any) -> dict[str, Any]:
+        raise DriftError("the workers have parted")
+
+    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed(PACKAGES))
+    assert attempted(assignment, train) == {"failure": {"kind": "DriftError", "message": "the workers have parted"}}
