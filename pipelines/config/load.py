@@ -83,8 +83,16 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     except ValidationError as error:
         raise ConfigError("\n".join(lines(error, model, values, origin, flags))) from error
     if not recorded and (faults := list(without_effect(config))):
-        raise ConfigError("\n".join(f"{f'--{name}' if name in flags else f'{origin}: {name}'}: {fault}" for name, fault in faults))
+        raise ConfigError("\n".join(f"{_place(name, origin, flags)}: {fault}" for name, fault in faults))
     return config
+
+
+def _place(name: str, origin: str, flags: frozenset[str]) -> str:
+    """Where a setting is given: by a flag of its own or of its section, as `--train.balance auto` gives `train.balance.kind`, or in the
+    file."""
+    keys = name.split(".")
+    given = next((flag for end in range(len(keys), 0, -1) if (flag := ".".join(keys[:end])) in flags), "")
+    return f"--{given}" if given else f"{origin}: {name}"
 
 
 def absolute_path(path: str, folder: Path) -> str:

@@ -128,6 +128,8 @@ def test_flags_and_files_have_one_rule(tmp_path: Any) -> None:
         load(path, {"train.momentum": 0.5})
     with pytest.raises(ConfigError, match=told):
         from_command_line("jobs/train.py", [str(path), "--train.momentum", "0.5"])
+    with pytest.raises(ConfigError, match=r"^--train.balance: has no effect while train.workers is 1; set train.workers to 2 or more"):
+        load(path, {"train.balance": "auto"})
     path.write_text(f"{PIPELINE}train: {{momentum: 0.5, window: 2, shuffle: false}}\n")
     with pytest.raises(ConfigError) as refused:
         load(path)
