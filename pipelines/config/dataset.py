@@ -87,6 +87,9 @@ class Dataset(Section):
     Without a key, duplicate rows are kept."""
     split: tyro.conf.Suppress[Split] = ByFraction()
     """How rows are split into training, validation and test: by shares, by a column of the query, or by time."""
+    max_share_error: Fraction = 0.3
+    """How far the share of a split may be from the one that `split` asks for, beyond what chance explains. If it is farther, no version
+    is made. Equal rows go to one split, and so do those of a group, so one of them may fill it. Smaller differences are only said."""
     features: tyro.conf.Suppress[dict[ColumnName, Feature]]
     """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log."""
     target: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}

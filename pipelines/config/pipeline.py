@@ -78,12 +78,13 @@ class Config(Section):
 
     @property
     def data_identity(self) -> dict[str, Any]:
-        """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files.
+        """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files, and
+        without `max_share_error`, which changes no row.
 
         `etl.identity` adds the parts of paths that rows contain.
         """
         # Without carried columns, the identity is that of versions from before there were any.
-        left_out = {"path"} if self.dataset.carried else {"path", "carried"}
+        left_out = {"path", "max_share_error"} if self.dataset.carried else {"path", "max_share_error", "carried"}
         paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": left_out}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 

@@ -68,6 +68,18 @@ class SplitSummary(Section):
     decoded_bytes: int
 
 
+class Shares(Section):
+    """The shares of the splits among the rows that were dealt. By column, they are of the rows that were marked `train`."""
+
+    asked: dict[str, float] = {}
+    """Those of the config; empty if it asks for none."""
+    came: dict[str, float] = {}
+    beyond_chance: float = 0.0
+    """The largest difference, as a share of the rows, without what chance explains."""
+    said: str = ""
+    """What differs, why, and what helps, in one line; empty if nothing is worth a word."""
+
+
 class Manifest(Section):
     format: int = FORMAT
     name: str
@@ -100,6 +112,8 @@ class Manifest(Section):
     """Refused rows by reason."""
     balance: Balance | None = None
     """Row counts of all stages, which `commit` has compared."""
+    shares: Shares = Shares()
+    """Compared with those that `dataset.split` asks for."""
     profile: dict[str, Any] = {}
     """Statistics of the training split, by raw column."""
     warnings: tuple[str, ...] = ()

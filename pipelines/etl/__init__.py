@@ -11,6 +11,7 @@
 7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. For the page
                  about the data, `row_sample` samples rows, `value_counts` counts the values of categories in every split, and
                  `alike` finds features that several splits have.
+                 `shares` compares the shares of the splits with those that were asked for.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  `raw_rows` are those that are also kept as they are. `attempt` holds the paths and reports of these files.
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.

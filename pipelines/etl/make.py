@@ -21,6 +21,7 @@ from pipelines.etl.query import run_query
 from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
+from pipelines.etl.shares import compared, of_windows
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
 from pipelines.sources.faults import source_errors
 from pipelines.sources.formats import RawTables
@@ -68,6 +69,7 @@ def make(
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sampled(judged).samples)
         fitted = fit(gathered, dataset, found.handed_on)
+        shares = compared(judged, gathered.rows, dataset)
     with stages("write"), source_errors(config.source):
         parts = part_numbers(encoded_bytes(judged, gathered.rows, fitted.encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
@@ -78,7 +80,9 @@ def make(
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
     placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
-    return Made(manifest.model_copy(update={"served_query": served}), written, gathered)
+    if any(settings.packs for settings in dataset.encoders.values()) and not shares.said:
+        shares = of_windows({split: found.rows for split, found in manifest.splits.items()}, sum(gathered.rows.values()), dataset)
+    return Made(manifest.model_copy(update={"served_query": served, "shares": shares}), written, gathered)
 
 
 def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:

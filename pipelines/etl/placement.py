@@ -70,6 +70,11 @@ def dealt(rows: DataFrame, split: Split) -> DataFrame:
     return refused(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
 
 
+def dealt_by(rows: DataFrame, split: Split) -> Column:
+    """The hash by which a row is dealt: rows that have the same one go to one split."""
+    return _hash("group", rows, (split.group,)) if isinstance(split, ByFraction) and split.group else F.col(ROW)
+
+
 def check_splits(rows: dict[int, int], split: Split) -> None:
     """Raises SourceError if a split that the config asks for has no rows. `rows` are those of each split, by its index."""
     shares: tuple[float, ...] = (1, 1, 1)
@@ -92,7 +97,7 @@ def placed(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
 
 
 def _by_fraction(rows: DataFrame, split: ByFraction) -> Column:
-    share = _share(_hash("group", rows, (split.group,)) if split.group else F.col(ROW))
+    share = _share(dealt_by(rows, split))
     train, validation, test = (Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test))
     whole = train + validation + test
     in_train, in_validation = share < _limit(train / whole), share < _limit((train + validation) / whole)

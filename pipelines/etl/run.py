@@ -38,6 +38,7 @@ from pipelines.etl.identity import version_name
 from pipelines.etl.make import Made, make
 from pipelines.etl.progress import Stages
 from pipelines.etl.session import session
+from pipelines.etl.shares import checked
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.interrupts import Deferred, done
 from pipelines.sources.base import RawTable
@@ -84,6 +85,7 @@ def _made(
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
+        checked(earlier.shares, config.dataset)
         with _warned(attempt.root):
             if open_version(config.dataset.path, config.data_identity).root != attempt.root:
                 confirm(filesystem, attempt.root)

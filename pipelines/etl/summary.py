@@ -17,6 +17,8 @@ def summary(config: Config, manifest: Manifest) -> str:
     root = f"{config.dataset.path}/{manifest.version}"
     rows = ", ".join(f"{split} {found.rows:,}" for split, found in manifest.splits.items())
     lines = [f"{root}: {rows}; digest {manifest.digest[:12]}"]
+    if manifest.shares.said:
+        lines.append(manifest.shares.said)
     if manifest.quarantined:
         quarantine = f"{root}/quarantine-{manifest.attempt}"
         lines.append(f"{shares(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")

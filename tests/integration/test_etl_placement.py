@@ -1,14 +1,26 @@
 """Where rows go: by their content alone."""
 
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stores import new_store
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.config import Config, parse
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
+from pipelines.dataset.survey import Files, Survey
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import placement
 from pipelines.etl.placement import CONTENT, PART, PLACE, ROW, SPLIT
 from pipelines.etl.quality import REASON, accepted, refused
+from pipelines.etl.run import run
+from pipelines.etl.shares import compared
+from pipelines.etl.summary import summary
+from pipelines.report.survey import files_of
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
@@ -134,3 +146,80 @@ def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
     with pytest.raises(SourceError, match=r"no row is left for validation \(train 9, validation 0, test 3\); give more rows, or change"):
         placement.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
     placement.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
+
+
+def shares_said(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] = (), bound: float = 0.3) -> str:
+    """What is said of the shares of these rows."""
+    tensors = {"features": {"x": "identity"}, "target": {"y": "identity"}}
+    dataset = Dataset.model_validate({"path": "data", "key": key, "split": split, "max_share_error": bound, **tensors})
+    dealt = placement.dealt(placement.identified(rows, key), dataset.split)
+    counts = {row[SPLIT]: row["count"] for row in accepted(dealt).groupBy(SPLIT).count().collect()}
+    return compared(dealt, {number: counts.get(number, 0) for number in range(3)}, dataset).said
+
+
+def test_shares_that_did_not_come_are_said_with_their_cause(spark: SparkSession) -> None:
+    asked = {"train": 0.7, "validation": 0.1, "test": 0.2}
+    rows = spark.range(3_000).selectExpr("id", "if(id < 900, 5, id) AS x", "if(id < 1200, 'one', 'g' || id) AS g").persist()
+    repeated = rows.select("x")
+    said = shares_said(repeated, asked)
+    assert ": one row repeats 900 times; " in said and "asked 70 %" in said and "SELECT DISTINCT" in said
+    assert shares_said(repeated.distinct(), asked) == "" == shares_said(rows.select("id", "x"), asked, ("id",)), "both remedies work"
+    grouped = shares_said(rows, {**asked, "group": "g"})
+    assert ": the group g = one has 1,200 rows; " in grouped and "leave dataset.split.group out" in grouped
+    assert shares_said(rows, asked) == "", "which is a remedy"
+    with pytest.raises(SourceError, match=r"the group g = one has 1,200 rows; .* or raise dataset.max_share_error"):
+        shares_said(rows, {**asked, "group": "g"}, bound=0.05)
+    published = repeated.selectExpr("x", "if(x % 10 = 9, 'validation', 'train') AS s")
+    moved = shares_said(published, {"by": "s", "validation": 0.1})
+    assert ": one row repeats 900 times; " in moved and moved.startswith(("validation has", "train has")) and "test" not in moved
+    assert shares_said(published.distinct(), {"by": "s", "validation": 0.1}) == "", "rows that were published as validation do not count"
+    few = shares_said(spark.range(20).toDF("id"), {"train": 0.8, "validation": 0.1, "test": 0.1}, ("id",))
+    assert few == "" or ": chance, with only 20 rows; give more of them" in few
+    timed = shares_said(rows.selectExpr("id", "if(id < 200, '2020', '2021') AS t"), {"time": "t", "validation": "2021", "test": "2022"})
+    assert timed.startswith("validation has 93 % of the rows, test has 0 % of the rows: 2,800 rows, all in validation, have t = 2021; ")
+    rows.unpersist()
+
+
+def repeating(folder: Path, query: str, bound: float) -> Config:
+    """A pipeline over 3,000 rows, 900 of which are one."""
+    if not (folder / "t.parquet").exists():
+        x = np.where(np.arange(3_000) < 900, 5, np.arange(3_000))
+        pq.write_table(pa.table({"x": x, "y": x / 7}), folder / "t.parquet")
+        new_store(folder)
+    return parse(
+        {
+            "name": "repeating",
+            "source": {"tables": {"t": {"format": "parquet", "path": str(folder / "t.parquet")}}, "query": query},
+            "dataset": {
+                "path": str(folder / "data"),
+                "split": {"train": 0.7, "validation": 0.1, "test": 0.2},
+                "max_share_error": bound,
+                "features": {"x": "identity"},
+                "target": {"y": "identity"},
+            },
+            "task": {"kind": "tabular"},
+            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+        },
+        "repeating",
+    )
+
+
+@pytest.mark.usefixtures("spark")
+def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_page(tmp_path: Path) -> None:
+    drawn: list[Files] = []
+
+    def page(survey: Survey) -> Files:
+        drawn.append(files_of(survey))
+        return drawn[0]
+
+    config = repeating(tmp_path, "SELECT * FROM t", 0.9)
+    manifest = run(config, page)
+    said = manifest.shares.said
+    assert ": one row repeats 900 times; " in said and summary(config, manifest).splitlines()[1] == said
+    assert manifest.shares.came["train"] == pytest.approx(manifest.splits["train"].rows / 3_000)
+    html = drawn[0]["data.html"]
+    assert "Shares. " in html and "one row repeats 900 times" in html and ">asked<" in html
+    with pytest.raises(SourceError, match=r"one row repeats 900 times; .* SELECT DISTINCT .* or raise dataset.max_share_error"):
+        run(repeating(tmp_path, "SELECT * FROM t", 0.05))
+    mended = run(repeating(tmp_path, "SELECT DISTINCT * FROM t", 0.05))
+    assert not mended.shares.said and len(list((tmp_path / "data").iterdir())) == 2

@@ -21,6 +21,7 @@ def describe(survey: Survey) -> dict[str, Any]:
     columns = described_columns(survey)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
+        "shares": manifest.shares.model_dump(mode="json"),
         "warnings": list(manifest.warnings),
         "pipeline": manifest.name,
         "version": manifest.version,
@@ -60,6 +61,8 @@ def describe(survey: Survey) -> dict[str, Any]:
 
 def _findings(survey: Survey) -> Iterator[tests.Finding]:
     manifest, dataset = survey.manifest, survey.config.dataset
+    if manifest.shares.said:
+        yield tests.Finding("shares", manifest.shares.said)
     train = survey.samples.get(SPLITS[0], pa.table({}))
     features = dict.fromkeys(column for name in dataset.features for column in manifest.encoders[name].inputs)
     for name in dataset.target:

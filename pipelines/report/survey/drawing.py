@@ -11,7 +11,14 @@ from pipelines.report.survey.histograms import histogram, legend
 
 MOST_FINDINGS = 50
 """Warnings on the page: of a table with thousands of columns, thousands may drift."""
-_KINDS = {"leak": "Leak", "constant": "Constant", "drift": "Drift", "shared": "Shared rows", "skew": "Skew"}
+_KINDS = {
+    "shares": "Shares of the splits",
+    "leak": "Leak",
+    "constant": "Constant",
+    "drift": "Drift",
+    "shared": "Shared rows",
+    "skew": "Skew",
+}
 _TESTS = (
     f"Leak: one column alone explains at least {findings.LEAK:.0%} of the target in half of the training sample, from bins or categories "
     "fitted on the other half. Constant: one value, or none, in the training split. Drift: population stability index above "
@@ -50,7 +57,7 @@ def _warned(described: Mapping[str, Any]) -> Iterator[Html]:
     for warning in described["warnings"]:
         yield note(element("b", "May differ next time. "), warning, kind="warning")
     if not found:
-        yield note("No leak, constant column, drift between splits, shared rows or skew was found.", kind="good")
+        yield note("No odd share of a split, leak, constant column, drift between splits, shared rows or skew was found.", kind="good")
     yield folded("What is tested, and the thresholds", element("p", _TESTS, kind="small"))
 
 
@@ -69,8 +76,12 @@ def _sections(described: Mapping[str, Any]) -> Iterator[tuple[str, Html]]:
 def _rows(described: Mapping[str, Any]) -> Html:
     """Rows by split, and where the others went; each line's numbers have been checked against each other by the commit."""
     total = max(sum(described["rows"].values()), 1)
-    splits = [[split, rows, f"{rows / total:.1%}", described["bytes"][split]] for split, rows in described["rows"].items()]
-    parts: list[Html] = [table(["split", "rows", "share", "bytes"], splits)]
+    asked = described.get("shares", {}).get("asked", {}) if described["split"].get("train") is not None else {}
+    splits = [
+        [split, rows, f"{rows / total:.1%}", *([f"{asked[split]:.1%}"] if asked else []), described["bytes"][split]]
+        for split, rows in described["rows"].items()
+    ]
+    parts: list[Html] = [table(["split", "rows", "share", *(["asked"] if asked else []), "bytes"], splits)]
     if balance := described["balance"]:
         stages: list[list[Any]] = [
             [f"table {name}", found["parsed"], found["handed_on"], found["refused"]] for name, found in balance["tables"].items()

@@ -33,7 +33,7 @@ where there are hardly any, the longest task is the one that started Python's wo
 @dataclass(frozen=True)
 class Finding:
     kind: str
-    """`leak`, `constant`, `drift`, `shared` or `skew`."""
+    """`shares`, `leak`, `constant`, `drift`, `shared` or `skew`."""
     text: str
     columns: tuple[str, ...] = ()
 
