@@ -9,9 +9,19 @@ import pytest
 from filed import CONFIG, manifest_of, raw_rows
 
 from pipelines.config import parse
+from pipelines.dataset.manifest import SplitSummary
+from pipelines.dataset.survey import Survey
 from pipelines.report.survey.columns import described_columns
 from pipelines.report.survey.drawing import MOST_FINDINGS, draw
 from pipelines.report.survey.histograms import histogram
+
+
+def surveyed(raw: pa.Table, name: str) -> Survey:
+    """What an ETL knows of these rows, with a sample of one column."""
+    config = parse(CONFIG, "test")
+    train = SplitSummary(rows=len(raw), parts=1, row_groups=1, bytes=1, decoded_bytes=1)
+    manifest = manifest_of(config.dataset, raw).model_copy(update={"splits": {"train": train}})
+    return Survey(config, manifest, {}, {"train": raw.select([name])}, np.empty((0, 3), np.int64), {}, {})
 
 
 def chart(name: str, values: pa.Array) -> dict[str, Any]:
@@ -19,7 +29,7 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
     raw = raw_rows()
     values = pa.concat_arrays([values] * len(raw)).slice(0, len(raw))
     raw = raw.set_column(raw.column_names.index(name), name, values)
-    found = described_columns(manifest_of(parse(CONFIG, "test").dataset, raw), {"train": raw.select([name])}, ())
+    found = described_columns(surveyed(raw, name))
     return next(column["chart"] for column in found if column["name"] == name)
 
 
@@ -45,8 +55,7 @@ def test_the_largest_and_smallest_numbers_are_drawn(values: list[float]) -> None
 
 def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
     raw = raw_rows()
-    manifest = manifest_of(parse(CONFIG, "test").dataset, raw)
-    columns = described_columns(manifest, {"train": raw.select(["word"])}, ())
+    columns = described_columns(surveyed(raw, "word"))
     described = {
         "findings": [{"kind": "drift", "text": f"column {number} drifts", "columns": []} for number in range(1_000)],
         "columns": columns, "raw_columns": 5_000, "sampled": {"train": len(raw)}, "rows": {"train": len(raw)}, "bytes": {"train": 1},
