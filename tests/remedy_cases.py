@@ -1,0 +1,492 @@
+"""Remedies of errors that need neither Spark nor Ray: what raises each, and what it offers instead."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from config_remedies import VALUES
+from fitting import fit
+from mlflow.entities import LoggedModelStatus
+from versions import write_version
+
+from pipelines import commands
+from pipelines.config.dataset import ByFraction
+from pipelines.config.endpoint import Endpoint
+from pipelines.config.flags import read as read_flags
+from pipelines.config.load import load, parse
+from pipelines.config.pipeline import Config
+from pipelines.config.plugins import own_settings
+from pipelines.config.task import Recommendation, Tabular, Text, settings_class
+from pipelines.dataset.plain import from_parquet
+from pipelines.dataset.storage import locate as locate_dataset
+from pipelines.dataset.versions import Version, open_version
+from pipelines.endpoint.access import token_digest
+from pipelines.endpoint.requests import rows_of
+from pipelines.etl.placement import check_splits
+from pipelines.etl.quality import check_quarantined, check_rows_left
+from pipelines.etl.run import _check_apart
+from pipelines.features.raw import numbers
+from pipelines.learning import task_of
+from pipelines.loader import Loader, Order, shards_of
+from pipelines.loader.reader import Reader
+from pipelines.predict.source import with_inputs
+from pipelines.report.arguments import asked as read_report
+from pipelines.sources import content, documents, files
+from pipelines.sources.formats import raw_tables
+from pipelines.sources.records import SCHEMA, Dialect, cut
+from pipelines.tracking.client import check_host, connect, experiment_of
+from pipelines.tracking.history import history, newest_run
+from pipelines.tracking.models import newest_model
+from pipelines.tracking.recorded import recorded
+from pipelines.tracking.run import KIND
+from pipelines.tracking.training import IDENTITY
+
+Do = Callable[[Path], Any]
+
+
+def wrote(path: Path, text: str | bytes = "a\n") -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def table(path: Path, **columns: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return str(path.parent)
+
+
+def cut_text(text: str, written: str = "utf-8", length: int | None = None, **dialect: Any) -> list[Any]:
+    return list(cut([text.encode(written)[:length]], Dialect(**dialect), "a.csv"))
+
+
+def fitted(settings: Any, target: Any = "identity", **columns: Any) -> Any:
+    raw = pa.table({"y": list(range(3)), **columns})
+    return fit({"a": settings} if not isinstance(settings, dict) or "encoder" in settings else settings, {"y": target}, raw)
+
+
+def version(folder: Path, label: Any = (0, 1, 1), cardinality: int | None = 2, **known: Any) -> Version:
+    part = {"x": np.zeros((3, 2), "float32"), "label": np.array(label, "uint8")}
+    return write_version(folder / "data", {"train": [part]}, cardinality={"label": cardinality} if cardinality else {}, **known)
+
+
+def tabular(folder: Path, cardinality: int | None = 2, **settings: Any) -> Any:
+    return task_of(Tabular(**settings), version(folder, cardinality=cardinality).manifest)
+
+
+def words(folder: Path, length: int, **settings: Any) -> Any:
+    part = {"x": np.zeros((3, length), "int32"), "label": np.zeros(3, "uint8")}
+    made = write_version(folder / "words", {"train": [part]}, cardinality={"label": 2, "x": 9})
+    return task_of(Text(**settings), made.manifest).model()
+
+
+def config(uri: str = "sqlite:///x.db", **changes: Any) -> Config:
+    return parse({**VALUES, "tracking": {"uri": uri, "experiment": "e"}, **changes}, "x.yaml")
+
+
+def two_tables() -> Config:
+    people = VALUES["source"]["tables"]["people"]
+    return config(source={"tables": {"people": people, "jobs": people}, "query": "SELECT 1"})
+
+
+def batches(folder: Path, name: str) -> Any:
+    part = {name: np.zeros((8, 2), "float32"), "label": np.zeros(8, "uint8")}
+    made = write_version(folder / name, {"train": [part]}, cardinality={"label": 2})
+    return Loader(made, "train", Order(shards=1, global_batch=2, seed=0), range(1))
+
+
+def store(folder: Path) -> str:
+    return f"sqlite:///{folder}/mlflow.db"
+
+
+def training(folder: Path, logged: str = "", **tags: str) -> str:
+    """The ID of a run, with `logged` as its config."""
+    client = connect(store(folder))
+    run = client.create_run(experiment_of(client, config(store(folder))), tags={IDENTITY: "x", **tags})
+    if logged:
+        client.log_text(run.info.run_id, logged, "config.json")
+    return str(run.info.run_id)
+
+
+def model(folder: Path) -> str:
+    client = connect(store(folder))
+    made = client.create_logged_model(experiment_of(client, config(store(folder))), name="model")
+    return str(client.finalize_logged_model(made.model_id, LoggedModelStatus.READY).model_id)
+
+
+def deleted(folder: Path, mend: Callable[[Any, str], None] = lambda client, number: None, name: str = "e") -> str:
+    client = connect(store(folder))
+    number = experiment_of(client, config(store(folder)))
+    client.delete_experiment(number)
+    mend(client, number)
+    return experiment_of(client, config(store(folder), tracking={"uri": store(folder), "experiment": name}))
+
+
+def packed(encoder: str, **columns: Any) -> Any:
+    settings = {"encoder": encoder, "column": "a", "length": 8, **({"vocabulary": 300} if encoder == "bpe" else {})}
+    return fit({"t": settings}, {}, pa.table(columns))
+
+
+def apart(folder: Path, path: str, table: str = "in") -> None:
+    wrote(folder / "in" / "train.csv")
+    people = {**VALUES["source"]["tables"]["people"], "path": str(folder / table)}
+    read = config(source={"tables": {"people": people}, "query": "SELECT 1"}, dataset={**VALUES["dataset"], "path": str(folder / path)})
+    _check_apart(read, raw_tables(read.source))
+
+
+def yaml(folder: Path, text: str, name: str = "x.yaml") -> str:
+    return wrote(folder / name, text)
+
+
+def pipeline(folder: Path, text: str = "") -> Config:
+    return load(yaml(folder, f"{json.dumps(VALUES)}{text}"))
+
+
+def linked(folder: Path, **where: str) -> Any:
+    wrote(folder / "in" / "a.csv")
+    if not (folder / "in" / "back").exists():
+        os.symlink(folder, folder / "in" / "back")
+    return files.find(str(folder / where.get("path", "in")))
+
+
+def strange_name(folder: Path, name: bytes) -> Any:
+    inner = folder / name.hex()
+    inner.mkdir()
+    with open(os.path.join(os.fsencode(inner), name), "wb") as file:
+        file.write(b"a\n")
+    return files.find(str(inner))
+
+
+WORDS = {"encoder": "sequence", "column": "a", "length": 2}
+REQUEST = b'{"dataframe_records": [{"a": 1}, {"a": 2}]}'
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "the value is missing; write it after the flag": (
+        lambda folder: commands._spoken("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers"]),
+        (lambda folder: commands._spoken("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers", "2"]),),
+    ),
+    "not a flag; write --section.setting VALUE": (
+        lambda folder: read_flags(["train.workers", "2"], Config),
+        (lambda folder: read_flags(["--train.workers", "2"], Config),),
+    ),
+    "duplicate key; remove one": (
+        lambda folder: load(yaml(folder, "name: x\nname: y\n")),
+        (pipeline,),
+    ),
+    "correct it, or quote it to make it text": (
+        lambda folder: load(yaml(folder, "name: 2017-02-30\n")),
+        (lambda folder: load(yaml(folder, json.dumps({**VALUES, "name": "2017-02-30"}))),),
+    ),
+    "name the YAML file of a pipeline, such as": (lambda folder: load(folder / "none.yaml"), (pipeline,)),
+    "is not UTF-8; save the file as UTF-8": (
+        lambda folder: load(wrote(folder / "y.yaml", "name: ä".encode("latin-1"))),
+        (lambda folder: load(yaml(folder, json.dumps({**VALUES, "tracking": {"tags": {"a": "ä"}}}, ensure_ascii=False))),),
+    ),
+    "install it, or start in the folder that contains it": (
+        lambda folder: settings_class("no_such_module:Task"),
+        (lambda folder: settings_class("pipelines.config.task:Tabular"),),
+    ),
+    "correct the name or the module": (
+        lambda folder: settings_class("pipelines.config.task:Nothing"),
+        (lambda folder: settings_class("pipelines.config.task:Tabular"),),
+    ),
+    "has no implementation; set": (
+        lambda folder: settings_class("pipelines.config.task:TaskSettings"),
+        (lambda folder: own_settings("pipelines.config.task:Tabular", Tabular, "kind", ()),),
+    ),
+    "no .parquet file; give a folder that has": (
+        lambda folder: from_parquet(str(folder), "y"),
+        (lambda folder: from_parquet(table(folder / "p" / "a.parquet", y=[1.0]), "y"),),
+    ),
+    "they must be equal; open them apart": (
+        lambda folder: (
+            (table(folder / "q" / "1" / "a.parquet", y=[1.0]), table(folder / "q" / "2" / "b.parquet", z=[1.0]))
+            and from_parquet(str(folder / "q"), "y")
+        ),
+        (lambda folder: from_parquet(str(folder / "q" / "1"), "y"), lambda folder: from_parquet(str(folder / "q" / "2"), "z")),
+    ),
+    "{}: {}; write the file again": (
+        lambda folder: from_parquet(str(Path(wrote(folder / "r" / "a.parquet", "no Parquet")).parent), "y"),
+        (lambda folder: from_parquet(table(folder / "r" / "a.parquet", y=[1.0]), "y"),),
+    ),
+    "give a local path or a URI such as s3://bucket/path": (
+        lambda folder: locate_dataset("nowhere://bucket/path"),
+        (lambda folder: locate_dataset(str(folder)), lambda folder: locate_dataset("s3://bucket/path")),
+    ),
+    "holds no dataset version; run jobs/etl.py": (
+        lambda folder: open_version(str(folder / "none")),
+        (lambda folder: open_version(version(folder).root),),
+    ),
+    "without a token; set endpoint.token_file or": (
+        lambda folder: token_digest(Endpoint(host="0.0.0.0")),
+        (lambda folder: token_digest(Endpoint(host="0.0.0.0", token_file=wrote(folder / "token", "x" * 32))),),
+    ),
+    "which cannot be read: {}; name a file with the token": (
+        lambda folder: token_digest(Endpoint(token_file=str(folder / "none"))),
+        (lambda folder: token_digest(Endpoint(token_file=wrote(folder / "token", "x" * 32))),),
+    ),
+    'send {"{}": [{"column": value': (
+        lambda folder: rows_of(b"{}", Endpoint()),
+        (lambda folder: rows_of(REQUEST, Endpoint()),),
+    ),
+    "endpoint.rows_per_request; send several requests": (
+        lambda folder: rows_of(REQUEST, Endpoint(rows_per_request=1)),
+        (lambda folder: rows_of(b'{"dataframe_records": [{"a": 1}]}', Endpoint(rows_per_request=1)),),
+    ),
+    "no row is left for {} ({}); give more rows": (
+        lambda folder: check_splits({0: 9, 1: 0, 2: 1}, ByFraction()),
+        (
+            lambda folder: check_splits({0: 90, 1: 8, 2: 10}, ByFraction()),
+            lambda folder: check_splits({0: 9, 1: 0, 2: 1}, ByFraction(train=0.9, validation=0, test=0.1)),
+        ),
+    ),
+    "so its conditions or a join remove": (
+        lambda folder: check_rows_left({"t": 5}, 0, {}),
+        (lambda folder: check_rows_left({"t": 5}, 5, {}),),
+    ),
+    "rows, and all are refused": (
+        lambda folder: check_rows_left({"t": 5}, 5, {"plausible age": 5}),
+        (lambda folder: check_rows_left({"t": 5}, 5, {}),),
+    ),
+    "Mend the source or the query, or raise it": (
+        lambda folder: check_quarantined(10, {"a": 2}, 0.1, {}),
+        (lambda folder: check_quarantined(10, {"a": 1}, 0.1, {}), lambda folder: check_quarantined(10, {"a": 2}, 0.2, {})),
+    ),
+    "remove the shape for single numbers": (
+        lambda folder: fitted({"encoder": "identity", "shape": [2]}, a=[1, 2, 3]),
+        (lambda folder: fitted("identity", a=[1, 2, 3]),),
+    ),
+    "has no number in the training split": (
+        lambda folder: fitted("standardize", a=pa.nulls(3, pa.float64())),
+        (lambda folder: fitted({"b": "standardize"}, a=pa.nulls(3, pa.float64()), b=[1, 2, 3]),),
+    ),
+    "it takes true and false, or 1 and 0; write a condition": (
+        lambda folder: fitted("binary", a=["x", "y", "x"]),
+        (lambda folder: fitted("binary", a=[True, False, True]),),
+    ),
+    "is neither 0 nor 1 in any row of the training split": (
+        lambda folder: fitted("binary", a=[2, 3, 2]),
+        (lambda folder: fitted("label", a=[2, 3, 2]),),
+    ),
+    "so it has no classes; use another column": (
+        lambda folder: fitted("label", a=pa.nulls(3, pa.string())),
+        (lambda folder: fitted({"b": "label"}, b=["x", "y", "x"]),),
+    ),
+    "splits column {} into words, and another encoder takes whole values": (
+        lambda folder: fitted({"w": WORDS, "v": {"encoder": "vocabulary", "column": "a"}}, a=["x y"] * 3),
+        (
+            lambda folder: fitted(
+                {"w": WORDS, "v": {"encoder": "vocabulary", "column": "a_whole"}},
+                a=["x y"] * 3,
+                a_whole=["x y"] * 3,
+            ),
+        ),
+    ),
+    "it takes numbers; CAST the column in the query": (
+        lambda folder: fitted("standardize", a=["1", "2", "3"]),
+        (
+            lambda folder: fitted("standardize", a=[1, 2, 3]),
+            *(
+                lambda folder, encoder=encoder: fitted(encoder, a=["1", "2", "3"])
+                for encoder in ("vocabulary", {"encoder": "hash", "buckets": 4}, "label")
+            ),
+        ),
+    ),
+    "values are not numbers; CAST them in the query": (
+        lambda folder: numbers(pa.array(["1"])),
+        (lambda folder: numbers(pa.array([1])), lambda folder: fitted("vocabulary", a=["1", "2", "3"])),
+    ),
+    "every worker owns at least one; lower train.workers": (
+        lambda folder: shards_of(0, 9, 8),
+        (lambda folder: shards_of(0, 8, 8),),
+    ),
+    "rows do not fill one global batch of": (
+        lambda folder: Order(shards=8, global_batch=512, seed=0).steps(17),
+        (
+            lambda folder: Order(shards=8, global_batch=16, seed=0).steps(17),
+            lambda folder: Order(shards=8, global_batch=512, seed=0, remainder="keep").steps(17),
+        ),
+    ),
+    "has no rows in split {}; give it a share": (
+        lambda folder: Reader(version(folder), "test"),
+        (lambda folder: Reader(version(folder), "train"),),
+    ),
+    "the path is missing; write --input": (
+        lambda folder: with_inputs(config(), ["people="], "people"),
+        (lambda folder: with_inputs(config(), ["people=a.csv"], "people"),),
+    ),
+    "the config has the tables {}; name one of them": (
+        lambda folder: with_inputs(two_tables(), ["a.csv"], ""),
+        (lambda folder: with_inputs(two_tables(), ["people=a.csv"], ""),),
+    ),
+    "name the servers {}; set one with --tracking.uri": (
+        lambda folder: read_report(
+            "report", [yaml(folder, json.dumps({**VALUES, "tracking": {"uri": f"http://{name}"}}), f"{name}.yaml") for name in "ab"]
+        ),
+        (
+            lambda folder: read_report(
+                "report", [*(yaml(folder, json.dumps(VALUES), f"{name}.yaml") for name in "ab"), "--tracking.uri", "http://a"]
+            ),
+        ),
+    ),
+    "is installed in a folder; install it": (
+        lambda folder: content.package_folder("package://no_such_package/a.csv"),
+        (lambda folder: content.package_folder("package://numpy/a.csv"),),
+    ),
+    "leads out of the package": (
+        lambda folder: content.inside_package("package://numpy/../pip/py.typed"),
+        (lambda folder: content.inside_package("package://numpy/py.typed"),),
+    ),
+    "give a file, or a glob such as *.csv": (
+        lambda folder: content.inside_package("package://numpy/core"),
+        (lambda folder: content.inside_package("package://numpy/py.typed"), lambda folder: files.find("package://numpy/*.typed")),
+    ),
+    "give a local path or a URI that pyarrow knows": (
+        lambda folder: content.locate("nowhere://bucket/path"),
+        (lambda folder: content.locate(str(folder)), lambda folder: content.locate("s3://bucket/path?region=us-east-1")),
+    ),
+    "mend the file or leave it out": (
+        lambda folder: list(documents.records(b'[{"a": 1}, x]', "a.json", SCHEMA)),
+        (lambda folder: list(documents.records(b'[{"a": 1}]', "a.json", SCHEMA)),),
+    ),
+    "JSON must be, or set the encoding it has": (
+        lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole=True), "a.json")),
+        (
+            lambda folder: list(cut(['[{"a": "ä"}]'.encode()], Dialect(json=True, whole=True), "a.json")),
+            lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole=True, encoding="ISO-8859-1"), "a.json")),
+        ),
+    ),
+    "{}: {}; give a path that exists": (
+        lambda folder: files.find(str(folder / "*.none")),
+        (lambda folder: files.find(wrote(folder / "a.csv")),),
+    ),
+    "{}: no such file in {}; give a path that exists": (
+        lambda folder: files.find("package://numpy/*.none"),
+        (lambda folder: files.find("package://numpy/*.typed"),),
+    ),
+    "{}: no such file; give a path that exists": (
+        lambda folder: files.find(str(folder / "none.csv")),
+        (lambda folder: files.find(wrote(folder / "a.csv")),),
+    ),
+    "a file's name is not UTF-8": (
+        lambda folder: strange_name(folder, b"\xff.csv"),
+        (lambda folder: strange_name(folder, b"y.csv"),),
+    ),
+    "leads back to a folder that it lies in": (
+        linked,
+        (lambda folder: linked(folder, path="in/*.csv"),),
+    ),
+    "use * in their place": (
+        lambda folder: files.find(f"{folder}/{{1..9999}}.csv"),
+        (lambda folder: wrote(folder / "7.csv") and files.find(f"{folder}/*.csv"),),
+    ),
+    "or set options: {enforceSchema: true}": (
+        lambda folder: cut_text("b,a\n1,2\n", header=True, columns=("a", "b")),
+        (lambda folder: cut_text("b,a\n1,2\n", header=True, columns=("b", "a")), lambda folder: cut_text("b,a\n1,2\n", header=True)),
+    ),
+    "is UTF-16; set options": (
+        lambda folder: cut_text("a,b\n", "utf-16"),
+        (lambda folder: cut_text("a,b\n", "utf-16", encoding="utf-16", multiline=True, quote='"'),),
+    ),
+    "is not {}: {}; set the encoding it has": (
+        lambda folder: cut_text("ä\n", "latin-1", encoding="ascii"),
+        (lambda folder: cut_text("ä\n", "latin-1", encoding="ISO-8859-1"),),
+    ),
+    "the file breaks off inside a character": (
+        lambda folder: cut_text("ab", "utf-16", -1, encoding="utf-16"),
+        (lambda folder: cut_text("ab", "utf-16", encoding="utf-16"),),
+    ),
+    "has no classes; set it to none": (
+        lambda folder: tabular(folder, cardinality=None, class_weights="balanced"),
+        (lambda folder: tabular(folder, cardinality=None, class_weights="none"),),
+    ),
+    "has no counts of its classes; set": (
+        lambda folder: tabular(folder, class_weights="balanced"),
+        (lambda folder: tabular(folder, class_weights=[1.0, 2.0]),),
+    ),
+    "words; reduce them, or raise the length of the column": (
+        lambda folder: words(folder, 2),
+        (lambda folder: words(folder, 2, widths=[1, 2]), lambda folder: words(folder, 5)),
+    ),
+    "start the server, or set another address": (
+        lambda folder: experiment_of(connect("http://127.0.0.1:9"), config("http://127.0.0.1:9")),
+        (lambda folder: experiment_of(connect(store(folder)), config(store(folder))),),
+    ),
+    "with a file in a folder that can be written": (
+        lambda folder: connect(f"sqlite:///{wrote(folder / 'file')}/mlflow.db"),
+        (lambda folder: connect(store(folder)),),
+    ),
+    "has no training; run jobs/train.py first": (
+        lambda folder: newest_run(store(folder), "e"),
+        (lambda folder: training(folder) and newest_run(store(folder), "e"),),
+    ),
+    "has no run {}; use the ID of a run": (
+        lambda folder: history(store(folder), "0" * 32),
+        (lambda folder: history(store(folder), training(folder)),),
+    ),
+    "encode it with binary, label, or an encoder of single numbers": (
+        lambda folder: task_of(Tabular(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
+        (tabular,),
+    ),
+    "use task.kind tabular, or a numeric target": (
+        lambda folder: task_of(Recommendation(network="dlrm"), version(folder, cardinality=5).manifest),
+        (
+            lambda folder: tabular(folder, cardinality=5),
+            lambda folder: task_of(Recommendation(network="dlrm"), version(folder, cardinality=None).manifest),
+        ),
+    ),
+    "has no word in the training split; use another column": (
+        lambda folder: packed("bpe", a=pa.nulls(3, pa.string())),
+        (lambda folder: packed("bpe", a=["x y"] * 3),),
+    ),
+    "has no character in the training split; use another column": (
+        lambda folder: packed("characters", a=pa.nulls(3, pa.string())),
+        (lambda folder: packed("characters", a=["x y"] * 3),),
+    ),
+    "so that each version would become raw data": (
+        lambda folder: apart(folder, path="in/data"),
+        (lambda folder: apart(folder, path="out"), lambda folder: apart(folder, path="in/data", table="in/train.csv")),
+    ),
+    "has no model; train one first": (
+        lambda folder: newest_model(config(store(folder))),
+        (lambda folder: model(folder) and newest_model(config(store(folder))),),
+    ),
+    "has no run {}; use the ID of a training": (
+        lambda folder: recorded(store(folder), "0" * 32),
+        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+    ),
+    "not a training; use the ID of a run of jobs/train.py": (
+        lambda folder: recorded(store(folder), training(folder, "{}", **{KIND: "etl"})),
+        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+    ),
+    "use the ID of a run of jobs/train.py that has its artifacts": (
+        lambda folder: recorded(store(folder), training(folder)),
+        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+    ),
+    "is damaged: {}; log it again, or train again": (
+        lambda folder: recorded(store(folder), training(folder, "{")),
+        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+    ),
+    "experiment {} at {} is deleted; restore it": (
+        deleted,
+        (
+            lambda folder: deleted(folder, lambda client, number: client.restore_experiment(number)),
+            lambda folder: deleted(folder, name="other"),
+        ),
+    ),
+    "set the address of an MLflow server that all machines can reach": (
+        lambda folder: check_host(store(folder), "elsewhere"),
+        (lambda folder: check_host("http://127.0.0.1:5000", "elsewhere"),),
+    ),
+    "start the run anew": (
+        lambda folder: batches(folder, "x").load_state_dict({"epoch": 0, "step": 1, "order_version": 0}),
+        (lambda folder: batches(folder, "x").load_state_dict(batches(folder, "x").state_dict()),),
+    ),
+}
+"""By a part of the message: what raises it, and what its remedies do instead."""
+IN_PLACE = ("they must be equal; open them apart",)
+"""Cases whose remedies work on what raised the error."""

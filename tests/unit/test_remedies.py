@@ -1,0 +1,202 @@
+"""Every remedy that a message offers is tried: the messages are found in the sources, and each has a case that produces it and does as
+it says."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import config_remedies
+import pytest
+import remedies
+import remedy_cases
+from config_remedies import GONE
+
+from pipelines.config.load import parse
+from pipelines.endpoint.requests import RequestError
+from pipelines.errors import ConfigError, LockstepError
+
+FOUND = remedies.found()
+TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {"has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE")}
+MOST_WAITING = 207
+TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
+"""Files whose messages are all tried by one test."""
+WAITING: dict[str, dict[str, int]] = {
+    "need a group of workers, GPUs or Ray": {
+        "pipelines/checkpoint/checkpoints.py": 3,
+        "pipelines/checkpoint/run_directory.py": 3,
+        "pipelines/federated/check.py": 8,
+        "pipelines/federated/clients.py": 2,
+        "pipelines/federated/rounds.py": 1,
+        "pipelines/launch/checks.py": 3,
+        "pipelines/loader/loader.py": 1,
+        "pipelines/launch/cluster.py": 2,
+        "pipelines/launch/heartbeat.py": 1,
+        "pipelines/launch/init_from.py": 2,
+        "pipelines/launch/look.py": 3,
+        "pipelines/launch/own_ray.py": 1,
+        "pipelines/launch/run.py": 2,
+        "pipelines/launch/verify.py": 6,
+        "pipelines/launch/watch.py": 4,
+        "pipelines/launch/worker.py": 1,
+        "pipelines/loader/reader.py": 1,
+        "pipelines/parallel/batch_norm.py": 1,
+        "pipelines/parallel/buffers.py": 3,
+        "pipelines/parallel/ddp/ddp.py": 2,
+        "pipelines/parallel/exact/deterministic.py": 4,
+        "pipelines/parallel/exact/gradient_reducer.py": 1,
+        "pipelines/parallel/sharded/degrees.py": 5,
+        "pipelines/parallel/sharded/parameter_shards.py": 3,
+        "pipelines/parallel/sharded/recompute.py": 2,
+        "pipelines/parallel/sharded/stages.py": 7,
+        "pipelines/parallel/sharded/tensor.py": 4,
+        "pipelines/parallel/sharded/tokens.py": 1,
+        "pipelines/parallel/single_rows.py": 2,
+        "pipelines/parallel/strategies.py": 1,
+        "pipelines/servers/check.py": 2,
+        "pipelines/servers/client.py": 1,
+        "pipelines/train/balance.py": 2,
+        "pipelines/train/epochs.py": 1,
+        "pipelines/train/finite.py": 1,
+    },
+    "need another installation, or a store that fails": {
+        "pipelines/commands.py": 4,
+        "pipelines/compat/__init__.py": 1,
+        "pipelines/compat/haproxy.py": 1,
+        "pipelines/config/plugins.py": 1,
+        "pipelines/config/wording.py": 1,
+        "pipelines/dataset/balance.py": 1,
+        "pipelines/dataset/commit.py": 1,
+        "pipelines/dataset/manifest.py": 3,
+        "pipelines/dataset/plain.py": 1,
+        "pipelines/dataset/storage.py": 2,
+        "pipelines/dataset/versions.py": 1,
+        "pipelines/installed.py": 1,
+    },
+    "need a trained model in MLflow": {
+        "pipelines/endpoint/replica.py": 1,
+        "pipelines/endpoint/requests.py": 1,
+        "pipelines/endpoint/schema.py": 1,
+        "pipelines/endpoint/start.py": 1,
+        "pipelines/export/environment.py": 1,
+        "pipelines/export/exporters.py": 1,
+        "pipelines/export/hls4ml.py": 2,
+        "pipelines/export/run.py": 2,
+        "pipelines/export/stablehlo.py": 1,
+        "pipelines/export/subject.py": 1,
+        "pipelines/export/targets.py": 1,
+        "pipelines/registry/alias.py": 4,
+        "pipelines/registry/candidate.py": 3,
+        "pipelines/registry/measure.py": 3,
+        "pipelines/registry/rows.py": 1,
+        "pipelines/registry/run.py": 2,
+        "pipelines/report/command.py": 4,
+        "pipelines/report/filing.py": 1,
+        "pipelines/report/verdict.py": 1,
+        "pipelines/serve/model.py": 3,
+        "pipelines/serve/process.py": 1,
+        "pipelines/tasks/base.py": 2,
+        "pipelines/tasks/next_item.py": 1,
+        "pipelines/tasks/stages.py": 1,
+        "pipelines/tracking/client.py": 1,
+        "pipelines/tracking/exports.py": 1,
+        "pipelines/tracking/liveness.py": 1,
+        "pipelines/tracking/models.py": 1,
+        "pipelines/tracking/recorded.py": 1,
+        "pipelines/tracking/registered.py": 1,
+        "pipelines/tracking/run.py": 1,
+        "pipelines/tracking/training.py": 3,
+    },
+    "need Spark, and are tried by its tests": {
+        "pipelines/etl/ambient.py": 3,
+        "pipelines/etl/determinism.py": 5,
+        "pipelines/etl/driver.py": 2,
+        "pipelines/etl/executors.py": 1,
+        "pipelines/etl/query.py": 3,
+        "pipelines/etl/run.py": 1,
+        "pipelines/predict/model.py": 2,
+        "pipelines/predict/output.py": 3,
+        "pipelines/predict/run.py": 2,
+        "pipelines/predict/source.py": 1,
+        "pipelines/sources/binary_file.py": 1,
+        "pipelines/sources/content.py": 1,
+        "pipelines/sources/faults.py": 6,
+        "pipelines/sources/footers.py": 3,
+        "pipelines/sources/idx.py": 4,
+        "pipelines/sources/package.py": 1,
+        "pipelines/sources/parquet.py": 1,
+        "pipelines/sources/parquet_columns.py": 3,
+        "pipelines/sources/parquet_types.py": 1,
+        "pipelines/sources/parsed.py": 1,
+        "pipelines/sources/soundness.py": 1,
+        "pipelines/sources/spark_files.py": 2,
+        "pipelines/sources/tables.py": 2,
+        "pipelines/sources/tar.py": 2,
+    },
+}
+
+
+"""Messages without a case, by the reason and the file: at most so many. The numbers may only become smaller."""
+
+
+def message_of(fragment: str) -> str:
+    """The message in the sources that contains the fragment."""
+    (message,) = [message for message in FOUND if fragment in message]
+    return message
+
+
+def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    values = deepcopy(values)
+    for dotted, value in changes.items():
+        *sections, last = dotted.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        if value == GONE:
+            inner.pop(last, None)
+        else:
+            inner[last] = value
+    return values
+
+
+@pytest.mark.parametrize("fragment", config_remedies.CASES, ids=str)
+def test_a_config_with_the_remedy_of_its_error_is_valid(fragment: str) -> None:
+    broken, offered = config_remedies.CASES[fragment]
+    values = changed(config_remedies.VALUES, broken)
+    with pytest.raises(ConfigError) as error:
+        parse(values, "x.yaml")
+    assert remedies.pattern(message_of(fragment)).search(str(error.value)), str(error.value)
+    for changes in offered:
+        parse(changed(values, changes), "x.yaml")
+
+
+@pytest.mark.parametrize("fragment", remedy_cases.CASES, ids=str)
+def test_what_an_error_offers_works(fragment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    broken, offered = remedy_cases.CASES[fragment]
+    with pytest.raises((LockstepError, ValueError, RequestError)) as error:
+        broken(tmp_path)
+    assert remedies.pattern(message_of(fragment)).search(str(error.value)), str(error.value)
+    for number, mended in enumerate(offered):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        mended(tmp_path if fragment in remedy_cases.IN_PLACE else folder)
+
+
+def test_every_message_has_a_case_or_waits_for_one() -> None:
+    fragments = [*config_remedies.CASES, *remedy_cases.CASES, *TRIED_ELSEWHERE]
+    assert [fragment for fragment in fragments if sum(fragment in message for message in FOUND) != 1] == [], "no message, or several"
+    without: dict[str, list[str]] = {}
+    for message, places in FOUND.items():
+        file = places[0].rpartition(":")[0]
+        if file not in TRIED_BY and not any(fragment in message for fragment in fragments):
+            without.setdefault(file, []).append(message)
+    allowed = {file: number for files in WAITING.values() for file, number in files.items()}
+    more = {file: messages for file, messages in without.items() if len(messages) > allowed.get(file, 0)}
+    assert more == {}, "messages without a case: give them one in tests/remedy_cases.py or tests/config_remedies.py"
+    assert sum(allowed.values()) <= MOST_WAITING
+
+
+@pytest.mark.parametrize("fragment", TRIED_ELSEWHERE, ids=str)
+def test_a_remedy_tried_elsewhere_is_named_there(fragment: str) -> None:
+    file, words = TRIED_ELSEWHERE[fragment]
+    assert words in (remedies.ROOT / "tests" / file).read_text()
