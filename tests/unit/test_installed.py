@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch.distributed as dist
 
 from pipelines.config.train import Train
 from pipelines.errors import DriftError, MismatchError
@@ -104,3 +105,16 @@ def test_workers_whose_weights_have_parted_are_not_started_again(tmp_path: Path)
 
     assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed(PACKAGES))
     assert attempted(assignment, train) == {"failure": {"kind": "DriftError", "message": "the workers have parted"}}
+
+
+def test_a_worker_alone_leaves_its_process_group_however_it_ends(tmp_path: Path) -> None:
+    """Ray destroys those of several workers only; the threads of another would meet the interpreter's end."""
+
+    def train(*_: Any) -> dict[str, Any]:
+        dist.init_process_group("gloo", f"file://{tmp_path}/meet", world_size=1, rank=0)
+        raise RuntimeError("a defect")
+
+    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed(PACKAGES))
+    with pytest.raises(RuntimeError, match="a defect"):
+        attempted(assignment, train)
+    assert not dist.is_initialized()
