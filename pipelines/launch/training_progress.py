@@ -1,7 +1,7 @@
 """Prints a training's progress, the metrics of each epoch, and a summary."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines.progress import Progress
@@ -20,7 +20,7 @@ class TrainingProgress:
         """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
         if deaths is not None and deaths["time"] > self._died:
             self._died = deaths["time"]
-            self._say_died(deaths["workers"], written)
+            self._say_died(deaths, written)
         if written is None:
             return
         if written["first_step"] is not None and written["attempt"] != self._attempt:
@@ -41,10 +41,11 @@ class TrainingProgress:
         """Print a line that stays."""
         self._progress.say(line, event, **values)
 
-    def _say_died(self, workers: Mapping[str, str], written: Mapping[str, Any] | None) -> None:
+    def _say_died(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
         at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
-        reasons = "; ".join(dict.fromkeys(workers.values()))
-        self.say(f"{_named(workers)} died{at}: {reasons}", "died", workers=dict(workers))
+        workers, cut_off = deaths["workers"], deaths.get("cut_off", [])
+        told = "; ".join(dict.fromkeys(workers.values())) or f"{_named(cut_off)} lost the connection to it"
+        self.say(f"{_named(workers)} died{at}: {told}", "died", workers=dict(workers), cut_off=cut_off)
 
     def _say_back(self, written: Mapping[str, Any], deaths: Mapping[str, Any] | None) -> None:
         """Another group of workers has begun: after a death, or with another number of workers."""
@@ -58,8 +59,10 @@ class TrainingProgress:
         self.say(f"{_named(deaths['workers'])} died; {back} in {seconds:.0f} s", "restart", **told)
 
 
-def _named(workers: Mapping[str, str]) -> str:
+def _named(workers: Iterable[str | int]) -> str:
     ranks = sorted(map(int, workers))
+    if not ranks:
+        return "a worker"
     shown = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
     return f"worker{'s' if len(ranks) > 1 else ''} {shown}"
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from threading import Thread
 
-from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.checkpoint.run_directory import DEATHS, RunDirectory
 from pipelines.errors import LockstepError
 from pipelines.launch.heartbeat import HEARTBEATS
 from pipelines.timing.beats import Beat, beat_of, of_one_group
@@ -27,6 +27,9 @@ class WorkerWatch:
         self._directory, self._say, self._tag = directory, say, tag
         self._stragglers, self._standstill = Stragglers(), Standstill()
         self._looked = time.monotonic()
+        self._died = 0.0
+        self._seen, self._ended = set[tuple[str, int]](), set[tuple[str, int]]()
+        """Host and process of the workers of the last look, and of those whose group has ended."""
 
     def look(self) -> None:
         """Look, if that is due. What fails is logged, and tried again: it ends no training."""
@@ -34,13 +37,26 @@ class WorkerWatch:
             return
         self._looked = time.monotonic()
         try:
-            beats = beats_in(self._directory)
+            beats = self._of_living(beats_in(self._directory))
             if said := self._stragglers.look(beats):
                 self._tell(said, STRAGGLERS, "; ".join(self._stragglers.named))
             if stuck := self._standstill.look(beats):
                 self._tell([stuck], STANDSTILL, stuck)
         except LockstepError as error:
             log.warning("%s", error)
+
+    def _of_living(self, beats: dict[int, Beat]) -> dict[int, Beat]:
+        """Without the workers of a group that has ended by a death: while another one starts, nobody is slow and nothing hangs.
+
+        They are known by their processes, since the clocks of machines differ.
+        """
+        deaths = self._directory.glance(DEATHS)
+        if deaths and deaths["time"] != self._died:
+            self._died = deaths["time"]
+            self._ended |= self._seen
+        living = {rank: beat for rank, beat in beats.items() if (beat.host, beat.process) not in self._ended}
+        self._seen = {(beat.host, beat.process) for beat in living.values()}
+        return living
 
     def _tell(self, lines: list[str], name: str, text: str) -> None:
         for line in lines:

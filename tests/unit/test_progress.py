@@ -73,6 +73,20 @@ def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.M
     ]
 
 
+def test_whoever_lost_the_connection_to_the_dead_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = StringIO()
+    shown = TrainingProgress(Progress(seen))
+    shown.show(point(300))
+    dead = {"time": 1_000.0, "workers": {}, "cut_off": [1, 2]}
+    shown.show(point(300), dead)
+    monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_011.4)
+    shown.show({**point(0), "attempt": "two", "first_step": 200}, dead)
+    assert seen.getvalue().splitlines()[1:] == [
+        "a worker died at about step 300 of 400: workers 1, 2 lost the connection to it",
+        "a worker died; back at step 200 of 400 in 11 s",
+    ]
+
+
 def test_a_group_of_another_size_is_no_death() -> None:
     seen = StringIO()
     shown = TrainingProgress(Progress(seen))

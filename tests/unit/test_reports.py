@@ -91,5 +91,12 @@ def test_of_a_group_the_dead_are_named_and_not_those_that_lost_them(tmp_path: Pa
     own._base_exc = ValueError("Connection reset by peer")  # type: ignore[attr-defined]
     Deaths(str(tmp_path)).after_exception(None, {0: own, 1: RuntimeError("A worker health check failed.\nmore")})
     assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"1": "A worker health check failed."}
-    Deaths(str(tmp_path)).after_exception(None, {0: own})
-    assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"0": "Connection reset by peer"}
+    assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["cut_off"] == [0]
+    Deaths(str(tmp_path)).after_exception(None, {0: own})  # Ray does not know yet that worker 1 is dead
+    written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
+    assert (written["workers"], written["cut_off"]) == ({}, [0])
+    defect = RuntimeError("wrapped")
+    defect._base_exc = ValueError("a bug")  # type: ignore[attr-defined]
+    Deaths(str(tmp_path)).after_exception(None, {0: own, 1: defect})
+    written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
+    assert (written["workers"], written["cut_off"]) == ({"1": "a bug"}, [0])

@@ -210,6 +210,28 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
     assert "slow at compute" in lines[0] and "slow at compute" in tags["stragglers"], (lines, tags)
 
 
+def test_nothing_hangs_while_the_group_after_a_death_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.0})
+    run, lines, now = RunDirectory(str(tmp_path)), list[str](), [0.0]
+    watch = worker_watch.WorkerWatch(run, lines.append, lambda tags: None)
+    watch._standstill = Standstill(lambda: now[0])  # the clock of this test
+
+    def look(process: int, seconds: float) -> None:
+        beat = {"beat": 7, "time": 5.0, "world_size": 1, "host": "a", "process": process, "steps": 3, "step": 3, "waits": True}
+        run.put_json("heartbeats/0.json", beat)
+        now[0] += seconds
+        watch.look()
+
+    look(process=11, seconds=0)
+    run.put_json("deaths.json", {"time": 1_000.0, "workers": {"1": "killed"}, "cut_off": []})
+    look(process=11, seconds=60)
+    look(process=11, seconds=60)
+    assert lines == []
+    look(process=12, seconds=1)
+    look(process=12, seconds=60)
+    assert len(lines) == 1 and "no worker has got any further for 60 s" in lines[0]
+
+
 def test_what_fails_is_logged_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.0})
     (tmp_path / "heartbeats").write_text("not a folder")
