@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ray._private import ray_constants, services
+from ray._private import ray_constants, services, state
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution import context
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
 from pipelines.compat import present, replace
 
-__all__ = ["ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "known_as", "on_loopback", "quiet_reports"]
+__all__ = ["ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "draining_nodes", "known_as", "on_loopback", "quiet_reports"]
 
 # Overridden in launch.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
@@ -32,6 +32,11 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         replace(ray_constants, "ENABLE_RAY_CLUSTER", before)
+
+
+def draining_nodes() -> set[str]:
+    """Ids of the nodes that Ray is about to lose, or to remove. `ray.nodes` does not tell."""
+    return set(state.state.get_draining_nodes())
 
 
 def known_as(address: str) -> None:

@@ -16,6 +16,7 @@ from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, 
 from pipelines.launch.evidence import file_evidence
 from pipelines.launch.heartbeat import HEARTBEATS, HUNG
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
+from pipelines.launch.preemption import Preemption
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.training_progress import TrainingProgress, for_json, result_line, summary
 from pipelines.launch.watch import watch
@@ -88,16 +89,19 @@ def _file_evidence(config: Config, run: tracking.TrainingRun, directory: RunDire
 def _trained(
     config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress, **more: Any
 ) -> dict[str, Any]:
-    """What rank 0 returned. A group that asks to leave machines out has saved, and is started again without them."""
+    """What rank 0 returned. A group that leaves machines out, or is about to lose some, has saved, and is started again without them."""
     left_out: tuple[str, ...] = ()
     while True:
         trainer = trainer_of(work, config, version, run.run_id, directory, left_out=left_out, **more)
-        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), WorkerWatch(directory, progress.say, run.tag).look)
-        if not trained["left_out"]:
+        watched, preemption = WorkerWatch(directory, progress.say, run.tag), Preemption(directory, progress.say)
+        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), watched.look, preemption.look)
+        leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
+        if not leaving:
             return trained
-        left_out += trained["left_out"]
+        left_out += leaving
         names = ", ".join(host_names(left_out))
-        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {names}, where a worker is too slow")
+        why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
+        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {names}, {why}")
         run.tag({"machines.left_out": names})
         _forget_messages(directory)
 

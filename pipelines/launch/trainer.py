@@ -42,7 +42,7 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
             parts["scaling_policy"] = _fixed(self.scaling_config)
-        if self.left_out:
+        if self.left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _elastic_without(self.left_out, self.scaling_config)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
 
@@ -86,7 +86,7 @@ def trainer_of(
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nothing here uses it
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `preemption` asks Ray without an actor and a barrier
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))

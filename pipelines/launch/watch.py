@@ -28,9 +28,9 @@ def watch(
     directory: RunDirectory,
     progress: TrainingProgress,
     interrupted: Callable[[], None],
-    look: Callable[[], None] = lambda: None,
+    *looks: Callable[[], None],
 ) -> dict[str, Any]:
-    """Run the trainer and return what rank 0 returned. Between two polls of the directory, `look` is called.
+    """Run the trainer and return what rank 0 returned. Between two polls of the directory, `looks` are called.
 
     On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
     not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
@@ -60,7 +60,8 @@ def watch(
             if machines:
                 machines.look()
             _show(directory, progress)
-            look()
+            for look in looks:
+                look()
         if taken.number is not None:
             _leave(thread, directory, progress, interrupted, answer)
             raise SystemExit(128 + taken.number)

@@ -1,9 +1,13 @@
 """`train.balance: {leave_out: true}` on two Ray nodes, one of which is slow: the training goes on without it, to the same weights."""
 
+import json
+import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import ray
@@ -16,6 +20,9 @@ from waiting import wait_until
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.collectives.context import WorkerContext
+from pipelines.config import Config
+from pipelines.dataset.sealed import unsealed
+from pipelines.launch import worker_watch
 from pipelines.launch.run import train
 from pipelines.learning import task_of
 from pipelines.parallel.strategies import strategy_of
@@ -55,6 +62,45 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.timeout(300)
+def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_without_it(
+    slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "threads_per_shard": 1, "balance": "equal"}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:OnUnequalMachines", epochs=4, **own)
+    (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
+    taking = Thread(target=take_away, args=(slow_node, tmp_path))
+    taking.start()
+    result = train(config)
+    taking.join()
+    lines = capsys.readouterr().out
+    assert f"{host} is about to be taken away: the workers save first" in lines
+    (saved,) = re.findall(rf"saved after step (\d+); the run goes on without {host}, which is about to be taken away", lines)
+    (folder,) = runs_in(tmp_path)
+    attempts = json.loads(unsealed((folder / "attempts.json").read_bytes()))["attempts"]
+    assert [attempt["workers"] for attempt in attempts] == [2, 1]
+    assert attempts[0]["steps"] == attempts[1]["step"] == int(saved) > 0, "no step is lost"
+    assert result.model_digest == undisturbed_digest(config, tmp_path)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    return [file.parent for file in folder.glob("**/heartbeats")]
+
+
+def take_away(node: str, folder: Path) -> None:
+    """Tell Ray, once both workers take steps, that the node is about to be taken away, as a cloud does of a spot instance."""
+
+    def both_step() -> bool:
+        beats = worker_watch.beats_in(RunDirectory(str(runs_in(folder)[0]))) if runs_in(folder) else {}
+        return len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0
+
+    wait_until(both_step, 120, "both workers to take steps")
+    command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "drain-node"]
+    command += ["--address", ray.get_runtime_context().gcs_address, "--node-id", node, "--deadline-remaining-seconds", "60"]
+    command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a spot instance"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.timeout(300)
 def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
@@ -67,9 +113,14 @@ def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
     assert run.info.status == "FINISHED" and run.data.tags["machines.left_out"] == host
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")] == list(range(1, 4 * (6_000 // 64) + 1))
+    assert result.model_digest == undisturbed_digest(config, tmp_path)
+
+
+def undisturbed_digest(config: Config, folder: Path) -> str:
+    """The digest of the model that one worker trains in this process."""
     version, context = version_of(config), WorkerContext()
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
-    checkpoints = Checkpoints(RunDirectory(str(tmp_path / "undisturbed")), context, 2)
+    checkpoints = Checkpoints(RunDirectory(str(folder / "undisturbed")), context, 2)
     Loop(config, version, task, strategy, checkpoints, Silent()).run()
-    assert result.model_digest == model_digest(strategy.model.state_dict())
+    return model_digest(strategy.model.state_dict())
