@@ -1,6 +1,5 @@
 """`train.balance: {leave_out: true}` on two Ray nodes, one of which is slow: the training goes on without it, to the same weights."""
 
-import json
 import re
 import signal
 import subprocess
@@ -18,10 +17,9 @@ from unequal import SLOW
 from waiting import wait_until
 
 from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.checkpoint.run_directory import ATTEMPTS, RunDirectory
 from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.dataset.sealed import unsealed
 from pipelines.launch import worker_watch
 from pipelines.launch.run import train
 from pipelines.learning import task_of
@@ -76,7 +74,7 @@ def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_
     assert f"{host} is about to be taken away: the workers save first" in lines
     (saved,) = re.findall(rf"saved after step (\d+); the run goes on without {host}, which is about to be taken away", lines)
     (folder,) = runs_in(tmp_path)
-    attempts = json.loads(unsealed((folder / "attempts.json").read_bytes()))["attempts"]
+    attempts = (RunDirectory(str(folder)).get_json(ATTEMPTS) or {})["attempts"]
     assert [attempt["workers"] for attempt in attempts] == [2, 1]
     assert attempts[0]["steps"] == attempts[1]["step"] == int(saved) > 0, "no step is lost"
     assert result.model_digest == undisturbed_digest(config, tmp_path)
