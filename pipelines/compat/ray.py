@@ -18,6 +18,7 @@ __all__ = ["ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "drain
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
 present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_request")
 present(ElasticScalingPolicy, "_count_possible_workers")
+present(state.GlobalState, "get_draining_nodes")
 
 
 @contextmanager

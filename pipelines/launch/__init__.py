@@ -7,7 +7,8 @@
                 `ray_files` keeps its files private.
 3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `training_progress` prints progress
                 and results; `worker_watch` names workers that are slow or that all wait for, `preemption` has them save before a
-                machine goes, and `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from outside.
+                machine goes, and `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from
+                outside.
 4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
                 loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is, `gauges` are what
                 Prometheus sees of a run, and `deaths` tells the driver which workers have died.

@@ -32,10 +32,11 @@ class Scores:
         self._add([scores], [true.astype(np.int32)], scores.size)
 
     def merge(self, other: "Scores") -> None:
-        if other.is_complete:
-            self._add(other._scores, other._true, other.count)
-        else:
+        if not other.is_complete:
             self._give_up()
+        elif other.has_rows:
+            scores, true = other.joined()
+            self._add([scores], [true], other.count)
 
     def joined(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores of shape (rows, curves), and classes of shape (rows,)."""
