@@ -1,18 +1,27 @@
 """Private names of Ray."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ray._private import ray_constants, services, state
+from ray._private import ray_constants, services, state, worker
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution import context
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
 from pipelines.compat import present, replace
 
-__all__ = ["ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "draining_nodes", "known_as", "on_loopback", "quiet_reports"]
+__all__ = [
+    "ElasticScalingPolicy",
+    "FixedScalingPolicy",
+    "ScalingPolicy",
+    "draining_nodes",
+    "known_as",
+    "on_loopback",
+    "output_through",
+    "quiet_reports",
+]
 
 # Overridden in launch.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
@@ -33,6 +42,25 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         replace(ray_constants, "ENABLE_RAY_CLUSTER", before)
+
+
+@contextmanager
+def output_through(shown: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[None]:
+    """Print what `shown` returns of the lines that Ray hands to this process, as Ray would print them.
+
+    Of a Ray that is started or joined in this block, these are the lines of its workers; of any, the reports of raylets.
+    """
+    before = worker.print_to_stdstream
+
+    def printed(data: dict[str, Any], ignore_prefix: bool) -> None:
+        if lines := shown(data):
+            before({**data, "lines": lines}, ignore_prefix)
+
+    replace(worker, "print_to_stdstream", printed)
+    try:
+        yield
+    finally:
+        replace(worker, "print_to_stdstream", before)
 
 
 def draining_nodes() -> set[str]:

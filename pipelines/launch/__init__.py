@@ -4,7 +4,7 @@
    `checks`     is what it refuses before it starts, which ETL also says.
    `init_from`  fetches the initial weights from another run, if the config names one.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine;
-                `ray_files` keeps its files private.
+                `ray_files` keeps its files private, `ray_output` shows what tasks print and keeps Ray's own reports.
 3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `training_progress` prints progress
                 and results; `worker_watch` names workers that are slow or that all wait for, `preemption` has them save before a
                 machine goes, and `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from

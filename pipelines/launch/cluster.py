@@ -9,10 +9,12 @@ from typing import Any
 
 import ray
 
+from pipelines.compat.ray import output_through
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import own_ray, restored_handler
 from pipelines.launch.ray_files import keep_token, ray_folder
+from pipelines.launch.ray_output import RayOutput
 
 log = logging.getLogger(__name__)
 
@@ -30,30 +32,33 @@ WORKERS_ENVIRONMENT = {
 
 
 @contextmanager
-def cluster(settings: Train) -> Iterator[None]:
+def cluster(settings: Train) -> Iterator[RayOutput]:
     """Connect this process to a Ray cluster for the duration of the block, unless it is connected already.
 
     RAY_ADDRESS names the cluster, as it does in a submitted job. Without it, a cluster is started on this machine, with as
-    many CPUs as the workers need. Raises MismatchError if the cluster runs another version of Ray.
+    many CPUs as the workers need. Gives what Ray prints and nobody need read. Raises MismatchError if the cluster runs another version
+    of Ray.
     """
-    if ray.is_initialized():
-        yield
-        return
-    of_both: dict[str, Any] = {
-        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
-        "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
-    }
-    if address := os.environ.get("RAY_ADDRESS"):
-        _join(address, of_both)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-    else:
-        cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
-        keep_token()
-        with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **of_both):
-            yield
+    output = RayOutput()
+    with output_through(output.shown):
+        if ray.is_initialized():
+            yield output
+            return
+        of_both: dict[str, Any] = {
+            "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
+            "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
+        }
+        if address := os.environ.get("RAY_ADDRESS"):
+            _join(address, of_both)
+            try:
+                yield output
+            finally:
+                ray.shutdown()
+        else:
+            cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
+            keep_token()
+            with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **of_both):
+                yield output
 
 
 def _join(address: str, settings: dict[str, Any]) -> None:

@@ -39,15 +39,23 @@ class Deaths(UserCallback):
 def sort_out(errors: Mapping[int, Exception]) -> tuple[dict[int, Exception], list[int]]:
     """The workers that died or failed by themselves, and the ranks of those that only lost their connection to one of them.
 
-    A worker whose process is gone has an error of Ray's; what a worker raised is wrapped in another. Ray may know of the lost connections
-    before it knows of the death: then nobody has died by itself as yet.
+    Ray may know of the lost connections before it knows of the death: then nobody has died by itself as yet.
     """
-    gone = {rank: error for rank, error in sorted(errors.items()) if not hasattr(error, "_base_exc")}
-    raised = {rank: error for rank, error in sorted(errors.items()) if rank not in gone}
-    cut_off = [rank for rank, error in raised.items() if _CONNECTION.search(str(getattr(error, "_base_exc", error)))]
-    return gone or {rank: error for rank, error in raised.items() if rank not in cut_off}, cut_off
+    cut_off = [rank for rank, error in sorted(errors.items()) if not _is_gone(error) and _CONNECTION.search(_text(error))]
+    by_themselves = {rank: error for rank, error in sorted(errors.items()) if rank not in cut_off}
+    gone = {rank: error for rank, error in by_themselves.items() if _is_gone(error)}
+    return gone or by_themselves, cut_off
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether Ray says that the process is gone, instead of what the worker itself raised."""
+    return not hasattr(error, "_base_exc") and type(error).__module__.startswith("ray.")
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "_base_exc", error))
 
 
 def _reason(error: Exception) -> str:
-    lines = str(getattr(error, "_base_exc", error)).splitlines()
+    lines = _text(error).splitlines()
     return (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]

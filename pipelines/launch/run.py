@@ -17,6 +17,7 @@ from pipelines.launch.evidence import file_evidence
 from pipelines.launch.heartbeat import HEARTBEATS, HUNG
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.preemption import Preemption
+from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.training_progress import TrainingProgress, for_json, result_line, summary
 from pipelines.launch.watch import watch
@@ -60,7 +61,7 @@ def train(config: Config) -> Result:
     check(config, version)
     initial = None if is_kept(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
-    with cluster(config.train):
+    with cluster(config.train) as output:
         gpus = takes_gpus(config.train)
         warn_of_waiting(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
@@ -73,6 +74,8 @@ def train(config: Config) -> Result:
             except TrainingError:
                 _file_evidence(config, run, directory, progress)
                 raise
+            finally:
+                _keep_output(output, directory, progress)
             _file_evidence(config, run, directory, progress)
             result = _filed(config, version, run, directory, trained)
     told = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **for_json(trained["metrics"])}
@@ -84,6 +87,15 @@ def train(config: Config) -> Result:
 def _file_evidence(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:
     for line in file_evidence(run, directory, config.train.profile):
         progress.say(line)
+
+
+def _keep_output(output: RayOutput, directory: RunDirectory, progress: TrainingProgress) -> None:
+    """What fails is logged: it must not hide why the training ends."""
+    try:
+        if line := output.keep(directory):
+            progress.say(line)
+    except TrainingError as error:
+        log.warning("what Ray printed is lost: %s", error)
 
 
 def _trained(

@@ -1,0 +1,69 @@
+"""What Ray's processes print: the driver shows the output of tasks and our own lines, and keeps the rest for a file of the run.
+
+When a worker dies, Ray and torch print some thirty lines about it: the raylet's advice, tracebacks of every worker that lost its
+connection, C++ frames. The driver says the same in one line.
+"""
+
+import re
+import time
+from collections import deque
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+from pipelines.checkpoint.run_directory import RunDirectory
+
+FILE = "ray.log"
+_MOST_LINES = 20_000
+_QUIET_SECONDS = 10.0
+"""For so long after a hidden line of a process, all that it prints to stderr is part of the same report."""
+_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")
+"""Ray's actors, which print nothing but reports."""
+_REPORT = re.compile(
+    r"Traceback \(most recent call last\)|Error in training function|Fatal Python error|terminate called|\*\*\* SIG|\s*frame #\d+"
+    r"|\s*@ +0x|\[rank\d+\]:\[[EWF]|\[\w*[EF]\d{4} |\[\d{4}-\d\d-\d\d [\d:,]+ [EF] "
+)
+"""How a report begins: of Python, of torch's C++, of glog."""
+
+
+class RayOutput:
+    """Sorts the lines that Ray hands to the driver. They come from threads of Ray's."""
+
+    def __init__(self) -> None:
+        self._kept: deque[str] = deque(maxlen=_MOST_LINES)
+        self._quiet_until: dict[Any, float] = {}
+        self._lock = Lock()
+
+    def shown(self, data: Mapping[str, Any]) -> list[str]:
+        """The lines of a batch to show; the others are kept. `data` is Ray's: `lines`, `pid`, `is_err`, `actor_name`."""
+        with self._lock:
+            hidden = [self._is_hidden(data, line) for line in data["lines"]]
+            origin = f"({data.get('actor_name') or data.get('task_name') or 'ray'} pid={data.get('pid')})"
+            self._kept.extend(f"{origin} {line}" for line, is_hidden in zip(data["lines"], hidden, strict=True) if is_hidden)
+        return [line for line, is_hidden in zip(data["lines"], hidden, strict=True) if not is_hidden]
+
+    def keep(self, directory: RunDirectory) -> str:
+        """Write the lines kept so far into the run's directory. Returns a line that names the file; empty if there is nothing to read.
+
+        Raises TrainingError if the store fails.
+        """
+        with self._lock:
+            text = "\n".join(self._kept)
+        if not text:
+            return ""
+        directory.put(FILE, f"{text}\n".encode())
+        return f"what Ray and torch printed about it is in {directory.path}/{FILE}"
+
+    def _is_hidden(self, data: Mapping[str, Any], line: str) -> bool:
+        process = data.get("pid")
+        if process == "raylet":
+            return True
+        if not data.get("is_err"):
+            return False
+        if data.get("actor_name") in _RAYS:
+            return True
+        now = time.monotonic()
+        if now < self._quiet_until.get(process, 0.0) or _REPORT.match(line):
+            self._quiet_until[process] = now + _QUIET_SECONDS
+            return True
+        return False

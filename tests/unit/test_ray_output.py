@@ -1,0 +1,53 @@
+"""Of what Ray's processes print, people see what tasks print; the rest is kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray._private import worker
+
+from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.compat.ray import output_through
+from pipelines.launch import ray_output
+from pipelines.launch.ray_output import RayOutput
+
+TRACEBACK = [
+    "Error in training function:",
+    "Traceback (most recent call last):",
+    '  File "loop.py", line 3, in step',
+    "RuntimeError: reset",
+]
+
+
+def batch(*lines: str, pid: Any = 7, is_err: bool = True, actor: str = "RayTrainWorker") -> dict[str, Any]:
+    return {"lines": list(lines), "pid": pid, "is_err": is_err, "actor_name": actor}
+
+
+def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(ray_output.time, "monotonic", lambda: now[0])
+    output = RayOutput()
+    assert output.keep(RunDirectory(str(tmp_path))) == "" and not list(tmp_path.iterdir())
+    assert output.shown(batch("loss 0.5", "step 3", is_err=False)) == ["loss 0.5", "step 3"]
+    assert output.shown(batch("a warning of the task's", *TRACEBACK)) == ["a warning of the task's"]
+    assert output.shown(batch("the rest of the report")) == []
+    assert output.shown(batch("of another worker", pid=8)) == ["of another worker"]
+    assert output.shown(batch("loss 0.4", is_err=False)) == ["loss 0.4"]
+    assert output.shown(batch("A worker died or was killed while executing a task", pid="raylet", is_err=False)) == []
+    assert output.shown(batch("[FailurePolicy] RETRY", pid=9, actor="TrainController")) == []
+    assert output.shown(batch("[rank0]:[E1125 ProcessGroupNCCL.cpp:616] watchdog", "*** SIGABRT received at time=17", pid=10)) == []
+    now[0] = 60.0
+    assert output.shown(batch("a later warning")) == ["a later warning"]
+    line = output.keep(RunDirectory(str(tmp_path)))
+    assert line == f"what Ray and torch printed about it is in {tmp_path}/ray.log"
+    kept = (tmp_path / "ray.log").read_text().splitlines()
+    assert kept[1] == "(RayTrainWorker pid=7) Traceback (most recent call last):" and len(kept) == 9
+
+
+def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with output_through(RayOutput().shown):
+        worker.print_to_stdstream(batch("loss 0.5", is_err=False), ignore_prefix=True)
+        worker.print_to_stdstream(batch(*TRACEBACK), ignore_prefix=True)
+    assert capsys.readouterr() == ("loss 0.5\n", "")
+    worker.print_to_stdstream(batch(*TRACEBACK), ignore_prefix=True)
+    assert "RuntimeError: reset" in capsys.readouterr().err
