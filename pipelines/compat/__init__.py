@@ -3,6 +3,7 @@
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
 2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types.
 3. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
+   `ray_serve`     makes the servers of a replica listen on loopback only.
 4. `spark`         gives access to the Java objects behind a session and its data frames.
 5. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
 6. `torch`         has the base class of all batch norms, a product over many tensors, the memory of PowerSGD, calls after a

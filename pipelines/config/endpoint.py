@@ -40,3 +40,5 @@ class Endpoint(Section):
     """Maximum number of rows of a request; more are answered 413."""
     bytes_per_request: PositiveInt = 8 * 2**20
     """Maximum size of a request; more are answered 413."""
+    request_seconds: PositiveFloat = 30.0
+    """Time for a request to arrive, headers and body; slower ones are answered 408 and cut off."""

@@ -2,6 +2,7 @@
 
 import hmac
 import os
+from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,10 +39,21 @@ def token_digest(settings: Endpoint) -> bytes | None:
     return sha256(token.encode()).digest()
 
 
-def may_enter(authorization: str, digest: bytes | None) -> bool:
-    """Whether an `Authorization` header carries the token, compared in constant time."""
+def may_enter(authorization: str, digest: bytes | None, reads_pages: bool = False) -> bool:
+    """Whether an `Authorization` header carries the token, compared in constant time. A browser, which `reads_pages`, sends it as the
+    password of any user."""
     if digest is None:
         return True
     scheme, _, token = authorization.partition(" ")
+    if reads_pages and scheme.lower() == "basic":
+        scheme, token = "bearer", _password(token)
     given = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
     return hmac.compare_digest(given, digest) and scheme.lower() == "bearer"
+
+
+def _password(credentials: str) -> str:
+    """The password in the credentials of HTTP's scheme `Basic` (RFC 7617); empty if there is none."""
+    try:
+        return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable
 from threading import Event
 
-from pipelines.endpoint.served import Served
+from pipelines.endpoint.served import Served, example_row
 from pipelines.errors import LockstepError
 from pipelines.serve import Predictor
 from pipelines.serve.model import read_model
+from pipelines.serve.signature import example_of
 from pipelines.tracking.registered import downloaded, version_of
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ def load(tracking_uri: str, model: str, version: str) -> Served:
     """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
     with downloaded(tracking_uri, model, version) as folder:
         settings, manifest, weights, digest = read_model(folder)
-    return Served(Predictor(settings, manifest, weights), version, digest)
+    return Served(Predictor(settings, manifest, weights), version, digest, example_row(example_of(manifest)))
 
 
 def follow(

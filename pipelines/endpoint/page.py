@@ -4,7 +4,7 @@ import json
 from html import escape
 from typing import Any
 
-from pipelines.endpoint.requests import ROWS
+from pipelines.endpoint.forms import FORMS, ROWS
 
 _STYLE = "body{font:16px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}td{padding:.2em 1em .2em 0}pre{overflow:auto}"
 
@@ -12,7 +12,8 @@ _STYLE = "body{font:16px sans-serif;max-width:60em;margin:2em auto;padding:0 1em
 def page(description: dict[str, Any]) -> str:
     """HTML of an OpenAPI description from `schema.openapi`."""
     post = description["paths"]["/invocations"]["post"]
-    row = post["requestBody"]["content"]["application/json"]["schema"]["properties"][ROWS]["items"]
+    content = post["requestBody"]["content"]["application/json"]
+    row = content["schema"]["properties"][ROWS]["items"]
     outputs = post["responses"]["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]["items"]["properties"]
     columns = "".join(f"<tr><td>{escape(name)}<td>{escape(found['description'])}" for name, found in row["properties"].items())
     statuses = "".join(f"<tr><td>{status}<td>{escape(found['description'])}" for status, found in post["responses"].items())
@@ -20,7 +21,8 @@ def page(description: dict[str, Any]) -> str:
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>"
         f"<p>POST rows to <code>/invocations</code>; <a href=openapi.json>openapi.json</a> describes it for programs."
-        f"<pre>{escape(json.dumps({ROWS: [dict.fromkeys(row['properties'])]}, indent=1))}</pre>"
+        f"<pre>{escape(json.dumps(content['example'], indent=1, ensure_ascii=False))}</pre>"
+        f"<p>The forms <code>{'</code>, <code>'.join(FORMS[1:])}</code> of MLflow will do as well."
         f"<h2>Columns of a row</h2><table>{columns}</table>"
         f"<h2>Columns of a prediction</h2><p>{escape(', '.join(outputs))}"
         f"<h2>Answers</h2><table>{statuses}</table></html>"

@@ -15,13 +15,15 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
+from pipelines.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.config.endpoint import Endpoint
 from pipelines.endpoint.access import may_enter
 from pipelines.endpoint.batches import Batches
 from pipelines.endpoint.counters import ACTOR, NAMESPACE, Key, observe
 from pipelines.endpoint.follow import follow, load
 from pipelines.endpoint.page import page
-from pipelines.endpoint.requests import RequestError, read_body, rows_of
+from pipelines.endpoint.refusals import RequestError
+from pipelines.endpoint.requests import read_body, rows_of
 from pipelines.endpoint.schema import openapi
 from pipelines.endpoint.served import JsonRow, Served
 from pipelines.serve import REFUSED
@@ -29,6 +31,8 @@ from pipelines.tracking.registered import version_of
 
 FLUSH_SECONDS = 1.0
 _OPEN = ("/health",)
+_PAGES = ("/", "/docs", "/openapi.json")
+"""For people, whose browsers send the token as a password."""
 
 
 class Replica:
@@ -36,6 +40,8 @@ class Replica:
 
     def __init__(self, settings: Endpoint, tracking_uri: str, token_digest: bytes | None) -> None:
         torch.set_num_threads(1)
+        if is_on_loopback():
+            keep_servers_on_loopback()
         logging.getLogger("pipelines").setLevel(logging.INFO)
         self._settings, self._token_digest = settings, token_digest
         self._served = load(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
@@ -55,14 +61,17 @@ class Replica:
         try:
             answer = await self._answer(request)
         except RequestError as refused:
-            answer = JSONResponse({"error": str(refused)}, refused.status)
+            # A browser asks for the token where a page wants it.
+            asks = {"WWW-Authenticate": "Basic" if _is_page(request) else "Bearer"} if refused.status == 401 else None
+            answer = JSONResponse({"error": str(refused)}, refused.status, headers=asks)
         self._counts["lockstep_requests_total", f'{{status="{answer.status_code}"}}'] += 1
         observe(self._counts, time.perf_counter() - began)
         return answer
 
     async def _answer(self, request: Request) -> Response:
         served, path = self._served, request.url.path
-        if path not in _OPEN and not may_enter(request.headers.get("authorization", ""), self._token_digest):
+        authorization = request.headers.get("authorization", "")
+        if path not in _OPEN and not may_enter(authorization, self._token_digest, _is_page(request)):
             raise RequestError(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
         match request.method, path:
             case "POST", "/invocations":
@@ -80,7 +89,7 @@ class Replica:
 
     async def _invocation(self, request: Request) -> Response:
         body = await read_body(request.headers.get("content-length", ""), request.stream(), self._settings)
-        rows = rows_of(body, self._settings)
+        rows = rows_of(body, self._settings, self._served.predictor.inputs)
         predicted, version = await self._batches.answer(rows)
         refused = sum(row[REFUSED] is not None for row in predicted)
         self._counts["lockstep_rows_total", '{outcome="predicted"}'] += len(predicted) - refused
@@ -110,3 +119,7 @@ class Replica:
 
     def __del__(self) -> None:
         self._over.set()
+
+
+def _is_page(request: Request) -> bool:
+    return request.method == "GET" and request.url.path in _PAGES

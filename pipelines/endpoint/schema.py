@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config.endpoint import Endpoint
-from pipelines.endpoint.requests import ROWS
+from pipelines.endpoint.forms import FORMS, ROWS
 from pipelines.endpoint.served import Served
 from pipelines.features.arrays import is_bytes
 from pipelines.features.raw import is_list, is_number
@@ -34,14 +34,16 @@ def openapi(served: Served, settings: Endpoint, needs_token: bool) -> Schema:
     answer = {"type": "object", "properties": {"predictions": {"type": "array", "items": prediction}}}
     reasons = {
         "400": "The request is not JSON.",
+        "408": "The request took too long to arrive.",
         "401": "The token is missing or wrong.",
         "413": "The request has too many bytes or rows.",
-        "422": f"The request has no list {ROWS} of objects.",
+        "422": "The request has none of MLflow's forms.",
         "503": "Too many requests wait; send it again later.",
     }
     post: Schema = {
         "summary": "Predict rows",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
+        "description": f"Rows may also come in another of MLflow's forms: {', '.join(FORMS[1:])}.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": request, "example": {ROWS: [served.example]}}}},
         "responses": {
             "200": {"description": "One prediction for each row.", "content": {"application/json": {"schema": answer}}},
             **{status: {"description": reason} for status, reason in reasons.items()},

@@ -2,9 +2,10 @@
 
 import json
 import math
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,8 @@ class Served:
     """Number of the registered version, or ID of the logged model."""
     digest: str
     """Of its weights."""
+    example: JsonRow
+    """A row that it takes."""
 
     def answers(self, requests: Sequence[list[JsonRow]]) -> list[list[JsonRow]]:
         """Predictions of the rows of each request, in their order. A row that cannot be taken has NULL as prediction, and the reason in
@@ -103,6 +106,27 @@ def _no_numbers(values: list[Any]) -> Iterator[bool | int]:
             yield from _no_numbers(value)
         elif isinstance(value, bool) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
             yield value
+
+
+def example_row(rows: pd.DataFrame) -> JsonRow:
+    """The first row of a data frame as a request has it: bytes in base64, times as text."""
+    return {str(name): _as_json(rows[name].iloc[0]) for name in rows}
+
+
+def _as_json(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case list():
+            return [_as_json(item) for item in value]
+        case datetime():
+            is_day = value == datetime(value.year, value.month, value.day, tzinfo=value.tzinfo)
+            return (value.date() if is_day else value).isoformat()
+        case date():
+            return value.isoformat()
+    return None if value is pd.NaT else _value(value)
 
 
 def _in_json(predicted: pd.DataFrame) -> list[JsonRow]:

@@ -16,6 +16,8 @@ from pipelines.endpoint import haproxy
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
 OBJECT_STORE_BYTES = 128 * 2**20
+REQUEST_SECONDS = 10.0
+"""Time for a request to arrive at an endpoint."""
 os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
 
 
@@ -35,21 +37,24 @@ def ray_cluster() -> Iterator[None]:
     """A Ray of 4 CPUs in this process, with a token of its own, apart from any other Ray of the machine."""
     import ray
 
+    from pipelines.compat.ray import on_loopback
+
     # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     (folder / "token").write_text(secrets.token_hex(32))
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= haproxy.variables(folder / "h")  # as an endpoint's own Ray has
-    ray.init(
-        "local",
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _temp_dir=str(folder / "ray"),  # which Ray opens to everyone
-        _system_config={"worker_niceness": 0},
-    )
+    os.environ |= haproxy.variables(folder / "h", REQUEST_SECONDS)  # as an endpoint's own Ray has
+    with on_loopback():
+        ray.init(
+            "local",
+            num_cpus=4,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=str(folder / "ray"),  # which Ray opens to everyone
+            _system_config={"worker_niceness": 0},
+        )
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,11 @@
 """An endpoint on a real Ray, over HTTP: it follows its alias, and survives the death of a replica."""
 
+import html
 import http.client
 import json
 import os
 import signal
+import socket
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOKEN = "a token of the tests"
 WAITING = 8
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 CLOSED = 0
 """In place of a status: the connection was closed without an answer."""
 LIMITS = {"follow_seconds": 0.2, "rows_per_request": 50, "waiting_requests": WAITING}
@@ -57,7 +60,8 @@ def port(model: Exported, ray_cluster: None) -> Iterator[int]:
     found = free_port()
     before = os.environ.get("LOCKSTEP_TOKEN")
     os.environ["LOCKSTEP_TOKEN"] = TOKEN
-    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, **LIMITS})
+    seconds = float(os.environ["RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"])  # of the HAProxy of this Ray
+    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, "request_seconds": seconds, **LIMITS})
     with endpoint(model.config.model_copy(update={"endpoint": settings})):
         yield found
     os.environ.pop("LOCKSTEP_TOKEN") if before is None else os.environ.update(LOCKSTEP_TOKEN=before)
@@ -106,6 +110,62 @@ def test_bad_requests_have_one_answer_each(port: int) -> None:
     for path in ("/invocations", "/metrics", "/openapi.json"):
         assert asked(port, path, token="another")[:2] == (401, {"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"})
     assert asked(port, "/health", token="")[0] == 200
+
+
+def test_a_browser_is_asked_for_the_token_and_its_page_has_a_row_that_is_predicted(port: int) -> None:
+    def page(path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        content = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers.get("www-authenticate", ""), content
+
+    password = {"Authorization": f"Basic {b64encode(f':{TOKEN}'.encode()).decode()}"}
+    assert page("/docs")[:2] == (401, "Basic") and page("/docs", **password)[0] == 200
+    assert page("/invocations", "POST", **password)[:2] == (401, "Bearer"), "other pages must not use a browser's password"
+    content = json.loads(page("/openapi.json", **password)[2])["paths"]["/invocations"]["post"]["requestBody"]["content"]
+    example = content["application/json"]["example"]
+    assert html.escape(json.dumps(example, indent=1, ensure_ascii=False)) in page("/docs", **password)[2]
+    assert predicted(port, *example["dataframe_records"])[0]["refused"] is None
+
+
+def test_all_forms_of_mlflow_are_taken(port: int) -> None:
+    split = {"columns": list(ROW), "data": [list(ROW.values())] * 2}
+    columns = {name: [value] * 2 for name, value in ROW.items()}
+    forms = [{"dataframe_split": split}, {"instances": [ROW] * 2}, {"inputs": columns}]
+    answers = [asked(port, "/invocations", form) for form in forms]
+    assert [status for status, _, _ in answers] == [200] * 3
+    assert all(content["predictions"] == predicted(port, ROW, ROW) for _, content, _ in answers)
+
+
+def test_only_haproxys_statistics_listen_on_other_interfaces(port: int) -> None:
+    predicted(port, ROW)
+    open_to_all = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # just ended
+            listening = [found.laddr for found in process.net_connections("inet") if found.status == psutil.CONN_LISTEN]
+            open_to_all += [(process.name(), address.port) for address in listening if address.ip not in LOOPBACK]
+    statistics = {int(os.environ[f"RAY_SERVE_HAPROXY_{name}_PORT"]) for name in ("METRICS", "STATS")}
+    assert [(name, number) for name, number in open_to_all if number not in statistics] == []
+    assert len(replicas()) == 2
+
+
+@pytest.mark.parametrize("spaces", [None, 0, 200_000])
+def test_a_client_that_drips_is_cut_off(port: int, spaces: int | None) -> None:
+    """In its headers, in a body that HAProxy gathers, and in one that is too long for that, which the replica waits for."""
+    head = b"POST /invocations HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n"
+    begun = head if spaces is None else head + f"Content-Length: {spaces + 1000}\r\n\r\n".encode() + b" " * spaces
+    with socket.create_connection(("127.0.0.1", port), timeout=0.5) as client:
+        client.sendall(begun)
+
+        def answer() -> bytes:
+            with suppress(TimeoutError):
+                return client.recv(4096)
+            client.sendall(b"X" if spaces is None else b" ")
+            return b""
+
+        assert wait_until(answer, "an answer to a client that drips", 120).startswith(b"HTTP/1.1 408 ")
 
 
 def test_it_describes_itself(port: int) -> None:

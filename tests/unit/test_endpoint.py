@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from filed import CONFIG, manifest_of, raw_rows
@@ -17,12 +19,14 @@ from pipelines.endpoint.access import may_enter, token_digest
 from pipelines.endpoint.batches import Batches
 from pipelines.endpoint.counters import Counters, Key, observe
 from pipelines.endpoint.page import page
-from pipelines.endpoint.requests import RequestError, read_body, rows_of
+from pipelines.endpoint.refusals import RequestError
+from pipelines.endpoint.requests import read_body, rows_of
 from pipelines.endpoint.schema import openapi
-from pipelines.endpoint.served import Served
+from pipelines.endpoint.served import Served, example_row
 from pipelines.errors import ConfigError
 from pipelines.learning import task_of
 from pipelines.serve import REFUSED, Predictor
+from pipelines.serve.signature import example_of
 
 SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)
 TOKEN = "0123456789abcdef"
@@ -33,7 +37,8 @@ def served() -> Served:
     config, raw = parse(CONFIG, "test"), raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)
-    return Served(Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict()), "7", "ab" * 32)
+    predictor = Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict())
+    return Served(predictor, "7", "ab" * 32, example_row(example_of(manifest)))
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -59,16 +64,64 @@ def read(chunks: list[bytes], declared: str = "") -> bytes:
         (b"{", 400, "the request is not JSON: "),
         (b"\xff\xfe\x00", 400, "the request is not JSON: "),
         (b"[" * 100_000, 400, "the request is not JSON: it is nested too deeply"),
-        (b"[]", 422, "the request has no list dataframe_records; send "),
+        (b"[]", 422, "the request has none of dataframe_records, dataframe_split, instances, inputs where one is wanted; send "),
+        (b'{"instances": [], "inputs": []}', 422, "the request has 2 forms, instances and inputs, where one is wanted; send "),
         (b'{"dataframe_records": {"age": 1}}', 422, "the request has no list dataframe_records"),
+        (b'{"inputs": 5}', 422, "the request has no list inputs"),
+        (b'{"instances": [[1, 2]]}', 422, "row 0 is no object of columns"),
+        (b'{"inputs": {"age": [1, 2], "x": [1]}}', 422, "columns age and x of inputs have not equally many values"),
+        (b'{"inputs": {"age": [1, 2], "pair": [1, 2]}}', 422, "columns age and pair of inputs have not equally many values"),
+        (b'{"dataframe_split": {"data": [[1]]}}', 422, "dataframe_split is no object of two lists; send "),
+        (b'{"dataframe_split": {"columns": ["age"], "data": [[1], [1, 2]]}}', 422, "row 1 of dataframe_split is no list of 1 values"),
         (b'{"dataframe_records": [{}, 5]}', 422, "row 1 is no object of columns"),
         (b'{"dataframe_records": [{}, {}, {}, {}]}', 413, "the request has 4 rows, more than 3, endpoint.rows_per_request"),
     ],
 )
 def test_a_request_of_another_shape_is_refused_in_one_sentence(body: bytes, status: int, said: str) -> None:
     with pytest.raises(RequestError) as error:
-        rows_of(body, SETTINGS)
+        rows_of(body, SETTINGS, pa.schema({"age": pa.int32(), "x": pa.float64(), "pair": pa.list_(pa.float64())}))
     assert error.value.status == status and str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_all_forms_of_mlflow_give_the_same_rows() -> None:
+    """As `mlflow models serve` reads them: https://mlflow.org/docs/latest/genai/serving/custom-apps."""
+    inputs = pa.schema({"age": pa.int32(), "pair": pa.list_(pa.float64())})
+    rows = [{"age": 1, "pair": [1.0, 2.0]}, {"age": None, "pair": None}]
+    columns = {"age": [1, None], "pair": [[1.0, 2.0], None]}
+    split = {"columns": ["age", "pair"], "data": [[1, [1.0, 2.0]], [None, None]]}
+    for content in (
+        {"dataframe_records": rows},
+        {"dataframe_split": split},
+        {"dataframe_split": {**split, "index": ["a", "b"]}, "params": {}},
+        {"instances": rows},
+        {"instances": columns},
+        {"inputs": rows},
+        {"inputs": columns},
+    ):
+        assert rows_of(json.dumps(content).encode(), SETTINGS, inputs) == rows
+    assert rows_of(b'{"inputs": {"age": 1, "pair": [1, 2]}}', SETTINGS, inputs) == [{"age": 1, "pair": [1, 2]}]
+    single = pa.schema({"word": pa.string()})
+    assert rows_of(b'{"instances": ["a", "b"]}', SETTINGS, single) == [{"word": "a"}, {"word": "b"}]
+    assert rows_of(b'{"inputs": {"word": []}}', SETTINGS, single) == []
+
+
+def test_the_example_is_a_row_that_the_model_takes(served: Served) -> None:
+    ((answer,),) = served.answers([[json.loads(json.dumps(served.example, allow_nan=False))]])
+    assert answer[REFUSED] is None and answer["prediction"] in ("true", "false")
+    assert None not in served.example.values()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_refused() -> None:
+    """The stream never ends: what waits for it is cut off."""
+    never = asyncio.Event
+
+    async def dripping() -> AsyncIterator[bytes]:
+        yield b"a"
+        await never().wait()
+
+    with pytest.raises(RequestError, match=r"took longer than 0\.01 s to arrive, endpoint\.request_seconds") as error:
+        asyncio.run(read_body("", dripping(), Endpoint(request_seconds=0.01)))
+    assert error.value.status == 408
 
 
 def test_a_large_request_is_refused_before_it_is_read_and_while_it_is() -> None:
@@ -130,7 +183,7 @@ def test_the_description_has_the_columns_of_the_model(served: Served) -> None:
     assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
     assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
     assert found["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
-    assert "probability_true, refused" in page(found)
+    assert "probability_true, refused" in page(found) and f"&quot;word&quot;: &quot;{served.example['word']}&quot;" in page(found)
 
 
 def test_a_page_shows_hostile_names_as_text(served: Served) -> None:
@@ -147,6 +200,12 @@ def test_a_token_is_read_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
     assert digest == token_digest(Endpoint(host="0.0.0.0"))
     assert may_enter(f"Bearer {TOKEN}", digest) and may_enter(f"bearer  {TOKEN} ", digest)
+    password = b64encode(f"anyone:{TOKEN}".encode()).decode()
+    assert may_enter(f"Basic {password}", digest, reads_pages=True), "as a browser sends it"
+    for wrong in (password, f"Basic {password}"):
+        assert not may_enter(wrong, digest)
+    for wrong in ("Basic", "Basic ?", f"Basic {b64encode(TOKEN.encode()).decode()}", "Basic /w=="):
+        assert not may_enter(wrong, digest, reads_pages=True)
     for wrong in ("", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}0", "Bearer", "Bearer \udcff"):
         assert not may_enter(wrong, digest)
 
