@@ -21,8 +21,8 @@ def weights_of(config: Config, seed: int, times: float = 1.0) -> dict[str, Tenso
     return {name: value * times if value.is_floating_point() else value for name, value in task.model().state_dict().items()}
 
 
-def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" * 40) -> tuple[str, str]:
-    """ID of the run, and URI of its model. Its test metrics are those of the model."""
+def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" * 40, takes_query: bool = False) -> tuple[str, str]:
+    """ID of the run, and URI of its model, which takes the query's columns if `takes_query`. Its test metrics are those of the model."""
     version = open_version(config.dataset.path, config.data_identity)
     client = mlflow.MlflowClient(config.tracking.uri)
     tags = {"dataset.digest": version.digest, "model.digest": model_digest(weights), "git.commit": commit}
@@ -30,7 +30,8 @@ def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" *
     client.log_text(run_id, config.model_dump_json(), "config.json")
     for name, value in tested(config, weights).items():
         client.log_metric(run_id, f"test/{name}", value)
-    uri = log_model(config, version.manifest, weights, run_id)
+    manifest = version.manifest.model_copy(update={"served_query": None}) if takes_query else version.manifest
+    uri = log_model(config, manifest, weights, run_id)
     client.set_terminated(run_id)
     return run_id, uri
 

@@ -37,9 +37,10 @@ from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.run import check_unchanged, freed
 from pipelines.etl.session import session, weigh_batches
 from pipelines.predict import output
+from pipelines.predict.formats import with_actual_formats
 from pipelines.predict.model import Model, fetched
 from pipelines.predict.output import Predictions
-from pipelines.predict.source import Input, deciding, files_of, only, opened, rows_of, separable, with_inputs
+from pipelines.predict.source import Input, complete_views, deciding, files_of, only, opened, rows_of, separable, with_inputs
 from pipelines.predict.worker import WRITTEN, Job, predict_rows
 from pipelines.serve.columns import misfits
 from pipelines.serve.predictor import REFUSED
@@ -62,6 +63,7 @@ def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Seque
             model = fetched(config, uri, folder)
         config, names = with_inputs(config, inputs, str(model.about["table"]))
         _check_apart(place, config)
+        config = with_actual_formats(config, names)
         with stages("spark"):
             spark = stages.spark = session(config.name)
             check_executors(spark)
@@ -92,10 +94,19 @@ def _kept(spark: SparkSession, found: Input, model: Model, keep: Sequence[str]) 
         raise ConfigError(f"{where} gives {'; '.join(told[:3])}{more}, which the model {model.uri} takes; {given}")
     if missing := [name for name in keep if name not in schema.names]:
         raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {some_of(schema.names, missing[0])}")
-    kept = tuple(dict.fromkeys(keep)) or tuple(schema.names)
+    kept = tuple(dict.fromkeys(keep)) or _usual_columns(found, schema.names)
     if twice := sorted({name for name in kept if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
     return kept
+
+
+def _usual_columns(found: Input, names: Sequence[str]) -> tuple[str, ...]:
+    """All columns, but of an input that lacks columns for the target not those that have their name, or the target's."""
+    dataset = found.config.dataset
+    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
+    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
+    left_out = (targets - features).union(*(schema.names for schema in found.lacking.values())) if found.lacking else set()
+    return tuple(name for name in names if name not in left_out)
 
 
 def _predicted(
@@ -149,7 +160,10 @@ def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot
     if not found.tables:
         return _described([], Report(), 0, 0, job, snapshot)
     tables = read_tables(spark, found.tables)
-    malformed = write_malformed(tables.malformed, job.attempt) if tables.malformed else Report()
+    unfit = complete_views(spark, found, job.takes)
+    malformed = Report()
+    for refused in (tables.malformed, unfit):
+        malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
     rows = rows_of(spark, found, job.takes)
     weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
     written = _collected(rows, job)

@@ -1,11 +1,12 @@
 """Finds the tables of a prediction, and the rows that the model takes from them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from pipelines.config import Config, home
 from pipelines.config.did_you_mean import some_of
@@ -16,12 +17,15 @@ from pipelines.errors import ConfigError
 from pipelines.etl.placement import named
 from pipelines.etl.quality import REASON, expectations
 from pipelines.etl.query import check_query
+from pipelines.predict.absent import without_absent
+from pipelines.predict.declared import as_declared
 from pipelines.predict.model import Model
 from pipelines.rowwise.translate import rowwise
 from pipelines.rowwise.untranslatable import UntranslatableError
 from pipelines.serve.process import Takes
 from pipelines.sources.faults import source_errors, table_errors
 from pipelines.sources.formats import RawTables, raw_tables
+from pipelines.sources.parsed import schema_of
 
 BY_FILE = ("csv", "json", "parquet", "text")
 """Formats that make each row from one file."""
@@ -36,6 +40,10 @@ class Input:
     tables: RawTables
     by_file: bool
     """Whether each row comes from one row of a table, so that files can be predicted separately."""
+    lacking: Mapping[str, StructType] = field(default_factory=dict)
+    """The columns that only the target needs and the files of a table lack."""
+    declared: Mapping[str, StructType] = field(default_factory=dict)
+    """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
 
 
 def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Config, tuple[str, ...]]:
@@ -68,22 +76,47 @@ def _only_table(config: Config, text: str) -> str:
 
 def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
     """The tables to read: those named, or else all. A query that is not row by row needs all of its tables."""
+    names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
+    is_parquet = {name: table for name, table in config.source.tables.items() if table.format == "parquet" and table.ddl}
+    declared = {name: schema_of(name, table.ddl) for name, table in is_parquet.items()}
+    with source_errors(config.source, "source.query"):
+        if model.takes == "query":
+            check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
+        config, lacking = without_absent(spark, config, model, names, applicable(config))
     tables = raw_tables(config.source)
     columns = {}
-    for name, table in tables.items():
-        if name in named_tables or not named_tables or model.takes == "query":
-            with table_errors(table):
-                empty = table.empty(spark)
-            empty.createOrReplaceTempView(f"`{name}`")
-            columns[name] = empty.columns
+    for name in names:
+        with table_errors(tables[name]):
+            empty = tables[name].empty(spark)
+        empty.createOrReplaceTempView(f"`{name}`")
+        columns[name] = [*empty.columns, *(lacking[name].names if name in lacking else ())]
     branches = _branches(config, columns)
     if model.takes == "rows":
         read = named_tables or tuple(branches) or (model.about["table"],)
-        return Input(config, {name: tables[name] for name in read}, by_file=True)
-    with source_errors(config.source, "source.query"):
-        check_query(spark, config.source.sql, config.source.tables)
-    read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
-    return Input(config, {name: tables[name] for name in read}, by_file=bool(branches))
+    else:
+        read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
+    by_file = model.takes == "rows" or bool(branches)
+    found = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
+    complete_views(spark, found, model.takes, names)
+    return found
+
+
+def complete_views(spark: SparkSession, found: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
+    """Give the views of the tables, or of those with the `names`, the columns of their schemas: NULL for those that only the target
+    needs, and numbers in the types of the schema. Returns the rows with a number that its type does not have, as `Tables.malformed`.
+
+    Raises ConfigError if a column has another sort of values than the schema.
+    """
+    malformed = []
+    for name in tuple(names) or tuple(found.tables):
+        rows = spark.table(f"`{name}`")
+        if name in found.declared:
+            rows, others = as_declared(rows, name, found.declared[name], converts=takes == "query")
+            malformed += [others] if others is not None else []
+        if takes == "query" and name in found.lacking:
+            rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in found.lacking[name]})
+        rows.createOrReplaceTempView(f"`{name}`")
+    return reduce(DataFrame.unionByName, malformed) if malformed else None
 
 
 def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
@@ -102,14 +135,14 @@ def rows_of(spark: SparkSession, found: Input, takes: Takes) -> DataFrame:
     if takes == "query":
         with source_errors(found.config.source, "source.query"):
             rows = spark.sql(found.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
-        return expectations(rows, _applicable(found.config))
+        return expectations(rows, applicable(found.config))
     frames = [spark.table(f"`{name}`") for name in found.tables]
     shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
     rows = reduce(DataFrame.unionAll, [frame.select(*map(named, shared)) for frame in frames])
     return rows.withColumn(REASON, F.lit(None).cast("string"))
 
 
-def _applicable(config: Config) -> dict[str, str]:
+def applicable(config: Config) -> dict[str, str]:
     """The expectations on columns that features are made of: a row to predict need not have a target."""
     dataset = config.dataset
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
@@ -148,4 +181,4 @@ def only(found: Input, files: Sources) -> Input:
         tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
     config = found.config.model_copy(update={"source": found.config.source.model_copy(update={"tables": tables})})
     read = {name: table for name, table in raw_tables(config.source).items() if name in found.tables and files.get(name)}
-    return Input(config, read, found.by_file)
+    return replace(found, config=config, tables=read)

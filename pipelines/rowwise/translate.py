@@ -52,6 +52,17 @@ def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
     return _branches(_parsed(sql), known)
 
 
+def columns_named(sql: str) -> set[str]:
+    """The columns that SQL reads by name from its tables, as far as it can be parsed: those that it does not define itself."""
+    try:
+        query = _parsed(sql)
+    except UntranslatableError:
+        return set()
+    made = {item.alias.lower() for item in query.find_all(exp.Alias)}
+    left_out = {column.name for star in query.find_all(exp.Star) for column in star.args.get("except_") or ()}
+    return {name for name in {column.name for column in query.find_all(exp.Column)} | left_out if name and name.lower() not in made}
+
+
 def sql_of(expression: exp.Expr) -> str:
     """The node as DuckDB's SQL. Raises UntranslatableError if it is not known to have the same meaning there."""
     for node in expression.walk():

@@ -10,5 +10,6 @@
                other formats.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
-`distribute` runs Python on the executors; `faults` turns Spark's errors into the project's, with `spark_messages`.
+`distribute` runs Python on the executors; `faults` turns Spark's errors into the project's, with `spark_messages`; `signatures`
+recognizes binary formats where text is expected.
 """

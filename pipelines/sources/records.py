@@ -184,15 +184,7 @@ def _not_left_out(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
 
 def _check_header(record: str, dialect: Dialect, path: str) -> None:
     """Raises SourceError unless the header has the schema's columns in their order."""
-    quoting = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
-    try:
-        names = (
-            next(csv.reader([record], delimiter=dialect.separator, **quoting))
-            if len(dialect.separator) == 1
-            else record.split(dialect.separator)
-        )
-    except csv.Error:
-        names = [record[:200]]
+    names = fields_of(record, dialect)
     if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:
         raise SourceError(
             f"{path} has columns {_apart(names, dialect.columns)}. "
@@ -207,3 +199,14 @@ def _apart(names: list[str], columns: tuple[str, ...]) -> str:
     pairs = enumerate(zip_longest(names, columns, fillvalue="none"))
     place, (name, column) = next((place, pair) for place, pair in pairs if pair[0].strip().casefold() != pair[1].casefold())
     return f"{len(names):,}, and its schema {len(columns):,}, which differ first at column {place + 1}: {name!r}, not {column!r}"
+
+
+def fields_of(record: str, dialect: Dialect) -> list[str]:
+    """The texts between the separators of a record; of one that cannot be taken apart, the record."""
+    if len(dialect.separator) != 1:
+        return record.split(dialect.separator)
+    quoting = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    try:
+        return next(csv.reader([record], delimiter=dialect.separator, **quoting), [])
+    except csv.Error:
+        return [record[:200]]

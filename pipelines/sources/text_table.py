@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile
+from pipelines.errors import SourceError
 from pipelines.sources import files, pack
 from pipelines.sources.base import Rows
 from pipelines.sources.content import blocks_of, lines
@@ -25,6 +26,7 @@ from pipelines.sources.file_table import FileTable
 from pipelines.sources.files import Range
 from pipelines.sources.parsed import LINE, PROBLEM, RANGE, RECORD, Options, schema_of
 from pipelines.sources.records import Dialect, cut
+from pipelines.sources.signatures import PARQUET, binary_format
 
 _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 
@@ -71,6 +73,7 @@ class TextTable(FileTable[Table]):
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect = self.dialect()
+        self.check_text()
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
             return self._pack(spark).mapInArrow(partial(_cut_packed, dialect), _RECORDS), ranges
@@ -79,6 +82,13 @@ class TextTable(FileTable[Table]):
         numbers = iter(range(len(ranges)))
         numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
         return distribute(spark, numbered, partial(_cut, dialect), _RECORDS), ranges
+
+    def check_text(self) -> None:
+        """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
+        first = self.found[0].path
+        if kind := binary_format(first):
+            remedy = f"set source.tables.{self.name}.format: parquet" if kind == PARQUET else "write it as csv, json or parquet"
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; {remedy}")
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:

@@ -1,8 +1,9 @@
 """What becomes of a logged model: Spark predicts with it, and the registry makes it the champion or refuses it."""
 
 import json
+import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,65 @@ def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: 
     assert not third.continues and third.rows_in == 500 + ROWS // 3
     assert api.open_predictions(f"{output}/{first.snapshot}").count_rows() == first.rows_out
     assert not predicted(keep=["id", "city"]).continues
+
+
+COLUMNS = ["id", "age", "height", "city", "job", "rich"]
+
+
+def unlabelled(config: Config, number: int) -> pd.DataFrame:
+    """A file of the pipeline without the label, as pandas reads it: integers are int64."""
+    rows = pd.read_csv(Path(config.source.tables["people"].path, f"{number}.csv"), names=COLUMNS, keep_default_na=False)
+    return rows.assign(height=pd.to_numeric(rows["height"])).drop(columns="rich")
+
+
+def predictions(made: Any, output: Path, columns: Sequence[str] = ("prediction", "probability_true")) -> pd.DataFrame:
+    return api.open_predictions(f"{output}/{made.snapshot}").to_table().to_pandas().set_index("id").sort_index()[list(columns)]
+
+
+@pytest.mark.parametrize("takes", ["rows", "query"])
+def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_pandas(
+    config: Config, good: tuple[str, str], tmp_path: Path, takes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the model takes rows of the table or the columns of its query, and although the table is of CSV, with int for int64."""
+    caplog.set_level(logging.INFO, "pipelines")
+    uri = good[1] if takes == "rows" else finished_run(config, weights_of(config, seed=1), takes_query=True)[1]
+    labelled = api.predict(config, uri, str(tmp_path / "out"), [str(raw(config, tmp_path / "in", 0))])
+    expected = predictions(labelled, tmp_path / "out")
+    rows = unlabelled(config, 0)
+    (tmp_path / "short").mkdir()
+    rows.to_csv(tmp_path / "short/rows.csv", header=False, index=False)
+    made = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "short")])
+    assert (made.rows_in, made.refused) == (labelled.rows_in, labelled.refused)
+    pd.testing.assert_frame_equal(predictions(made, tmp_path / "out"), expected)
+
+    far = pd.DataFrame({"id": [2**40, 999_999], "age": [40, 3_000_000_000], "height": 1.7, "city": "Ulm", "job": "job 1"})
+    pd.concat([rows, far]).to_parquet(tmp_path / "rows.parquet")
+    made = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
+    assert "rows.parquet is Parquet, and is read as that, not as csv" in caplog.text
+    assert made.rows_in == labelled.rows_in + 2 == made.rows_out + sum(made.refused.values())
+    faults = {reason.removeprefix("people: ") for reason in made.refused if reason not in labelled.refused}
+    assert faults == {f"the values of column {name} cannot be cast to int32" for name in ("id", "age")}
+    found = predictions(made, tmp_path / "out", ["age", *expected.columns])
+    pd.testing.assert_frame_equal(found[list(expected.columns)], expected)
+    assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(made.files))).names
+    kept = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in made.quarantine).to_pylist()
+    assert {json.loads(row["record"])["id"] for row in kept if "cannot be cast" in row["reason"]} == {2**40, 999_999}
+
+
+def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mixed").mkdir()
+    unlabelled(config, 0).to_parquet(tmp_path / "mixed/b.parquet")
+    raw(config, tmp_path / "mixed", 1)
+    (tmp_path / "book.csv").write_bytes(b"PK\x03\x04 and so on")
+    table = config.source.tables["people"].model_copy(update={"format": "parquet", "ddl": ""})
+    other = config.model_copy(update={"source": config.source.model_copy(update={"tables": {"people": table}})})
+    for settings, path, message in (
+        (config, "mixed", "b.parquet is Parquet and .*1.csv is not; predict them one after the other"),
+        (config, "book.csv", "book.csv is a file of ZIP or Excel; write it as csv, json or parquet"),
+        (other, "mixed/1.csv", "1.csv is not Parquet, the format of source.tables.people; for text, set --source.tables.people.format csv"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            api.predict(settings, good[1], str(tmp_path / "out"), [str(tmp_path / path)])
 
 
 @pytest.mark.parametrize(

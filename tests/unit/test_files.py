@@ -4,14 +4,17 @@ import gzip
 import os
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.source import Table
 from pipelines.errors import SourceError
 from pipelines.sources.content import blocks, lines, locate
+from pipelines.sources.csv import Csv
 from pipelines.sources.files import File, find, ranges, task_bytes, would_find
 from pipelines.sources.spark_files import check_names
 
@@ -211,3 +214,21 @@ def test_a_name_that_java_cannot_read_is_an_error_with_a_remedy() -> None:
     check_names("raw", ["/raw/e.bin"], "ANSI_X3.4-1968")
     with pytest.raises(SourceError, match=r"^raw: Java takes file names for ANSI_X3.4-1968 and cannot read /raw/é.bin; .* LC_ALL=C.UTF-8$"):
         check_names("raw", ["/raw/e.bin", "/raw/é.bin"], "ANSI_X3.4-1968")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1\x15\x04\x15", "x.csv is a file of Parquet, not of csv; set source.tables.t.format: parquet"),
+        (b"PK\x03\x04\x14", "x.csv is a file of ZIP or Excel, not of csv; write it as csv, json or parquet"),
+        (b"ORCID,name\n1,a\n", ""),
+        (b"PAR1,PAR2\r\n3,4\r\n", ""),
+        (b"", ""),
+    ],
+)
+def test_a_binary_file_is_no_table_of_text(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    table = Csv("t", Table.model_validate({"format": "csv", "path": str(path), "schema": "a string"}))
+    with pytest.raises(SourceError, match=re.escape(message)) if message else nullcontext():
+        table.check_text()

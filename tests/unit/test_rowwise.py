@@ -20,7 +20,7 @@ from pipelines.errors import SourceError
 from pipelines.etl import served, served_check
 from pipelines.etl.served_check_rows import hostile_rows
 from pipelines.rowwise.engine import Evaluator
-from pipelines.rowwise.translate import rowwise, sql_of
+from pipelines.rowwise.translate import columns_named, rowwise, sql_of
 from pipelines.rowwise.untranslatable import UntranslatableError
 from pipelines.serve.model import without_other_duckdb
 
@@ -131,3 +131,16 @@ def test_the_machine_s_time_zone_is_not_that_of_a_query(monkeypatch: pytest.Monk
     rows = pa.table({"at": pa.array([1_700_000_000], pa.timestamp("s", "UTC"))})
     columns, failed = Evaluator().columns(rows, {"text": 'CAST("at" AS VARCHAR)'})
     assert (columns["text"].to_pylist(), failed) == (["2023-11-14 22:13:20+00"], [None])
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT a, b + 1 AS c, startswith(label, 'x') AS rich FROM t WHERE d > 0", {"a", "b", "label", "d"}),
+        ("SELECT * EXCEPT (label) FROM (SELECT *, label = 'x' AS y FROM t)", {"label"}),
+        ("SELECT * FROM t", set()),
+        ("SELECT FROM WHERE (", set()),
+    ],
+)
+def test_the_columns_that_a_query_reads_by_name(sql: str, names: set[str]) -> None:
+    assert columns_named(sql) == names
