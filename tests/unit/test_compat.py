@@ -1,14 +1,20 @@
 """Names that libraries keep for themselves: only `compat` knows them, and one that is gone raises instead of doing nothing."""
 
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
+import psutil
 import pytest
+from ray._common.tls_utils import add_port_to_grpc_server
 from ray._private import ray_constants, services
+from ray.serve._private import replica
 from shape import private_names
 
 from pipelines.compat import attribute, haproxy, present, replace
 from pipelines.compat.ray import known_as, on_loopback
+from pipelines.compat.ray_serve import keep_servers_on_loopback
 from pipelines.errors import MismatchError
 
 ROOT = Path(__file__).parents[2]
@@ -54,3 +60,17 @@ def test_ray_on_loopback_knows_no_other_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delattr(services, "get_node_ip_address")
     with pytest.raises(MismatchError, match="get_node_ip_address is gone from this version of ray"):
         known_as("127.0.0.1")
+
+
+def test_a_replica_of_ray_serve_listens_for_others_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "add_port_to_grpc_server", add_port_to_grpc_server)  # so that it is restored
+    keep_servers_on_loopback()
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = replica.add_port_to_grpc_server(server, "[::]:0")
+    server.start()
+    listening = [found.laddr.ip for found in psutil.Process().net_connections("inet") if found.laddr and found.laddr.port == port]
+    server.stop(None)
+    assert listening == ["::ffff:127.0.0.1"]
+    monkeypatch.delattr(replica, "add_port_to_grpc_server")
+    with pytest.raises(MismatchError, match="add_port_to_grpc_server is gone from this version of ray"):
+        keep_servers_on_loopback()
