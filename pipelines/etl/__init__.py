@@ -8,9 +8,9 @@
                  translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
 5.  `quality`    decides once about each row of the query: it is kept, or refused with a reason.
 6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
-7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. For the page
-                 about the data, `row_sample` samples rows, `value_counts` counts the values of categories in every split, and
-                 `alike` finds features that several splits have.
+7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
+                 tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the
+                 values of categories in every split, and `alike` finds features that several splits have.
                  `shares` compares the shares of the splits with those that were asked for.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  `raw_rows` are those that are also kept as they are. `attempt` holds the paths and reports of these files.

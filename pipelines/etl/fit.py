@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -26,9 +27,10 @@ from pipelines.config.features import Sequence, Vocabulary
 from pipelines.dataset.manifest import SPLITS, FittedEncoder
 from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
 from pipelines.etl import alike, row_sample, value_counts
-from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, named
+from pipelines.etl.key_hashes import KeyHashes, repeat
+from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, quoted
 from pipelines.etl.quality import REASON, check_rows_left
-from pipelines.etl.summaries import GATHERED, VALUES, summaries_of, summarised
+from pipelines.etl.summaries import GATHERED, VALUES, rows_of_counts, rows_of_hashes, summaries_of, summarised
 from pipelines.features import fit_encoders, needs
 from pipelines.features.raw import is_category, is_number, is_text
 from pipelines.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
@@ -39,7 +41,7 @@ Needs = dict[str, frozenset[str]]
 COUNTS_ON_DRIVER = 2_000_000
 # Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
 DISTINCT_ON_DRIVER = 1_000_000
-# A task returns its counts after this many rows, which bounds the distinct values that it holds.
+# A task returns its counts and hashes after this many rows, which bounds the distinct values that it holds.
 _ROWS_BETWEEN_DRAINS = 4_000_000
 _MOST_FREQUENT = 10
 
@@ -62,6 +64,8 @@ class Gathered:
     """Rows of a sample of contents, by split, as `alike` counts them."""
     values: dict[str, ValueCounts] = field(default_factory=dict)
     """Rows by value and split, of the raw columns that have few values."""
+    keys_repeat: bool = False
+    """Whether rows that are not refused seem to have the same key: their hashes are equal."""
 
     @property
     def query_rows(self) -> int:
@@ -98,20 +102,17 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     schema = raw_schema(rows)
     # Moments of all numeric columns are cheap, and the profile needs them.
     wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
-    columns = [_handed(column, schema.field(column).type, needed) for column, needed in wanted.items()]
-    handed = rows.select(SPLIT, ROW, REASON, alike.likeness(rows, dataset).alias(ALIKE), *columns)
-    gathered = handed.mapInArrow(partial(_gather, wanted, bool(dataset.key)), GATHERED).persist()
+    handed, compared = hand(rows, dataset, schema, wanted)
+    gathered = handed.mapInArrow(partial(_gather, wanted, compared, bool(dataset.key)), GATHERED).persist()
     try:
         summaries, counted = summaries_of(gathered)
+        hashes = gathered.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
+        keys_repeat = bool(dataset.key) and repeat(hashes, sum(summaries.get(SPLIT, [])))
         sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()
-    counts = {
-        column: table.filter(pc.equal(table["column"], column)).select(["value", "count"]).cast(COUNTS_SCHEMA)
-        for column, needed in wanted.items()
-        if COUNTED & needed
-    }
+    counts = _by_column(table, [column for column, needed in wanted.items() if COUNTED & needed])
     statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted if column in summaries}
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
@@ -119,42 +120,62 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     contents = {"contents": alike.rows_of(summaries[ALIKE])} if ALIKE in summaries else {}
     counted_elsewhere = {column: statistics[column] for column in statistics if COUNTS in wanted[column]}
     values = value_counts.value_counts(summaries.get(VALUES, {}), counted_elsewhere)
-    return Gathered(by_split, summaries.get(REASON, {}), statistics, schema, samples, **contents, values=values)
+    refused = summaries.get(REASON, {})
+    return Gathered(by_split, refused, statistics, schema, samples, **contents, values=values, keys_repeat=keys_repeat)
 
 
-def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> Column:
-    """What the pass reads of a column: of a text that no statistic needs, what the sample keeps; of bytes and nested values, whether
-    they are there."""
-    if needed or (is_category(kind) and not is_text(kind)):
-        return named(column)
-    beginning = F.substring(named(column), 1, TEXT_LENGTH) if is_text(kind) else F.when(named(column).isNotNull(), True)
-    return beginning.alias(column)
+def hand(rows: DataFrame, dataset: Dataset, schema: pa.Schema, wanted: Needs) -> tuple[DataFrame, list[str]]:
+    """What the pass reads of the rows, and the columns that `alike` hashes in it."""
+    compared = {column: _is_unchanged(schema.field(column).type, wanted[column]) for column in alike.compared(dataset)}
+    unread = alike.hashed_by_spark(rows, [column for column, is_unchanged in compared.items() if not is_unchanged])
+    columns = [_handed(quoted(column), schema.field(column).type, needed) for column, needed in wanted.items()]
+    handed = rows.selectExpr(SPLIT, ROW, REASON, f"{unread} AS {ALIKE}", *columns)
+    return handed, [column for column, is_unchanged in compared.items() if is_unchanged]
 
 
-def _gather(wanted: Needs, keyed: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A partition's counts and summaries, as rows of _GATHERED."""
+def _is_unchanged(kind: pa.DataType, needed: frozenset[str]) -> bool:
+    """Whether the pass reads a category's or a number's whole value."""
+    return is_category(kind) and (bool(needed) or not is_text(kind))
+
+
+def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
+    """What the pass reads of a column, both in SQL: of a text that no statistic needs, what the sample keeps; of bytes and nested
+    values, whether they are there."""
+    if needed or _is_unchanged(kind, needed):
+        return column
+    beginning = f"substring({column}, 1, {TEXT_LENGTH})" if is_text(kind) else f"CASE WHEN {column} IS NOT NULL THEN true END"
+    return f"{beginning} AS {column}"
+
+
+def _gather(wanted: Needs, compared: list[str], keyed: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A partition's counts, summaries and hashes of keys, as rows of GATHERED. `compared` are the columns that `alike` hashes here."""
     accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
     counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, *wanted], 0)
     by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
-    sample, contents = row_sample.RowSample(keyed), alike.Contents()
+    sample, contents, keys = row_sample.RowSample(keyed, row_sample.rows_of_each_split(len(wanted))), alike.Contents(), KeyHashes()
     values = value_counts.ValueCounter(wanted, {column for column, needed in wanted.items() if COUNTS in needed})
     undrained = 0
     for batch in _accepted(batches, refused):
-        split = batch.column(SPLIT).to_numpy()
-        sample.add({column: batch.column(column) for column in wanted}, split, batch.column(ROW).to_numpy().view(np.uint64))
-        contents.add(batch.column(ALIKE).to_numpy().view(np.uint64), split)
-        values.add({column: batch.column(column) for column in wanted}, split)
+        split, row = batch.column(SPLIT).to_numpy(), batch.column(ROW).to_numpy().view(np.uint64)
+        raw = {column: batch.column(column) for column in wanted}
+        sample.add(raw, split, row)
+        contents.add(alike.likeness(batch.column(ALIKE).to_numpy().view(np.uint64), [raw[column] for column in compared]), split)
+        values.add(raw, split)
+        if keyed:
+            keys.add(row)
         by_split += np.bincount(split, minlength=len(SPLITS))
         train = batch.filter(pa.array(split == TRAIN))
         order = train.column(ROW).to_numpy().view(np.uint64)
         for column, accumulator in accumulators.items():
             accumulator.add(train.column(column), order)
-        undrained += len(train)
+        undrained += len(batch)
         if undrained >= _ROWS_BETWEEN_DRAINS:
             yield from _drained(accumulators, wanted, counted)
+            yield from map(rows_of_hashes, keys.drain().to_batches())
             undrained = 0
     yield from _drained(accumulators, wanted, counted)
+    yield from map(rows_of_hashes, keys.drain().to_batches())
     summaries = {column: accumulator.summary() for column, accumulator in accumulators.items()}
     whole = {SPLIT: by_split.tolist(), REASON: refused, ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
     yield summarised({**whole, **summaries}, counted)
@@ -173,18 +194,28 @@ def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[
         if COUNTED & wanted[column]:
             for batch in accumulator.drain().to_batches():
                 counted[column] += len(batch)
-                columns = [pa.repeat(column, len(batch)), *batch.columns, pa.nulls(len(batch), pa.string())]
-                yield pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
+                yield rows_of_counts(column, batch)
 
 
 def _counts(gathered: DataFrame, counted: int, most: int) -> pa.Table:
     """(column, value, count), each value once or more often; the `most` frequent of a column where there are very many."""
-    counts = gathered.where("summary IS NULL").select("column", "value", "count")
+    counts = gathered.where("value IS NOT NULL").select("column", "value", "count")
     if counted > COUNTS_ON_DRIVER:
         summed = counts.groupBy("column", "value").agg(F.sum("count").alias("count"))
         rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
         counts = summed.withColumn("rank", rank).where(F.col("rank") <= most).drop("rank")
     return counts.toArrow()
+
+
+def _by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:
+    """The (value, count) of each column, of a table that is sorted once: to search it for every column would take columns × rows."""
+    numbers = pc.index_in(counts["column"], pa.array(columns, pa.string())).to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(len(columns) + 1))
+    # One array of all texts may exceed the 2 GiB of a `string`.
+    table = pa.table([counts["value"].cast(pa.large_string()), counts["count"]], names=COUNTS_SCHEMA.names).take(pa.array(order))
+    spans = zip(columns, pairwise(ends.tolist()), strict=True)
+    return {column: table.slice(start, end - start).cast(COUNTS_SCHEMA) for column, (start, end) in spans}
 
 
 def _profile(found: Statistics) -> dict[str, Any]:

@@ -61,8 +61,12 @@ def make(
         served = served_query(spark, config, rows)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(found.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
-        judged = judge(rows, config, steady=not warnings)
+        expected = expect(rows, config, steady=not warnings)
+        judged = placement.dealt(expected, dataset.split)
         gathered = gather(judged, dataset)
+        if gathered.keys_repeat:
+            judged = placement.dealt(placement.refuse_repeats(expected, dataset.key), dataset.split)
+            gathered = gather(judged, dataset)
         refused = malformed.refused + Counter(gathered.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
         refusable = malformed.refused.total() + gathered.query_rows
@@ -93,12 +97,15 @@ def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float
     return found, malformed
 
 
+def expect(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
+    """The rows with their identity, or the reason for refusing them; persisted if not `steady`."""
+    rows = expectations(placement.identified(rows, config.dataset.key), config.source.expect)
+    return rows.persist() if not steady and config.source.expect else rows
+
+
 def judge(rows: DataFrame, config: Config, steady: bool) -> DataFrame:
     """The rows with their identity and split, or the reason for refusing them; persisted if not `steady`."""
-    rows = expectations(placement.identified(rows, config.dataset.key), config.source.expect)
-    if not steady and config.source.expect:
-        rows.persist()
-    return placement.dealt(placement.without_repeats(rows, config.dataset.key), config.dataset.split)
+    return placement.dealt(placement.without_repeats(expect(rows, config, steady), config.dataset.key), config.dataset.split)
 
 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:

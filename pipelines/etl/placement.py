@@ -8,6 +8,7 @@ influence.
 Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have the same hash: NULL flags are hashed as well.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from pyspark.sql import Column, DataFrame, Window
@@ -34,7 +35,7 @@ _BITS = 53
 
 def named(name: str) -> Column:
     """A column by its exact name, which may contain dots."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quoted(name))
 
 
 def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -48,11 +49,16 @@ def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
 def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Of rows with the same key (NULL equals NULL), refuse all but the first by CONTENT.
 
-    Equal keys have equal ROWs. Counting those is cheap, and usually shows that no key repeats.
+    Equal keys have equal ROWs. Counting those costs less than `refuse_repeats`, and usually shows that no key repeats.
     """
     if not key or accepted(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
-    keys = [hashable(named(name), rows.schema[name].dataType) for name in key]
+    return refuse_repeats(rows, key)
+
+
+def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The same where a key is known to repeat."""
+    keys = [F.expr(hashable(quoted(name), rows.schema[name].dataType)) for name in key]
     copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
     repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
     # Fit and write both read them: sort once.
@@ -136,21 +142,42 @@ def _limit(share: Fraction) -> Column:
 
 def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
     """A 64-bit hash of the values and of their NULL flags. NULLs inside arrays are skipped."""
-    columns = [(named(name), rows.schema[name].dataType) for name in names]
-    return F.xxhash64(F.lit(salt), *[part for column, kind in columns for part in (column.isNull(), hashable(column, kind))])
+    kinds = {field.name: field.dataType for field in rows.schema}  # `rows.schema[name]` searches all of them
+    return F.expr(hash_of(salt, ((quoted(name), hashable(quoted(name), kinds[name])) for name in names)))
 
 
-def hashable(column: Column, kind: DataType) -> Column:
-    """The column in a form that can be hashed and compared: maps as sorted entries, variants as JSON."""
+def hash_of(salt: str, values: Iterable[tuple[str, str]]) -> str:
+    """SQL of a 64-bit hash of the values, each given as SQL of the column whose NULL flag is hashed, and SQL of what is hashed of it.
+
+    It is one text, since building an expression of thousands of columns takes thousands of calls to Java.
+    """
+    return f"xxhash64('{salt}', {', '.join(f'isnull({column}), {value}' for column, value in values)})"
+
+
+def quoted(name: str) -> str:
+    """A column's exact name in SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def hashable(value: str, kind: DataType, depth: int = 0) -> str:
+    """A value, given and returned in SQL, in a form that can be hashed and compared: maps as sorted entries, variants as JSON."""
+    inner = f"inner_{depth}"
     if isinstance(kind, MapType):
-        return F.array_sort(F.map_entries(F.transform_values(column, lambda _, value: hashable(value, kind.valueType))))
+        return f"array_sort(map_entries(transform_values({value}, (_, {inner}) -> {hashable(inner, kind.valueType, depth + 1)})))"
     if isinstance(kind, VariantType):
-        return F.to_json(column)
+        return f"to_json({value})"
     if isinstance(kind, ArrayType) and not _plain(kind):
-        return F.transform(column, lambda element: hashable(element, kind.elementType))
+        return f"transform({value}, {inner} -> {hashable(inner, kind.elementType, depth + 1)})"
     if isinstance(kind, StructType) and not _plain(kind):
-        return F.struct(*[hashable(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields])
-    return column
+        fields = [hashable(f"{value}[{_literal(field.name)}]", field.dataType, depth) for field in kind.fields]
+        return f"named_struct({', '.join(f'{_literal(field.name)}, {text}' for field, text in zip(kind.fields, fields, strict=True))})"
+    return value
+
+
+def _literal(text: str) -> str:
+    """A string literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _plain(kind: DataType) -> bool:

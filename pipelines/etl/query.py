@@ -1,6 +1,7 @@
 """The config's query: checks that it only reads, checks its columns, and runs it."""
 
 import re
+from collections import Counter
 from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +52,8 @@ def run_query(spark: SparkSession, config: Config, steady: bool) -> DataFrame:
 def check_names(rows: DataFrame, config: Config) -> None:
     """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are
     not there."""
-    lower = [name.lower() for name in rows.columns]
-    if twice := sorted({name for name in lower if lower.count(name) > 1}):
+    lower = Counter(name.lower() for name in rows.columns)
+    if twice := sorted(name for name, times in lower.items() if times > 1):
         raise ConfigError(f"source.query gives {some_of(twice)} more than once; name its columns apart with AS")
     if unquoted := sorted(name for name in rows.columns if set("`.") & set(name)):
         given = some_of(unquoted)

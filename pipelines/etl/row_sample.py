@@ -15,18 +15,22 @@ from pipelines.dataset.manifest import SPLITS
 from pipelines.dataset.survey import TEXT_LENGTH
 from pipelines.features.raw import is_list, is_text
 
-ROWS = 2_000
-"""Rows of each split. The standard error of a share is at most 0.011."""
+ROWS, LEAST_ROWS, CELLS = 2_000, 200, 1_000_000
+"""Rows of each split: the first, by which the standard error of a share is at most 0.011. Of tables with so many columns that these would
+have more than CELLS, fewer rows are sampled, but not fewer than the second."""
 ORDER, SPLIT = "__order", "__split"
-_PENDING_ROWS = 4 * len(SPLITS) * ROWS
+
+
+def rows_of_each_split(columns: int) -> int:
+    return max(LEAST_ROWS, min(ROWS, CELLS // max(columns, 1)))
 
 
 class RowSample:
     """Samples the rows of one partition."""
 
-    def __init__(self, keyed: bool) -> None:
-        """`keyed`: whether rows have a key, so that no two have the same order."""
-        self._keyed, self._seen, self._pending = keyed, 0, 0
+    def __init__(self, keyed: bool, rows: int = ROWS) -> None:
+        """`keyed`: whether rows have a key, so that no two have the same order. `rows` are those that are kept of each split."""
+        self._keyed, self._rows, self._seen, self._pending = keyed, rows, 0, 0
         self._limits = np.full(len(SPLITS), 2**64 - 1, np.uint64)
         self._tables: list[pa.Table] = []
 
@@ -41,7 +45,7 @@ class RowSample:
         kept = {name: shown(values.take(pa.array(small))) for name, values in columns.items()}
         self._tables.append(pa.table({**kept, ORDER: order[small], SPLIT: split[small].astype(np.int8)}))
         self._pending += len(small)
-        if self._pending > _PENDING_ROWS:
+        if self._pending > 4 * len(SPLITS) * self._rows:
             self._keep_smallest()
 
     def summary(self) -> str:
@@ -52,11 +56,11 @@ class RowSample:
     def _keep_smallest(self) -> None:
         if not self._tables:
             return
-        self._tables = [_smallest(pa.concat_tables(self._tables))]
+        self._tables = [_smallest(pa.concat_tables(self._tables), self._rows)]
         self._pending = len(self._tables[0])
         order, split = (self._tables[0][name].to_numpy() for name in (ORDER, SPLIT))
         for number in range(len(SPLITS)):
-            if len(found := order[split == number]) == ROWS:
+            if len(found := order[split == number]) == self._rows:
                 self._limits[number] = found.max()
 
 
@@ -75,7 +79,8 @@ def combined(one: str, other: str) -> str:
     """The sample of two partitions together, from their summaries."""
     if not one or not other:
         return one or other
-    return _packed(_smallest(pa.concat_tables([_unpacked(one), _unpacked(other)])))
+    table = pa.concat_tables([_unpacked(one), _unpacked(other)])
+    return _packed(_smallest(table, rows_of_each_split(table.num_columns - 2)))
 
 
 def by_split(summary: str) -> dict[str, pa.Table]:
@@ -101,13 +106,13 @@ def shown(values: pa.Array) -> pa.Array:
     return values
 
 
-def _smallest(table: pa.Table) -> pa.Table:
-    """The ROWS rows of smallest order of each split."""
+def _smallest(table: pa.Table, most: int) -> pa.Table:
+    """The `most` rows of smallest order of each split."""
     order, split = (table[name].to_numpy() for name in (ORDER, SPLIT))
     kept = []
     for number in range(len(SPLITS)):
         rows = np.flatnonzero(split == number)
-        kept.append(rows if len(rows) <= ROWS else rows[np.argpartition(order[rows], ROWS - 1)[:ROWS]])
+        kept.append(rows if len(rows) <= most else rows[np.argpartition(order[rows], most - 1)[:most]])
     return table.take(pa.array(np.concatenate(kept)))
 
 

@@ -14,8 +14,9 @@ from pipelines.etl.placement import ALIKE, ROW, SPLIT
 from pipelines.etl.quality import REASON
 from pipelines.features.statistics import combine
 
-# Tasks return the count of a value, or a column's summary as JSON with the number of its counts.
-GATHERED = "column string, value string, count bigint, summary string"
+# Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
+GATHERED = "column string, value string, count bigint, summary string, hashes binary"
+_NAMES = ["column", "value", "count", "summary", "hashes"]
 VALUES = "__values"
 """The name of the summary of `value_counts`, which is of all columns."""
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {ROW: row_sample.combined, ALIKE: alike.combined, VALUES: value_counts.combined}
@@ -23,9 +24,25 @@ _COMBINED: dict[str, Callable[[Any, Any], Any]] = {ROW: row_sample.combined, ALI
 
 
 def summarised(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
+    """The row of each summary."""
     texts = [json.dumps(summary) for summary in summaries.values()]
-    columns = [pa.array(summaries), pa.nulls(len(texts), pa.string()), pa.array([counted[column] for column in summaries]), pa.array(texts)]
-    return pa.RecordBatch.from_arrays(columns, names=["column", "value", "count", "summary"])
+    return _rows(pa.array(summaries), count=pa.array([counted[column] for column in summaries]), summary=pa.array(texts))
+
+
+def rows_of_counts(column: str, counts: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a column's (value, count)."""
+    return _rows(pa.repeat(column, len(counts)), value=counts["value"], count=counts["count"])
+
+
+def rows_of_hashes(drained: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of (bucket, hashes)."""
+    return _rows(drained["bucket"], hashes=drained["hashes"])
+
+
+def _rows(columns: pa.Array, **given: pa.Array) -> pa.RecordBatch:
+    kinds = {"value": pa.string(), "count": pa.int64(), "summary": pa.string(), "hashes": pa.binary()}
+    arrays = [given[name] if name in given else pa.nulls(len(columns), kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays([columns, *arrays], names=_NAMES)
 
 
 def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -50,8 +50,9 @@ class Encoders:
         """
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
+        given = set(raw.column_names)
         for name, (fitted, encoder) in self._encoders.items():
-            if missing := [column for column in fitted.inputs if column not in raw.column_names]:
+            if missing := [column for column in fitted.inputs if column not in given]:
                 raise SourceError(f"{name} is encoded from {some_of(missing)}; the rows have only {some_of(raw.column_names, missing[0])}")
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)

@@ -56,10 +56,10 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
 
 
 def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
-    needed = needs(dataset)
+    needed, columns = needs(dataset), set(schema.names)
     for name, settings in dataset.encoders.items():
         for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
-            if column not in schema.names:
+            if column not in columns:
                 given = f"it gives {some_of(schema.names, column)}"
                 hint = suggestion(column, schema.names)
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({given})' if hint else given}"

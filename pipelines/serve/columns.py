@@ -100,8 +100,9 @@ def _is_castable(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _values(rows: Any, field: pa.Field, schema: pa.Schema) -> Values:
-    names = rows.schema.names if isinstance(rows, pa.RecordBatch) else rows
-    if field.name not in names:
+    # `schema.names` would make a list of all names for each of them.
+    is_given = bool(rows.schema.get_all_field_indices(field.name)) if isinstance(rows, pa.RecordBatch) else field.name in rows
+    if not is_given:
         raise SourceError(f"the rows have no column {field.name}; the model takes {some_of(schema.names)}")
     values: Values = rows.column(field.name) if isinstance(rows, pa.RecordBatch) else rows[field.name]
     if is_list(field.type) and not isinstance(values, pa.Array):  # Arrow accepts one-dimensional arrays or nested lists

@@ -105,6 +105,16 @@ def test_etl_is_measured_beside_a_job_written_by_hand(here: Here, tmp_path: Path
 
 
 @pytest.mark.usefixtures("shared_spark")
+def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(here: Here, tmp_path: Path) -> None:
+    stages, jobs = here.results("etl.long", "--folder", str(tmp_path / "work"), name="etl-long")["tables"].values()
+    by_stage = {row["stage"]: row for row in stages}
+    assert 50_000 <= by_stage["fit"]["rows read"] < 60_000, "a key that does not repeat costs no second pass"
+    assert 100_000 <= by_stage["write"]["rows read"] < 110_000, "before the shuffle and after it"
+    assert by_stage["write"]["of write"] == 1 and by_stage["fit"]["of write"] > 0
+    assert [row["job"] for row in jobs] == ["ours", "duckdb", "spark by hand"] and all(row["seconds"] > 0 for row in jobs)
+
+
+@pytest.mark.usefixtures("shared_spark")
 @pytest.mark.parametrize("kind", ["pictures", "texts"])
 def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(here: Here, tmp_path: Path, kind: str) -> None:
     (rows,) = here.results("etl.small_files", "--kind", kind, "--folder", str(tmp_path / "work"), name=f"etl-small-{kind}")[

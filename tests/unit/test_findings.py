@@ -1,6 +1,9 @@
 """What the page about the data warns of: each fault is planted in literal data, beside data without it."""
 
+from datetime import date
+from decimal import Decimal
 from itertools import pairwise
+from math import nan
 
 import numpy as np
 import pyarrow as pa
@@ -226,3 +229,48 @@ def test_a_stage_that_waits_for_one_task_is_skewed() -> None:
 
     assert told(skewed([stage(3.0, 19.0)])) == [("skew",)]
     assert told(skewed([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1), stage(3.0, 19.0, rows=18)])) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array(["A, b", None, "Straße 1"]), pa.array(["a b!", None, "straße–1"])),
+        (pa.array([0.0, None, 1 + 1e-9]), pa.array([-0.0, nan, 1.0])),
+        (pa.array([2**53 + 1, None]), pa.array([2**53 + 1, None])),
+        (pa.array([Decimal("1.10"), None]), pa.array([Decimal("1.10"), None])),
+        (pa.array([date(2020, 1, 1), None]), pa.array([date(2020, 1, 1), None])),
+        (pa.array([True, False, None]), pa.array([True, False, None])),
+    ],
+    ids=["text", "float", "int", "decimal", "date", "bool"],
+)
+def test_rows_that_are_written_otherwise_have_the_same_hash_and_others_do_not(one: pa.Array, other: pa.Array) -> None:
+    base = np.zeros(len(one), np.uint64)
+    hashes = alike.likeness(base, [one])
+    assert hashes.tolist() == alike.likeness(base, [other]).tolist()
+    assert len(set(hashes.tolist())) == len(one), "different values, and NULL, have different hashes"
+    assert alike.likeness(base, [one, pa.array(range(len(one)))]).tolist() != hashes.tolist()
+
+
+def test_columns_of_text_are_hashed_each_in_its_place() -> None:
+    base, (x, y) = np.zeros(1, np.uint64), (pa.array(["x"]), pa.array(["y"]))
+    assert len({int(alike.likeness(base, columns)[0]) for columns in ([x, y], [y, x], [x, x], [x], [y])}) == 5
+
+
+def test_a_text_that_is_not_utf8_is_hashed_by_its_bytes() -> None:
+    def text(content: bytes) -> pa.Array:
+        return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, len(content)], np.int32)), pa.py_buffer(content)])
+
+    one, same, other = (alike.likeness(np.zeros(1, np.uint64), [text(content)])[0] for content in (b"\xff\xfe", b"\xff\xfe", b"\xff"))
+    assert one == same != other
+
+
+def test_a_sample_of_thousands_of_columns_has_fewer_rows_in_one_partition_and_in_two() -> None:
+    assert [row_sample.rows_of_each_split(columns) for columns in (1, 500, 2_000, 100_000)] == [2_000, 2_000, 500, 200]
+    columns = {f"c{number}": pa.array(range(600)) for number in range(2_000)}
+    split, summaries = np.zeros(600, np.int64), []
+    for seed in (0, 1):
+        part = row_sample.RowSample(True, row_sample.rows_of_each_split(len(columns)))
+        part.add(columns, split, np.random.default_rng(seed).integers(0, 2**64, 600, np.uint64))
+        summaries.append(part.summary())
+    for summary in (summaries[0], row_sample.combined(*summaries)):
+        assert row_sample.by_split(summary)["train"].shape == (500, 2_000)

@@ -22,9 +22,9 @@ def share_by_chance(train: pa.Table, other: pa.Table, columns: Iterable[str], tr
 
     `train` and `other` are samples. Long texts, lists and bytes, of which a sample has only a part, are taken for unique.
     """
-    chances = np.ones(len(other))
+    chances, sampled = np.ones(len(other)), set(train.column_names)
     for name in columns:
-        if not chances.any() or name not in train.column_names:
+        if not chances.any() or name not in sampled:
             break
         chances *= _frequencies(train[name], other[name])
     return float(-np.expm1(train_rows * np.log1p(-np.minimum(chances, 1 - 1e-12))).mean()) if len(other) else 0.0

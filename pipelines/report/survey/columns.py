@@ -23,8 +23,8 @@ _TAIL = 0.005
 """Share of the rows below and above the outer bins, which count them as well."""
 
 
-def described_columns(survey: Survey) -> list[dict[str, Any]]:
-    """For JSON, a description of each raw column that an encoder reads; targets first."""
+def described_columns(survey: Survey, most: int | None = None) -> list[dict[str, Any]]:
+    """For JSON, a description of each raw column that an encoder reads, or of `most` of them; targets first."""
     manifest, key = survey.manifest, survey.config.dataset.key
     schema = schema_from_text(manifest.raw_schema) if manifest.raw_schema else pa.schema([])
     kinds = {field.name: field.type for field in schema}
@@ -32,7 +32,9 @@ def described_columns(survey: Survey) -> list[dict[str, Any]]:
     for name, fitted in manifest.encoders.items():
         for column in fitted.inputs:
             uses.setdefault(column, []).append(name)
-    found = [
+    shown = sorted(uses, key=lambda column: all(manifest.encoders[name].column.role != "target" for name in uses[column]))[:most]
+    samples = {split: dict(zip(rows.column_names, rows.columns, strict=True)) for split, rows in survey.samples.items()}
+    return [
         {
             "name": column,
             "type": str(kinds.get(column, "")),
@@ -40,16 +42,18 @@ def described_columns(survey: Survey) -> list[dict[str, Any]]:
             "encoders": [{"name": name, "words": in_words(name, manifest.encoders[name])} for name in names],
             "distinct_of": "words" if any(manifest.encoders[name].feature.get("encoder") == "sequence" for name in names) else "values",
             "train": {name: value for name, value in manifest.profile.get(column, {}).items() if name != "most_frequent"},
-            **_values(column, kinds.get(column, pa.null()), survey),
+            **_values(column, kinds.get(column, pa.null()), _by_split(column, samples), survey),
         }
-        for column, names in uses.items()
+        for column, names in ((column, uses[column]) for column in shown)
     ]
-    return sorted(found, key=lambda column: "target" not in column["roles"])
 
 
-def _values(column: str, kind: pa.DataType, survey: Survey) -> dict[str, Any]:
+def _by_split(column: str, samples: Mapping[str, Mapping[str, pa.ChunkedArray]]) -> dict[str, pa.ChunkedArray]:
+    return {split: rows[column] for split, rows in samples.items() if column in rows}
+
+
+def _values(column: str, kind: pa.DataType, values: Mapping[str, pa.ChunkedArray], survey: Survey) -> dict[str, Any]:
     """What is missing and how values are distributed, in each split: from all rows where they were counted, or from the sample."""
-    values = {split: rows[column] for split, rows in survey.samples.items() if column in rows.column_names}
     counts = survey.counts.get(column)
     chart = None
     if values:

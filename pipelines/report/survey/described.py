@@ -18,7 +18,7 @@ _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 def describe(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    columns = described_columns(survey)
+    columns = described_columns(survey, _MOST_COLUMNS)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "shares": manifest.shares.model_dump(mode="json"),
@@ -35,8 +35,8 @@ def describe(survey: Survey) -> dict[str, Any]:
         "bytes": {split: summary.bytes for split, summary in manifest.splits.items()},
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
-        "columns": columns[:_MOST_COLUMNS],
-        "raw_columns": len(columns),
+        "columns": columns,
+        "raw_columns": len({column for fitted in manifest.encoders.values() for column in fitted.inputs}),
         "refused": [
             {"reason": reason, "rows": rows, "record": survey.refused.get(reason, "")[:_RECORD_LENGTH]}
             for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -18,6 +18,8 @@ LEAK_ROWS = 100
 """Rows of the sample below which a leak is not looked for."""
 PSI = 0.1
 """Population stability index from which a split is said to differ, as is usual; 0.25 is said to differ much."""
+_FIT, _TEST = slice(0, None, 2), slice(1, None, 2)
+"""The sampled rows that a prediction is fitted on, and those that it is tried on."""
 CHANCE = 1e-4
 """Probability of a higher index by chance, over all columns of a split, above which nothing is said."""
 SHARED, SHARED_ROWS = 0.01, 5
@@ -40,16 +42,17 @@ class Finding:
 
 def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Finding]:
     """Columns that equal the target, or determine it nearly, in a sample of the training split."""
-    if target not in sample.column_names or len(sample) < LEAK_ROWS or distinct(sample[target]) < 2:
+    names = set(sample.column_names)
+    if target not in names or len(sample) < LEAK_ROWS or distinct(sample[target]) < 2:
         return
+    explained_by, texts = _explainer(sample[target]), as_texts(sample[target])
     for name in features:
         if name == target:
             yield Finding("leak", f"{name} is a feature and the target", (name,))
-        elif name in sample.column_names:
-            share = explained(sample[name], sample[target])
-            if as_texts(sample[name]) == as_texts(sample[target]):
+        elif name in names:
+            if _has_texts(sample[name], texts):
                 yield Finding("leak", f"{name} equals the target {target} in all {len(sample):,} sampled rows", (name,))
-            elif share >= LEAK:
+            elif (share := explained_by(sample[name])) >= LEAK:
                 yield Finding(
                     "leak",
                     f"{name} alone tells {share:.1%} of the target {target}, in {len(sample):,} sampled rows: would it be known before the "
@@ -58,28 +61,54 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
                 )
 
 
+def _has_texts(column: pa.ChunkedArray, texts: list[str | None]) -> bool:
+    """Whether these are the column's values as texts; the first ones usually tell."""
+    return as_texts(column.slice(0, 8)) == texts[:8] and as_texts(column) == texts
+
+
 def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
     """How much of a target one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
 
     For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
     prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
     """
-    fit, test = slice(0, None, 2), slice(1, None, 2)
-    rows = np.arange(len(column))
-    (codes,) = codes_of(column.take(rows[fit]), [column], bins=100, most=1_000)
+    return _explainer(target)(column)
+
+
+def _explainer(target: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], float]:
+    """`explained` for many columns: what only the target decides is computed once."""
+    rows = np.arange(len(target))
     if is_numeric(target) and distinct(target) > 20:
         values = as_numbers(target)
         known = np.isfinite(values)
-        codes, values = codes[known], values[known].argsort().argsort().astype(float)
-        means = _means(codes[fit], values[fit])
-        errors = values[test] - np.array([means.get(code, values[fit].mean()) for code in codes[test]])
-        spread = ((values[test] - values[fit].mean()) ** 2).sum()
-        return float(1 - (errors**2).sum() / spread) if spread else 0.0
+        ranks = values[known].argsort().argsort().astype(float)
+        return lambda column: _of_ranks(_codes(column, rows)[known], ranks)
     (classes,) = codes_of(target, [target], bins=10**9, most=10**9)
-    most = np.bincount(classes[fit] - MISSING).argmax() + MISSING
-    likeliest = {code: np.bincount(classes[fit][codes[fit] == code] - MISSING).argmax() + MISSING for code in np.unique(codes[fit])}
-    wrong = (classes[test] != np.array([likeliest.get(code, most) for code in codes[test]])).sum()
-    base = (classes[test] != most).sum()
+    return lambda column: _of_classes(_codes(column, rows), classes - MISSING)
+
+
+def _codes(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
+    (codes,) = codes_of(column.take(rows[_FIT]), [column], bins=100, most=1_000)
+    return codes
+
+
+def _of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
+    means = _means(codes[_FIT], ranks[_FIT])
+    errors = ranks[_TEST] - np.array([means.get(code, ranks[_FIT].mean()) for code in codes[_TEST]])
+    spread = ((ranks[_TEST] - ranks[_FIT].mean()) ** 2).sum()
+    return float(1 - (errors**2).sum() / spread) if spread else 0.0
+
+
+def _of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
+    most = np.bincount(classes[_FIT]).argmax()
+    found, places = np.unique(codes, return_inverse=True)
+    pairs, rows = np.unique(places[_FIT] * (classes.max() + 1) + classes[_FIT], return_counts=True)
+    bins, of_bins = np.divmod(pairs, classes.max() + 1)
+    order = np.lexsort((-of_bins, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
+    likeliest = np.full(len(found), most)
+    likeliest[bins[order]] = of_bins[order]
+    wrong = (classes[_TEST] != likeliest[places[_TEST]]).sum()
+    base = (classes[_TEST] != most).sum()
     return float(1 - wrong / base) if base >= SHARED_ROWS else 0.0
 
 
@@ -91,6 +120,7 @@ def _means(codes: np.ndarray, values: np.ndarray) -> dict[int, float]:
 
 def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, columns: Iterable[str]) -> Iterator[Finding]:
     """Columns with one value in the training split, or with none."""
+    sampled = set(sample.column_names)
     for name in columns:
         known = profile.get(name, {})
         rows, nulls = known.get("rows", 0), known.get("nulls", 0)
@@ -98,7 +128,7 @@ def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, column
             yield Finding("constant", f"{name} is missing in all {rows:,} rows of train", (name,))
         elif rows and not nulls:
             values = known.get("distinct") or (1 if "minimum" in known and known["minimum"] == known["maximum"] else None)
-            in_sample = name in sample.column_names and not known.keys() & {"distinct", "minimum"} and _is_constant(sample[name])
+            in_sample = name in sampled and not known.keys() & {"distinct", "minimum"} and _is_constant(sample[name])
             if values == 1:
                 yield Finding("constant", f"{name} has the same value in all {rows:,} rows of train", (name,))
             elif in_sample and len(sample) >= LEAK_ROWS:
@@ -115,7 +145,8 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapp
     by_value = counts or {}
     if "train" not in samples:
         return
-    names = [name for name in columns if name in samples["train"].column_names]
+    sampled = set(samples["train"].column_names)
+    names = [name for name in columns if name in sampled]
     for split, rows in samples.items():
         if split == "train":
             continue

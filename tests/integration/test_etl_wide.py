@@ -1,0 +1,50 @@
+"""Tables of many columns: a column costs a few calls of Java, and the same for each of them, however many there are."""
+
+import py4j.java_gateway
+import pytest
+from py4j.protocol import MEMORY_COMMAND_NAME
+from pyspark.sql import SparkSession
+
+from pipelines.compat.spark import query_execution
+from pipelines.config import parse
+from pipelines.etl import fit, placement
+from pipelines.etl.determinism import refuse_chance, warnings_of
+from pipelines.features import needs
+
+
+def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The calls that analysing and fitting make before Spark runs a job."""
+    names = [f"c{number}" for number in range(columns)]
+    config = parse(
+        {
+            "name": "wide",
+            "source": {"tables": {"raw": {"format": "parquet", "path": "raw"}}},
+            "dataset": {"path": "data", "key": ["id"], "features": dict.fromkeys(names, "standardize"), "target": {"y": "binary"}},
+            "task": {"kind": "tabular"},
+        },
+        "test",
+    )
+    spark.createDataFrame([], ", ".join(f"{name} long" for name in ("id", *names, "y"))).createOrReplaceTempView("wide")
+    query = spark.sql("SELECT *, c0 + c1 AS total FROM wide")
+    schema, calls = fit.raw_schema(query), 0
+    send = py4j.java_gateway.GatewayClient.send_command
+
+    def counted(self: object, command: str, *arguments: object, **named: object) -> object:
+        nonlocal calls
+        calls += not command.startswith(MEMORY_COMMAND_NAME)  # Python frees objects of Java at any time
+        return send(self, command, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(py4j.java_gateway.GatewayClient, "send_command", counted)
+        plan = query_execution(query).analyzed()
+        refuse_chance("source.query", plan)
+        assert list(warnings_of(plan)) == []
+        judged = placement.dealt(placement.identified(query, ("id",)), config.dataset.split)
+        handed, compared = fit.hand(judged, config.dataset, schema, needs(config.dataset))
+    assert compared == names and len(handed.columns) == columns + 5
+    return calls
+
+
+def test_a_column_costs_a_few_calls_of_java(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, few, many = (calls_of_java(spark, columns, monkeypatch) for columns in (50, 150, 250))
+    assert 0 < (many - few) / 100 < 3
