@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Timer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -293,17 +293,23 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_anew(home: Path, tmp_pa
 
 
 def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_directory, "_PAUSES_SECONDS", (0.2,) * 20)
-    hooks = Recorder()
+    hooks, pauses = Recorder(), list[float]()
+
+    def repair(pause: float) -> None:
+        """In the second pause."""
+        pauses.append(pause)
+        if len(pauses) == 2:
+            (tmp_path / "checkpoints").unlink()
 
     def block(number: int) -> None:
         if number == 1:
             (tmp_path / "checkpoints").write_text("in the way")
-            Timer(1.0, (tmp_path / "checkpoints").unlink).start()
 
     monkeypatch.setattr(hooks, "epoch", block)
+    monkeypatch.setattr(run_directory, "time", SimpleNamespace(sleep=repair))
     fitted, _ = fit(WorkerContext(), training(home), str(tmp_path), hooks)
     assert fitted.finished and hooks.saves == [EPOCH, 2 * EPOCH, 3 * EPOCH]
+    assert pauses == [1.0, 2.0]
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
