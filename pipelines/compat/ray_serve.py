@@ -7,7 +7,6 @@ from ray.serve._private import replica
 
 from pipelines.compat import attribute, present, replace
 
-present(replica, "add_port_to_grpc_server")
 LOOPBACK = "127.0.0.1"
 
 
@@ -20,6 +19,7 @@ def is_on_loopback() -> bool:
 def keep_servers_on_loopback() -> None:
     """In a replica: make the server for calls between replicas, which Ray Serve starts after the replica's class was made, listen on
     loopback. Ray Serve has it listen on all interfaces, without a setting and without a token."""
+    present(replica, "add_port_to_grpc_server")
     before = attribute(replica, "add_port_to_grpc_server")
 
     def on_loopback(server: Any, address: str) -> Any:
