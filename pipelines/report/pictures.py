@@ -22,11 +22,11 @@ Figures = Mapping[str, Sequence[Drawn]]
 """The figures of each split, by its name."""
 
 
-def pictures(splits: Sequence[Split], figures: Figures | None = None) -> list[Html]:
-    """Figures, and what could not be drawn, of each split. They are drawn unless they are given."""
+def pictures(splits: Sequence[Split], figures: Figures | None = None, weights: str = ", with the weights of the best epoch") -> list[Html]:
+    """Figures, and what could not be drawn, of each split. They are drawn unless they are given. `weights` says which model they are of."""
     parts, left = [], MOST_BYTES
     for split in splits:
-        parts.append(element("h3", f"{split.name}, {split.summary.get('rows', 0):,} rows, with the weights of the best epoch"))
+        parts.append(element("h3", f"{split.name}, {split.summary.get('rows', 0):,} rows{weights}"))
         shown, notes = [], []
         for one in figures[split.name] if figures and split.name in figures else drawn(split):
             left -= len(one.svg)
@@ -105,6 +105,8 @@ def _png(values: Sequence[float], shape: Sequence[int]) -> Html:
 
 
 def _brief(value: Any) -> Part:
+    if isinstance(value, bool):
+        return str(value).lower()  # as classes and slices are named
     if isinstance(value, list):
         return f"{len(value)} numbers"
     return value if not isinstance(value, str) or len(value) <= 240 else value[:239] + "…"

@@ -40,7 +40,8 @@ def _sections(material: Material, figures: Figures | None) -> Iterator[Section]:
     happened = [[_moment(event.seconds) if event.seconds else None, event.step, event.what] for event in found]
     yield "What happened", [table(["when", "step", "what"], happened)] if happened else []
     missing = "The run has no figures: its evaluation has not ended, its task has none, or it is from before there were any."
-    yield "Pictures", [*pictures(material.splits, figures)] or [note(missing)]
+    of_linear = [""] if material.is_baseline else []
+    yield "Pictures", [*pictures(material.splits, figures, *of_linear)] or [note(missing)]
     yield "Classes and slices", [*slice_tables(material.splits), *class_tables(material.splits)]
     yield "Most wrong rows", [*worst_tables(material.splits, material.config.get("dataset", {}).get("key", ()))]
     yield "Samples", [part for name, text in material.samples.items() for part in (element("h3", name), element("pre", text))]
@@ -121,6 +122,8 @@ def _results(material: Material) -> Html:
         if material.parent:
             row += [shown(before), difference(test, before)]
         rows.append(row)
+    if material.is_baseline:
+        return table(["metric", "test", "validation"], [row[:3] for row in rows])
     return table(header, rows)
 
 

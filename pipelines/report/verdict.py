@@ -48,22 +48,27 @@ def _notes(
     best = (max if is_higher_better else min)(values, key=lambda letter: values[letter])
     others = [letter for letter in values if letter != best]
     for other in others:
-        said = f"{best} is better than {other}: {shown} {text(values[best])} against {text(values[other])}, "
+        said = f"{shown} {text(values[best])} against {text(values[other])}, "
         if values[best] == values[other]:
             yield note(f"{best} and {other} are equal: {shown} {text(values[best])}.")
         elif len(digests := {named[letter].run.tags.get("dataset.digest", "?") for letter in (best, other)}) > 1:
             found = " and ".join(sorted(digest[:12] for digest in digests))
-            yield note(f"{said}but on other rows (datasets {found}), so that chance cannot be told from the difference.", kind="warning")
+            yield note(
+                f"{best} is ahead of {other}: {said}but on other rows (datasets {found}), so nobody can tell whether that is chance.",
+                kind="warning",
+            )
         elif (known := difference(metric, splits[best], splits[other], len(others))) is None:
             yield note(
-                f"{said}by {text(abs(values[best] - values[other]))}. What was kept of the rows does not tell whether that is chance."
+                f"{best} is ahead of {other}: {said}by {text(abs(values[best] - values[other]))}. What was kept of the rows does not tell "
+                "whether that is chance."
             )
         else:
-            yield _with_interval(said, known)
+            yield _with_interval(best, other, said, known)
 
 
-def _with_interval(said: str, known: Difference) -> Html:
+def _with_interval(best: str, other: str, said: str, known: Difference) -> Html:
     low, high = (known.low, known.high) if known.value > 0 else (-known.high, -known.low)
-    verdict = "beyond chance" if known.is_beyond_chance else "no more than chance may give"
-    interval = f"95 % interval {text(low)} to {text(high)}, on the same {known.rows:,} rows"
-    return note(f"{said}by {text(abs(known.value))} ({interval}): {verdict}.", kind="good" if known.is_beyond_chance else "")
+    by = f"{said}by {text(abs(known.value))} (95 % interval {text(low)} to {text(high)}, on the same {known.rows:,} rows)"
+    if known.is_beyond_chance:
+        return note(f"{best} is better than {other}: {by}: beyond chance.", kind="good")
+    return note(f"{best} is ahead of {other}, but by no more than chance may give: {by}.")

@@ -124,7 +124,8 @@ def test_the_page_says_which_run_is_better_and_whether_that_is_chance() -> None:
         r"B is better than A: test auc 0\.\d+ against 0\.\d+, by 0\.\d+ \(95 % interval 0\.\d+ to 0\.\d+, on the same 2,000 rows\)", page
     )
     assert "): beyond chance." in page and "DeLong" in page
-    assert "no more than chance may give" in comparison_page([better, alike])
+    close = comparison_page([better, alike])
+    assert "but by no more than chance may give: test auc" in close and "is better than" not in close
     assert ": equal" in comparison_page([better, better]) or "A and B are equal" in comparison_page([better, better])
     elsewhere = replace(worse, run=replace(worse.run, tags={**worse.run.tags, "dataset.digest": "e" * 64}))
     assert "on other rows (datasets dddddddddddd and eeeeeeeeeeee)" in comparison_page([better, elsewhere])
@@ -161,6 +162,7 @@ def test_a_baseline_is_compared_and_shown_like_other_runs() -> None:
     assert "<td>train.lr</td><td>0.1</td><td>0.2</td><td>–</td>" in both and "train.workers" not in both
     own = run_page(baseline)
     assert "LogisticRegression of Spark ML, a linear baseline" in own and "ROC: area" in own and "Most wrong rows" in own
+    assert "best epoch" not in own and "last validation" not in own
     assert "no points" not in own and "random weights" not in own and "worker hours" not in own and ">steps<" not in own
 
 
