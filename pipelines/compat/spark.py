@@ -118,10 +118,19 @@ def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
 
 
 def rows_read(spark: SparkSession, stages: Iterable[int]) -> int:
-    """Rows that the finished tasks of running stages have read."""
+    """Rows that the finished tasks of running stages have read from files and from other stages.
+
+    What Spark counts as records are also the pieces of work of Python's tasks, which have no bytes, and the batches of a cache.
+    """
     store = _status_store(spark)
-    found = [store.lastStageAttempt(number) for number in stages]
-    return sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in found)
+    kept = store.rddList(True)
+    cached = {kept.apply(place).id() for place in range(kept.size())}
+    rows = 0
+    for stage in map(store.lastStageAttempt, stages):
+        numbers = stage.rddIds()
+        has_rows = stage.inputBytes() > 0 and cached.isdisjoint(numbers.apply(place) for place in range(numbers.size()))
+        rows += stage.shuffleReadRecords() + (stage.inputRecords() if has_rows else 0)
+    return rows
 
 
 def _status_store(spark: SparkSession) -> Any:

@@ -85,7 +85,7 @@ class Config(Section):
         """
         # Without carried columns, the identity is that of versions from before there were any.
         left_out = {"path", "max_share_error"} if self.dataset.carried else {"path", "max_share_error", "carried"}
-        paths: Any = {"source": {"tables": {"__all__": {"path"}}}, "dataset": left_out}
+        paths: Any = {"source": self.source.named_apart, "dataset": left_out}
         return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
 
     @property

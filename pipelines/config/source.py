@@ -1,14 +1,25 @@
 """`source`: raw tables, the query over them, and conditions that its rows must satisfy."""
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.ddl import ddl_faults
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.table_formats import FORMATS
+
+ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text")
+"""Formats that make each row from one file."""
+
+
+def _check_file_column(name: str) -> str:
+    if name and not re.fullmatch(r"[A-Za-z]\w{0,99}", name, re.ASCII):
+        raise ValueError("must be a letter and up to 99 more letters, digits and _")
+    return name
+
 
 if TYPE_CHECKING:
     FormatName = str
@@ -63,6 +74,9 @@ class Table(FileTableSettings):
     """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows."""
     options: dict[str, Value] = {}
     """Options of Spark's reader for the format."""
+    file_column: Annotated[str, AfterValidator(_check_file_column)] = ""
+    """Name of a column to add: the path of the row's file, relative to the table's folder, or to that of its glob; of a single file, its
+    name. For `csv`, `json`, `parquet` and `text`; rows of `binaryFile` and `tar` have `path`."""
 
     @field_validator("ddl")
     @classmethod
@@ -77,6 +91,13 @@ class Table(FileTableSettings):
         if "format" in info.data:
             check_options(info.data["format"], options)
         return options
+
+    @model_validator(mode="after")
+    def _rows_come_from_one_file(self) -> "Table":
+        if self.file_column and self.format not in ROWS_OF_ONE_FILE:
+            remedy = "select its column path" if self.format in ("binaryFile", "tar") else "remove it"
+            raise ValueError(f"file_column is {self.file_column}, which format {self.format} does not add; {remedy}")
+        return self
 
     @model_validator(mode="after")
     def _text_formats_name_their_columns(self) -> "Table":
@@ -111,6 +132,12 @@ class Source(Section):
         if not self.query and len(self.tables) != 1:
             raise ValueError(f"{len(self.tables)} tables need a query; only with a single table may it be empty")
         return self
+
+    @property
+    def named_apart(self) -> dict[str, Any]:
+        """Settings of tables that are no part of an identity: paths, since checksums identify the files, and columns that are not added."""
+        added = {name for name, table in self.tables.items() if getattr(table, "file_column", "")}
+        return {"tables": {name: {"path"} if name in added else {"path", "file_column"} for name in self.tables}}
 
     @property
     def sql(self) -> str:

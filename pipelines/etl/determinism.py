@@ -11,6 +11,7 @@ from pipelines.etl.plans import JavaObject, below_of, items, kind, nodes
 
 # It draws a random initialisation vector, but Spark marks it as deterministic.
 _DRAWS = {"aes_encrypt"}
+_OF_FILES = {"input_file_name()", "input_file_block_start()", "input_file_block_length()"}
 _SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 # Floating-point sums depend on the order of their terms; sum and avg of integers do not.
 _SUMS = {"sum", "avg", "try_sum", "try_avg"}
@@ -34,7 +35,13 @@ _CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
 def refuse_chance(key: str, plan: JavaObject) -> None:
     """Raises ConfigError naming the functions in the plan of the config's `key` that are random or depend on the partitioning."""
-    if names := sorted({name for node in nodes(plan) for name in _chances(node)}):
+    names = sorted({name for node in nodes(plan) for name in _chances(node)})
+    if set(names) & _OF_FILES:
+        raise ConfigError(
+            f"{key}: {', '.join(names)} is of the file that Spark happens to read, which no query of a cached table has; "
+            "set file_column of the table to a name, and select that column"
+        )
+    if names:
         raise ConfigError(
             f"{key}: {', '.join(names)} may give another result each time it is computed, and rows would be lost or come twice; "
             "take a function of the row's values alone, such as xxhash64(id) % 100 < 10"

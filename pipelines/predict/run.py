@@ -149,7 +149,7 @@ def _predicted(
 def _settings(found: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
     """What decides the output besides the bytes of the input, as plain values of JSON."""
     source = found.config.source
-    dumped = source.model_dump(mode="json", by_alias=True, include={"tables"}, exclude={"tables": {"__all__": {"path"}}})
+    dumped = source.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=source.named_apart)
     query = {"query": source.sql, "expect": dict(source.expect)} if model.takes == "query" else {}
     tables = {name: dumped["tables"][name] for name in found.tables}
     return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}

@@ -6,8 +6,9 @@
                caches whole and small files, so that each is opened once.
 3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `soundness` checks the
                records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns.
-4. `binary_file` and `parquet` (after a check of its `footers`) derive from `spark_files`, which Spark reads; `idx` and `tar` are the
-               other formats.
+4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` and `tar` are the other formats. Of Parquet, `footers`
+               are checked first; `parquet_columns` finds what the columns of each file are, and `parquet_groups` reads files of
+               different types, which `parquet_types` widens.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
 `distribute` runs Python on the executors; `faults` turns Spark's errors into the project's, with `spark_messages`; `signatures`

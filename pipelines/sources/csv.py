@@ -1,5 +1,7 @@
 """CSV: records as columns, each parsed alone and strictly."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -8,8 +10,13 @@ from pipelines.sources.parsed import CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, 
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
-_NEVER = "\x01"
-"""A character that occurs in no value, except in files made for that purpose."""
+_MARKS = ("␂␃␂␄␂␅␂␆", "⟦⟧⟦⟨⟦⟩⟦⟪", "◐◑◐◒◐◓◐◔")
+"""Texts that occur in no record by chance. A parser trims no character of them as white space, and none is ASCII, as quotes and escapes
+are."""
+_LIMITS = ("maxcolumns", "maxcharspercolumn")
+"""Beyond them Spark's parser fails the task instead of refusing the record, so they are applied here."""
+_MOST_COLUMNS = 2**17
+"""A parser holds an array of as many."""
 
 
 class Csv(TextTable):
@@ -30,40 +37,69 @@ class Csv(TextTable):
 
     def parse(self, records: DataFrame) -> DataFrame:
         """A doubled quote is a quote, as in RFC 4180; Spark's default escapes quotes with a backslash."""
-        settings = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
-        settings["escape"] = self.options.get("escape") or settings["quote"] or "\\"
-        values = F.from_csv(sound(records), f"{self.settings.ddl}, {CORRUPT} string", {**settings, **PERMISSIVE})
+        given = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
+        given["escape"] = self.options.get("escape") or given["quote"] or "\\"
+        settings = {**{name: value for name, value in given.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
+        too_wide = _is_too_wide(_separator(settings))
+        values = F.from_csv(F.when(~too_wide, sound(records)), f"{self.settings.ddl}, {CORRUPT} string", {**settings, **PERMISSIVE})
         parsed = records.withColumn(VALUES, values)
-        return apart(parsed, self.schema, F.col(VALUES), F.col(VALUES)[CORRUPT].isNull(), _csv_fault(self.schema, settings))
+        texts = [F.col(VALUES)[field.name] for field in self.schema if isinstance(field.dataType, StringType)]
+        too_long = _is_too_long(texts, given)
+        fits = F.col(VALUES)[CORRUPT].isNull() & ~too_wide & ~too_long
+        return apart(parsed, self.schema, F.col(VALUES), fits, _csv_fault(self.schema, settings, given))
 
 
-def _csv_fault(schema: StructType, settings: Options) -> Column:
+def _separator(settings: Options) -> str:
+    return settings.get("sep", settings.get("delimiter", ",")).replace("\\t", "\t")
+
+
+def _is_too_wide(separator: str) -> Column:
+    """Whether a record may have more columns than the parser takes. Only long ones are searched for separators."""
+    length = F.length(RECORD)
+    separators = (length - F.length(F.replace(F.col(RECORD), F.lit(separator)))) / len(separator)
+    return F.coalesce((length >= _MOST_COLUMNS - 2) & (separators >= _MOST_COLUMNS - 2), F.lit(False))
+
+
+def _is_too_long(values: list[Column], given: Options) -> Column:
+    """Whether one of the values has more characters than maxCharsPerColumn, if that is limited."""
+    longest = int(given.get("maxcharspercolumn", -1))
+    any_of = reduce(Column.__or__, [F.coalesce(F.length(value) > longest, F.lit(False)) for value in values], F.lit(False))
+    return any_of if longest >= 0 else F.lit(False)
+
+
+def _csv_fault(schema: StructType, settings: Options, given: Options) -> Column:
     """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
     or the first value that is not of its column's type."""
-    wanted = len(schema)
-    separator = settings.get("sep", settings.get("delimiter", ","))
+    wanted, separator = len(schema), _separator(settings)
+    mark = _mark(separator)
     texts = StructType([StructField(f"_{number}", StringType()) for number in range(wanted + 2)])
     # An additional column reveals the number of columns: empty columns are NULL like missing ones.
-    ended = F.concat(F.col(RECORD), F.lit(f"{separator}{_NEVER}".replace("\\t", "\t")))
-    found = F.from_csv(ended, texts.toDDL(), settings)
-    there = F.array_position(F.array(*[found[name] for name in texts.names]), _NEVER) - 1
+    found = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
+    there = F.array_position(F.array(*[found[name] for name in texts.names]), mark) - 1
     fits = [
-        F.when(_cannot_be(found[f"_{number}"], field, settings), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
+        F.when(_cannot_be(found[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
         for number, field in enumerate(schema)
         if not isinstance(field.dataType, StringType)
     ]
-    one = F.lit(f"one column in place of {wanted}: not separated by {separator!r}")
+    one = F.lit(f"one column in place of {wanted}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
+    longest = F.lit(f"a value of more than {given.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
     return F.coalesce(
         F.when((there == 1) & (wanted > 1), one),
         F.when(there.between(1, wanted - 1), F.lit(f"fewer than {wanted} columns")),
-        F.when(there != wanted, F.lit(f"more than {wanted} columns")),
+        F.when(F.coalesce(there, F.lit(-1)) != wanted, F.lit(f"more than {wanted} columns")),
         *fits,
+        F.when(_is_too_long([found[name] for name in texts.names[:wanted]], given), longest),
         F.lit(f"not a csv record of these {wanted} columns"),
     )
 
 
-def _cannot_be(value: Column, field: StructField, settings: Options) -> Column:
+def _mark(separator: str) -> str:
+    """A text in which the separator cannot be."""
+    return next((mark for mark in _MARKS if not set(mark) & set(separator)), _MARKS[0])
+
+
+def _cannot_be(value: Column, field: StructField, settings: Options, mark: str) -> Column:
     """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
     alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
-    bare = {**settings, **PERMISSIVE, "sep": _NEVER, "quote": ""}
+    bare = {**settings, **PERMISSIVE, "sep": mark, "quote": ""}
     return F.from_csv(value, alone.toDDL(), bare)[CORRUPT].isNotNull()

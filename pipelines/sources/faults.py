@@ -31,6 +31,7 @@ _QUERY = (
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _CANCELLED = "SPARK_JOB_CANCELLED"
 
+_FILE_COLUMN = "; of text there is no _metadata: set file_column of the table to a name, and select that column"
 _COLON = "Relative path in absolute URI"
 """Hadoop's message for a colon in a file's name."""
 
@@ -53,7 +54,8 @@ def source_errors(source: Source, asked: str = "") -> Iterator[None]:
         if condition.startswith(_FILES):
             raise SourceError(f"{_named(messages, source)}{in_a_line(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (asked and condition):
-            raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}") from error
+            hint = _FILE_COLUMN if "_metadata" in messages[0] else ""
+            raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}{hint}") from error
         if failed:
             names = ", ".join(f"source.tables.{table.name}" for table in failed)
             raise SourceError(f"{names}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again") from error

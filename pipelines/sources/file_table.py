@@ -35,10 +35,18 @@ class FileTable(RawTable[Settings]):
     def would_hold(self, place: str) -> bool:
         return any(files.would_find(path, place) for path in self.settings.paths)
 
+    def relative_name(self, path: str) -> str:
+        """The path of one of the table's files relative to its folder, as `file_column` has it; the name of a single file."""
+        name = posixpath.relpath(_normal(path), self._root)
+        return posixpath.basename(_normal(path)) if name == "." else name
+
+    @cached_property
+    def _root(self) -> str:
+        return posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
+
     def names(self, found: tuple[SourceFile, ...]) -> Iterator[tuple[str, str]]:
         """(checksum, path) of each file, sorted, with paths relative to their common folder."""
-        root = posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
-        yield from sorted((file.checksum, posixpath.relpath(_normal(file.path), root)) for file in found)
+        yield from sorted((file.checksum, posixpath.relpath(_normal(file.path), self._root)) for file in found)
 
 
 def hive_folders(name: str) -> str:

@@ -1,10 +1,7 @@
-"""Checks the footers of Parquet files before Spark reads them.
-
-Spark uses the schema of one file for all, so a missing column of another file would silently be NULL; and it decompresses
-any size that a page declares: a file of 4 KB can demand 2 GiB.
+"""Checks the footers of Parquet files before Spark reads them: it decompresses any size that a page declares, so that a file of 4 KB
+can demand 2 GiB, and skips row groups that lie outside the file.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -25,22 +22,14 @@ _READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
 """Packages of Spark's Parquet reader, in a Java stack trace."""
 
 
-def check_rows(spark: SparkSession, rows: DataFrame, one_schema: bool) -> int:
+def check_rows(spark: SparkSession, rows: DataFrame) -> int:
     """The number of rows in the files of `rows`.
 
-    Raises SourceError naming the file if one is no Parquet file, would decompress to too many bytes, hides row groups from Spark,
-    or, with `one_schema`, has other columns than the first.
+    Raises SourceError naming the file if one is no Parquet file, would decompress to too many bytes, or hides row groups from Spark.
     """
     names = sorted(rows.inputFiles())
     work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
-    seen = sorted(distribute(spark, work, _look, "path string, rows long, columns string").collect(), key=lambda file: file.path)
-    for file in seen:
-        if one_schema and file.columns != seen[0].columns:
-            differing = sorted(set(json.loads(file.columns)) ^ set(json.loads(seen[0].columns)))
-            raise SourceError(
-                f"{file.path} and {seen[0].path} differ in their columns: {', '.join(differing[:10])}; "
-                "make them tables of their own, or set options: {mergeSchema: true} to have NULL where one is missing"
-            )
+    seen = distribute(spark, work, _look, "path string, rows long").collect()
     promised = sum(file.rows for file in seen)
     if rows.count() != promised:
         _raise_hidden(rows, {file.path: file.rows for file in seen})
@@ -85,9 +74,9 @@ def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
 
 
 def _look(paths: list[str]) -> Iterator[pa.RecordBatch]:
-    """One batch of (path, rows, columns)."""
+    """One batch of (path, rows)."""
     seen = [_look_into(path) for path in paths]
-    yield pa.RecordBatch.from_pylist(seen, schema=pa.schema({"path": pa.string(), "rows": pa.int64(), "columns": pa.string()}))
+    yield pa.RecordBatch.from_pylist(seen, schema=pa.schema({"path": pa.string(), "rows": pa.int64()}))
 
 
 def _look_into(path: str) -> dict[str, Any]:
@@ -101,8 +90,7 @@ def _look_into(path: str) -> dict[str, Any]:
         # Spark does not check repetition levels, and makes wrong lists of corrupt ones; Arrow checks them.
         for _ in file.iter_batches(columns=[leaf.path for leaf in leaves if leaf.max_repetition_level]):
             pass
-    columns = sorted(f"{leaf.path} {leaf.physical_type} {leaf.logical_type}" for leaf in leaves)
-    return {"path": path, "rows": sum(group.num_rows for group in groups), "columns": json.dumps(columns)}
+    return {"path": path, "rows": sum(group.num_rows for group in groups)}
 
 
 def _check_size(path: str, group: pq.RowGroupMetaData) -> None:

@@ -15,12 +15,12 @@ class Json(TextTable):
 
     def parse(self, records: DataFrame) -> DataFrame:
         """Spark ignores text after the first value. So the record is put into an array, before an element that
-        marks the end: the record is valid if that element is the second one."""
+        marks the end, on a line of its own after a comment: the record is valid if that element is the second one."""
         allowed = {name: value for name, value in self.options.items() if name not in OURS}
         settings = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", **allowed, **PERMISSIVE}
         element = StructType([*self.schema.fields, StructField(END, IntegerType())])
         wrapped = StructType([StructField(VALUES, ArrayType(element)), StructField(CORRUPT, StringType())])
-        text = F.concat(F.lit(f'{{"{VALUES}":['), sound(records), F.lit(f',{{"{END}":1}}]}}'))
+        text = F.concat(F.lit(f'{{"{VALUES}":['), sound(records), F.lit(f'\n,{{"{END}":1}}]}}'))
         parsed = records.withColumn(VALUES, F.from_json(text, wrapped, settings))
         elements = F.col(VALUES)[VALUES]
         record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))

@@ -13,6 +13,8 @@ from pipelines.errors import ConfigError
 
 PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
 VALUES, CORRUPT, END = "_values", "_corrupt", "_end"
+FILE = "_file_of_record"
+"""The relative name of a record's file, if the config wants it as a column."""
 TAKEN = {*ORIGIN, VALUES, CORRUPT, END}
 """Names that no column of the table may have."""
 
@@ -39,7 +41,12 @@ def apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, 
         F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]
     problem = F.coalesce(F.col(PROBLEM), F.when(~sound, reason), *missing)
-    return parsed.select(*[values[name].alias(name) for name in schema.names], *origin(problem))
+    return parsed.select(*[values[name].alias(name) for name in schema.names], *file_of(parsed), *origin(problem))
+
+
+def file_of(records: DataFrame) -> list[Column]:
+    """The column FILE of the records that have one."""
+    return [F.col(FILE)] if FILE in records.columns else []
 
 
 def origin(problem: Column) -> list[Column]:

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.sources.parsed import PROBLEM, origin, sound
+from pipelines.sources.parsed import PROBLEM, file_of, origin, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
@@ -15,4 +15,4 @@ class Text(TextTable):
         return Dialect(encoding=encoding_of(self.options), whole=is_on(self.options, "wholetext"), keep_blank=True)
 
     def parse(self, records: DataFrame) -> DataFrame:
-        return records.select(sound(records).alias(self.schema.names[0]), *origin(F.col(PROBLEM)))
+        return records.select(sound(records).alias(self.schema.names[0]), *file_of(records), *origin(F.col(PROBLEM)))

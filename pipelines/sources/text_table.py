@@ -6,13 +6,13 @@ All columns are parsed and cached: a query that reads two of five columns must n
 
 import codecs
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property, partial
 from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
@@ -24,7 +24,7 @@ from pipelines.sources.content import blocks_of, lines
 from pipelines.sources.distribute import distribute, in_few_batches
 from pipelines.sources.file_table import FileTable
 from pipelines.sources.files import Range
-from pipelines.sources.parsed import LINE, PROBLEM, RANGE, RECORD, Options, schema_of
+from pipelines.sources.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, Options, schema_of
 from pipelines.sources.records import Dialect, cut
 from pipelines.sources.signatures import PARQUET, binary_format
 
@@ -61,14 +61,16 @@ class TextTable(FileTable[Table]):
         return self.settings.checksum == "sha256" and pack.small(self.found)
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        return spark.createDataFrame([], self.schema)
+        added = [StructField(self.settings.file_column, StringType())] if self._names_file else []
+        return spark.createDataFrame([], StructType([*self.schema.fields, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
         return pack.packed_files(self._pack(spark)) if self.packed else super().identity(spark)
 
     def rows(self, spark: SparkSession) -> Rows:
         records, ranges = self.records(spark)
-        return Rows(self.parse(records), None, ranges)
+        parsed = self.parse(records)
+        return Rows(parsed.withColumnRenamed(FILE, self.settings.file_column) if self._names_file else parsed, None, ranges)
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
@@ -76,12 +78,31 @@ class TextTable(FileTable[Table]):
         self.check_text()
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
-            return self._pack(spark).mapInArrow(partial(_cut_packed, dialect), _RECORDS), ranges
+            return self._pack(spark).mapInArrow(partial(_cut_packed, dialect, self._file_names(ranges)), self._schema_of_records), ranges
         work = files.ranges(self.found, files.task_bytes(self.found, spark.sparkContext.defaultParallelism), split=dialect.splits)
         ranges = tuple(piece for pieces in work for piece in pieces)
         numbers = iter(range(len(ranges)))
         numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
-        return distribute(spark, numbered, partial(_cut, dialect), _RECORDS), ranges
+        return distribute(spark, numbered, partial(_cut, dialect, self._file_names(ranges)), self._schema_of_records), ranges
+
+    @property
+    def _names_file(self) -> bool:
+        return bool(self.settings.file_column)
+
+    @property
+    def _schema_of_records(self) -> str:
+        return f"{_RECORDS}, {FILE} string" if self._names_file else _RECORDS
+
+    def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
+        """The relative name of each range's file; none if the config wants no column of them."""
+        return tuple(self.relative_name(piece.file.path) for piece in ranges) if self._names_file else ()
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """Checksums, with relative names if rows contain them."""
+        if not self._names_file:
+            yield from super().named_by(found, statements)
+            return
+        yield from sorted(f"{file.checksum} {self.relative_name(file.path)}" for file in found)
 
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
@@ -104,20 +125,24 @@ def encoding_of(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
-def _cut(dialect: Dialect, pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+def _cut(dialect: Dialect, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, piece in pieces:
-        yield from _numbered(cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0), number)
+        batches = cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0)
+        yield from _numbered(batches, number, names)
 
 
-def _cut_packed(dialect: Dialect, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _cut_packed(dialect: Dialect, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return in_few_batches(
         batch
         for rows in packed
         for number, path, content in zip(*(rows.column(name).to_pylist() for name in (pack.NUMBER, "path", "content")), strict=True)
-        for batch in _numbered(cut(blocks_of(path, content), dialect, path), number)
+        for batch in _numbered(cut(blocks_of(path, content), dialect, path), number, names)
     )
 
 
-def _numbered(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+def _numbered(batches: Iterator[pa.RecordBatch], number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The batches with RANGE, and with FILE if there are names of files."""
     for batch in batches:
-        yield pa.record_batch([*batch.columns, pa.array([number] * len(batch), pa.int32())], names=[RECORD, PROBLEM, LINE, RANGE])
+        numbers = pa.array([number] * len(batch), pa.int32())
+        files_of = [pa.repeat(names[number], len(batch))] if names else []
+        yield pa.record_batch([*batch.columns, numbers, *files_of], names=[RECORD, PROBLEM, LINE, RANGE, *([FILE] if names else [])])

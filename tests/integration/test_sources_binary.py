@@ -3,14 +3,22 @@
 import gzip
 import struct
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tables import idx, raw_table, read_tables, rows_of, source, write
 
+from pipelines.compat.spark import rows_read
+from pipelines.config import Config, parse
 from pipelines.errors import ConfigError, SourceError
+from pipelines.etl.analysis import analyse
 from pipelines.etl.run import check_unchanged
+from pipelines.sources.distribute import distribute
+from pipelines.sources.formats import raw_tables
 
 
 def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -92,3 +100,77 @@ def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None
     check_unchanged({"t": by_stat}, {"t": raw_table(table).state()})
     with pytest.raises(SourceError, match="nowhere: no such file"):
         raw_table(table | {"path": f"{tmp_path}/nowhere"}).identity(spark)
+
+
+def test_the_name_of_its_file_is_a_column_of_every_format_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Relative to the folder, so that a copy of it gives the same rows; `analyse` refuses what Spark would give instead, and says so."""
+    names = ["a b/1.x", "c%20/ü.x"]
+    for folder, text in {"csv": "1\n2\n", "json": '{"a": 1}\n{"a": 2}\n', "text": "1\n2\n"}.items():
+        for name in names:
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    (tmp_path / "parquet").mkdir()
+    for name, kind in zip(names, (pa.int32(), pa.int64()), strict=True):
+        pq.write_table(pa.table({"a": pa.array([1, 2], kind)}), tmp_path / "parquet" / name.replace("/", "-"))
+    for format_name in ("csv", "json", "text", "parquet"):
+        if format_name == "parquet":  # Spark descends into no folders but those of partitions
+            names = [name.replace("/", "-") for name in names]
+        schema = {"schema": "value string" if format_name == "text" else "a long"}
+        table = {"format": format_name, "path": f"{tmp_path}/{format_name}", "file_column": "file", **schema}
+        read_tables(spark, source(t=table))
+        values = ("1", "2") if format_name == "text" else (1, 2)
+        assert rows_of(spark) == sorted([(value, name) for name in names for value in values], key=repr)
+        named = [list(raw_table(one).named_by(raw_table(one).identity(spark), ())) for one in (table, {**table, "file_column": ""})]
+        assert [all("1.x" in one or "ü.x" in one for one in lines) for lines in named] == [True, False]
+        read_tables(spark, source(t={**table, "path": f"{tmp_path}/{format_name}/{names[0]}"}))
+        assert {row[-1] for row in rows_of(spark)} == {names[0].rpartition("/")[2]}
+    with pytest.raises(ValueError, match=r"which format tar does not add; select its column path"):
+        source(t={"format": "tar", "path": "a.tar", "file_column": "file"})
+
+
+def test_what_spark_says_of_files_is_refused_with_the_setting_that_gives_it(spark: SparkSession, tmp_path: Path) -> None:
+    csv = {"format": "csv", "path": write(tmp_path, "a.csv", "1\n"), "schema": "a long"}
+
+    def config(query: str, **added: str) -> Config:
+        values = {
+            "name": "x",
+            "source": {"tables": {"t": {**csv, **added}}, "query": query},
+            "dataset": {"path": str(tmp_path / "out"), "features": {"f": "vocabulary"}, "target": {"a": "label"}},
+            "task": {"kind": "tabular"},
+        }
+        return parse(values, "x.yaml")
+
+    for expression in ("input_file_name()", "_metadata.file_name"):
+        asked = config(f"SELECT a, {expression} AS f FROM t")
+        with pytest.raises((ConfigError, SourceError), match=r"set file_column of the table to a name, and select that column"):
+            analyse(spark, asked, raw_tables(asked.source))
+    mended = config("SELECT a, file AS f FROM t", file_column="file")
+    assert analyse(spark, mended, raw_tables(mended.source)) == ()
+
+
+def test_progress_counts_rows_and_neither_files_nor_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own records are also the pieces of work of a Python task, and the batches of a cache."""
+
+    def once(number: int) -> Iterator[pa.RecordBatch]:  # here, since it is pickled by value
+        yield pa.RecordBatch.from_pydict({"a": pa.array([number], pa.int32())})
+
+    context = spark.sparkContext
+    pq.write_table(pa.table({"a": range(1_000)}), tmp_path / "a.parquet")
+    cached = spark.createDataFrame([(number,) for number in range(100)], "a int").persist()
+    cached.count()
+    work = {
+        "work of Python": lambda: distribute(spark, [1, 2, 3], once, "a int").collect(),
+        "a cache": lambda: cached.where("a > 3").collect(),
+        "a file": lambda: spark.read.parquet(f"{tmp_path}/a.parquet").where("a > 3").collect(),
+    }
+    found = {}
+    for name, run in work.items():
+        context.setJobGroup(name, name)
+        run()
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(name)]
+        found[name] = rows_read(spark, [stage for job in jobs if job for stage in job.stageIds])
+    context.setJobGroup("tests", "tests")
+    cached.unpersist()
+    assert found == {"work of Python": 0, "a cache": 0, "a file": 1_000}
