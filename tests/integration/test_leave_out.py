@@ -91,7 +91,7 @@ def take_away(node: str, folder: Path) -> None:
         beats = worker_watch.beats_in(RunDirectory(str(runs_in(folder)[0]))) if runs_in(folder) else {}
         return len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0
 
-    wait_until(both_step, 120, "both workers to take steps")
+    wait_until(both_step, "both workers to take steps", 120)
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "drain-node"]
     command += ["--address", ray.get_runtime_context().gcs_address, "--node-id", node, "--deadline-remaining-seconds", "60"]
     command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a spot instance"]
