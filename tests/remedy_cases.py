@@ -15,6 +15,7 @@ from mlflow.entities import LoggedModelStatus
 from versions import write_version
 
 from pipelines import commands
+from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config.dataset import ByFraction
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.flags import read as read_flags
@@ -22,6 +23,7 @@ from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import own_settings
 from pipelines.config.task import Recommendation, Tabular, Text, settings_class
+from pipelines.dataset.manifest import parse_manifest
 from pipelines.dataset.plain import from_parquet
 from pipelines.dataset.storage import locate as locate_dataset
 from pipelines.dataset.versions import Version, open_version
@@ -34,11 +36,14 @@ from pipelines.features.raw import numbers
 from pipelines.learning import task_of
 from pipelines.loader import Loader, Order, shards_of
 from pipelines.loader.reader import Reader
+from pipelines.parallel.sharded.degrees import check_degrees
+from pipelines.predict.formats import with_actual_formats
 from pipelines.predict.source import with_inputs
 from pipelines.report.arguments import asked as read_report
 from pipelines.sources import content, documents, files
 from pipelines.sources.formats import raw_tables
 from pipelines.sources.records import SCHEMA, Dialect, cut
+from pipelines.sources.spark_files import check_names
 from pipelines.tracking.client import check_host, connect, experiment_of
 from pipelines.tracking.history import history, newest_run
 from pipelines.tracking.models import newest_model
@@ -162,6 +167,26 @@ def strange_name(folder: Path, name: bytes) -> Any:
     return files.find(str(inner))
 
 
+def damaged(folder: Path, get: Any, removed: bool = False) -> Any:
+    directory = RunDirectory(str(folder / "run"))
+    directory.put("a", b"altered")
+    if removed:
+        (folder / "run" / "a").unlink()
+    return get(directory, "a")
+
+
+def sharded(folder: Path, **settings: Any) -> None:
+    train = config(train={"strategy": "sharded", "workers": 2, **settings}).train
+    task = tabular(folder)
+    check_degrees(train, task, task.model())
+
+
+def formats(folder: Path, content: bytes) -> Config:
+    people = {**VALUES["source"]["tables"]["people"], "path": wrote(folder / "a.csv", content)}
+    return with_actual_formats(config(source={"tables": {"people": people}, "query": "SELECT 1"}), ("people",))
+
+
+A_NUMBER = pa.schema({"a": pa.int64()})
 WORDS = {"encoder": "sequence", "column": "a", "length": 2}
 REQUEST = b'{"dataframe_records": [{"a": 1}, {"a": 2}]}'
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
@@ -230,12 +255,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: token_digest(Endpoint(token_file=wrote(folder / "token", "x" * 32))),),
     ),
     'send {"{}": [{"column": value': (
-        lambda folder: rows_of(b"{}", Endpoint()),
-        (lambda folder: rows_of(REQUEST, Endpoint()),),
+        lambda folder: rows_of(b"{}", Endpoint(), A_NUMBER),
+        (lambda folder: rows_of(REQUEST, Endpoint(), A_NUMBER),),
     ),
     "endpoint.rows_per_request; send several requests": (
-        lambda folder: rows_of(REQUEST, Endpoint(rows_per_request=1)),
-        (lambda folder: rows_of(b'{"dataframe_records": [{"a": 1}]}', Endpoint(rows_per_request=1)),),
+        lambda folder: rows_of(REQUEST, Endpoint(rows_per_request=1), A_NUMBER),
+        (lambda folder: rows_of(b'{"dataframe_records": [{"a": 1}]}', Endpoint(rows_per_request=1), A_NUMBER),),
     ),
     "no row is left for {} ({}); give more rows": (
         lambda folder: check_splits({0: 9, 1: 0, 2: 1}, ByFraction()),
@@ -485,6 +510,37 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "start the run anew": (
         lambda folder: batches(folder, "x").load_state_dict({"epoch": 0, "step": 1, "order_version": 0}),
         (lambda folder: batches(folder, "x").load_state_dict(batches(folder, "x").state_dict()),),
+    ),
+    "is damaged; remove it, and run the same command again": (
+        lambda folder: damaged(folder, RunDirectory.get_summed),
+        (lambda folder: damaged(folder, RunDirectory.get_summed, removed=True),),
+    ),
+    "is damaged; restore it, or remove it": (
+        lambda folder: damaged(folder, RunDirectory.get_json),
+        (lambda folder: damaged(folder, RunDirectory.get_json, removed=True),),
+    ),
+    "supports only {}; set {} to 1": (
+        lambda folder: sharded(folder, parallel={"context": 2}),
+        (lambda folder: sharded(folder, parallel={"context": 1, "shard": 2}),),
+    ),
+    "whose loss scale is on the GPU and gradients are not": (
+        lambda folder: sharded(folder, parallel={"shard": 2, "offload": True}, precision="fp16"),
+        tuple(
+            lambda folder, precision=precision: sharded(folder, parallel={"shard": 2, "offload": True}, precision=precision)
+            for precision in ("bf16", "fp32")
+        ),
+    ),
+    "{} is a file of {}; write it as csv, json or parquet": (
+        lambda folder: formats(folder, b"ORC\0\1"),
+        (lambda folder: formats(folder, b"1,x\n"),),
+    ),
+    "start spark-submit with the environment variable": (
+        lambda folder: check_names("t", ["ü.csv"], "ANSI_X3.4-1968"),
+        (lambda folder: check_names("t", ["ü.csv"], "UTF-8"),),
+    ),
+    "this version of Lockstep reads format {}: run jobs/etl.py again": (
+        lambda folder: parse_manifest(b'{"format": 1}', "manifest.json"),
+        (lambda folder: parse_manifest(version(folder).manifest.to_json(), "manifest.json"),),
     ),
 }
 """By a part of the message: what raises it, and what its remedies do instead."""
