@@ -168,6 +168,7 @@ def test_progress_counts_rows_and_neither_files_nor_batches(spark: SparkSession,
     for name, run in work.items():
         context.setJobGroup(name, name)
         run()
+        context._jsc.sc().listenerBus().waitUntilEmpty()  # what the status says comes by events
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(name)]
         found[name] = rows_read(spark, [stage for job in jobs if job for stage in job.stageIds])
