@@ -62,8 +62,12 @@ TRIES = 4
 """Attempts at a task before the job fails, as on a cluster; Spark's default in local mode is one."""
 BATCH_BYTES = 64 * 2**20
 SHORT_ROW_BYTES = BATCH_BYTES // 65_536
-# They print the stack of every failed task, which the driver also receives as an exception.
-TALKATIVE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+# They print the stack of every failed task, or of every file on a full disk; the driver also receives these as exceptions.
+TALKATIVE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.storage.DiskBlockObjectWriter",
+)
 
 NETLIB = "dev.ludovic.netlib"
 HELD: list[Any] = []
