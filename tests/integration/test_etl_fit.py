@@ -74,7 +74,7 @@ def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spar
 def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
     gathered = gather(rows, dataset())
-    fitted = fit_gathered(gathered, dataset())
+    fitted = fit_gathered(gathered, dataset(), {})
     train = rows.where(f"{placement.SPLIT} = 0")
     assert gathered.rows == {number: rows.where(f"{placement.SPLIT} = {number}").count() for number in range(3)}
     assert fitted.profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
