@@ -70,7 +70,7 @@ def test_p8_two_runs_at_once_make_one_version(twins: tuple[Path, list[str]]) -> 
     manifest, parts = content(folder)
     assert {path.name for path in (folder / manifest.version).iterdir()} == {
         "manifest.json",
-        *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine")),
+        *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine", "rows")),
         *(f"{kind}-{manifest.attempt}.parquet" for kind in ("row_groups", "sources")),
     }
     assert len(parts) > 8
