@@ -38,7 +38,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/parallel/local/replica.py", "seed, number, self._number)", "seed, number)",
+        "P5", "pipelines/parallel/local/replica.py", "seed, number, self._number, *within)", "seed, number, *within)",
         "tests/unit/test_local_sgd.py -k dropout",
     ),
     Fault(
@@ -57,7 +57,7 @@ FAULTS = (
         "tests/integration/test_exact_runs.py -k differ",
     ),
     Fault(
-        "P6", "pipelines/etl/placement.py", "(column.isNull(), hashable(column, kind))", "(hashable(column, kind),)",
+        "P6", "pipelines/etl/placement.py", "isnull({column}), {value}' for", "{value}' for",
         "tests/integration/test_etl_placement.py",
     ),
     Fault(
@@ -83,7 +83,10 @@ FAULTS = (
     Fault("P8", "pipelines/dataset/sealed.py", "if text != _sealed(", "if not _sealed(", "tests/unit/test_sealed.py"),
     Fault("P8", "pipelines/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
     Fault("P8", "pipelines/train/finite.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
-    Fault("P8", "pipelines/tracking/sender.py", "if step > seen.get(name, -1)", "if step >= 0", "tests/unit/test_tracking.py"),
+    Fault(
+        "P8", "pipelines/tracking/sender.py", "if step > seen.get(stored_metric(name), -1)", "if step >= 0",
+        "tests/unit/test_tracking.py",
+    ),
     Fault(
         "P8", "pipelines/etl/run.py", "remove_attempt(attempt.filesystem, attempt.root, attempt.name)", "pass",
         "tests/integration/test_conserved.py -k leaves_no_file",
