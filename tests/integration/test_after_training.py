@@ -129,7 +129,7 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     faults = {reason.removeprefix("people: ") for reason in made.refused if reason not in labelled.refused}
     assert faults == {f"the values of column {name} cannot be cast to int32" for name in ("id", "age")}
     found = predictions(made, tmp_path / "out", ["age", *expected.columns])
-    pd.testing.assert_frame_equal(found[list(expected.columns)], expected)
+    pd.testing.assert_frame_equal(found[list(expected.columns)], expected, check_index_type=False)  # id is kept as in the file
     assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(made.files))).names
     kept = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in made.quarantine).to_pylist()
     assert {json.loads(row["record"])["id"] for row in kept if "cannot be cast" in row["reason"]} == {2**40, 999_999}
