@@ -69,6 +69,11 @@ def done() -> None:
     _job.done = _job.at_work
 
 
+def is_done() -> bool:
+    """Whether the job is about to end by itself."""
+    return _job.done
+
+
 @contextmanager
 def leaving() -> Iterator[None]:
     """Around a whole job. An exception after a signal exits with the signal's code. After the block, while the interpreter

@@ -19,7 +19,7 @@ import psutil
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pipelines.interrupts import NUMBERS, install, note, received
+from pipelines.interrupts import NUMBERS, install, is_done, note, received
 
 DAEMON_SETTING = "spark.python.daemon.module"
 WORKER = "pyspark.worker"
@@ -40,7 +40,11 @@ class Leaving:
         install(dict.fromkeys(NUMBERS, self._take))
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        """Raises SystemExit, at once or as soon as Spark has answered. A second signal does not wait."""
+        """Raises SystemExit, at once or as soon as Spark has answered. A second signal does not wait. Of a job that is done, none counts,
+        nor one that had to wait for Spark until the job was done."""
+        if is_done():
+            self._left.set()
+            return
         by_thread = self._sent_by_thread.is_set()
         self._sent_by_thread.clear()
         is_first = received() is None

@@ -116,11 +116,14 @@ def run_id_of(said: str) -> str:
     return str(run_id)
 
 
-def the_run(client: MlflowClient, name: str, status: str, experiment: str = "digits") -> Run:
-    """The only one of that name and status."""
+KINDS = {"etl": "attributes.run_name LIKE '% etl'", "training": "tags.strategy LIKE '%'"}
+
+
+def the_run(client: MlflowClient, kind: str, status: str, experiment: str = "digits") -> Run:
+    """The only one of that kind, a key of KINDS, and status."""
     found = client.get_experiment_by_name(experiment)
     assert found
-    (one,) = client.search_runs([found.experiment_id], f"run_name = '{name}' AND status = '{status}'")
+    (one,) = client.search_runs([found.experiment_id], f"{KINDS[kind]} AND attributes.status = '{status}'")
     return one
 
 

@@ -87,7 +87,7 @@ def test_whoever_has_no_password_or_token_is_refused(environment: dict[str, str]
 def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
     run(["spark-submit", "jobs/etl.py", "conf/digits.yaml"], environment)
     run(["ray", "job", "submit", "--submission-id", "whole", "--working-dir", ".", *TRAIN, "--train.epochs", "2"], environment)
-    etl, training = the_run(client, "digits-etl", "FINISHED"), the_run(client, "digits", "FINISHED")
+    etl, training = the_run(client, "etl", "FINISHED"), the_run(client, "training", "FINISHED")
     application = etl.data.tags["spark.application_id"]
     for worker in ("spark-worker-1", "spark-worker-2"):
         assert f"executor {application}/" in (home / f".cluster/logs/{worker}.log").read_text()
@@ -99,11 +99,11 @@ def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: d
 
 
 def test_the_run_is_browsed_in_mlflow_s_pages(environment: dict[str, str], client: MlflowClient) -> None:
-    assert_browsed(the_run(client, "digits", "FINISHED"), environment)
+    assert_browsed(the_run(client, "training", "FINISHED"), environment)
 
 
 def test_the_model_is_served_from_the_server_s_artifacts(environment: dict[str, str], client: MlflowClient, tmp_path: Path) -> None:
-    assert_served(the_run(client, "digits", "FINISHED"), environment, tmp_path)
+    assert_served(the_run(client, "training", "FINISHED"), environment, tmp_path)
 
 
 def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
@@ -139,7 +139,7 @@ def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_th
         with submitted([sys.executable, SUBMIT, "--follow", name], environment, log) as job:
             run(["ray", "job", "stop", name], environment)
             assert job.wait() == 128 + signal.SIGTERM
-        stopped = the_run(client, "digits", "KILLED")
+        stopped = the_run(client, "training", "KILLED")
         assert f"run {stopped.info.run_id} {said}" in log.read_text()
         assert "run the same command to resume" in log.read_text()
         assert stopped.data.tags["ray.submission_id"] == name

@@ -73,6 +73,35 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (143, "undone", "")
 
 
+DONE = """
+import os, signal, time
+from pipelines.errors import exit_on_error
+from pipelines.etl.leave import Leaving
+from pipelines.interrupts import done
+
+TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM)"
+
+def main():
+    Leaving().install()
+    if {amid_a_call}:
+        exec(compile(TO_SPARK, "py4j/call.py", "exec"))
+    done()
+    if not {amid_a_call}:
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.0)
+    print("finished")
+
+exit_on_error(main)
+"""
+
+
+@pytest.mark.parametrize("amid_a_call", [True, False])
+def test_p8_a_signal_that_comes_or_is_answered_after_the_job_is_done_does_not_count(amid_a_call: bool) -> None:
+    """The first one waits for Spark's answer, and the job is done meanwhile."""
+    ended = subprocess.run([sys.executable, "-c", DONE.format(amid_a_call=amid_a_call)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "finished", "")
+
+
 GONE_JAVA = """
 import logging, socket, struct, threading
 from py4j.java_gateway import GatewayParameters, JavaGateway
