@@ -28,7 +28,7 @@ a {{ color: {BLUE}; }}
 code, pre, td.code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 0.84em; }}
 code {{ display: inline-block; max-width: 100%; overflow-x: auto; white-space: nowrap; vertical-align: bottom; }}
 td code {{ max-width: none; }}
-pre {{ background: {PALE}; padding: 10px 12px; overflow-x: auto; white-space: pre-wrap; border-radius: 4px; }}
+pre {{ background: {PALE}; padding: 10px 12px; overflow-x: auto; white-space: pre; border-radius: 4px; }}
 .scroll {{ overflow-x: auto; margin: 8px 0; }}
 table {{ border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }}
 .caption {{ color: {GREY}; font-size: 0.88rem; margin-top: 8px; max-width: 75ch; }}
@@ -55,5 +55,5 @@ details > summary {{ cursor: pointer; color: {BLUE}; margin: 8px 0; }}
   .facts, .facts > tbody, .facts > tbody > tr {{ display: block; }}
   .facts > tbody > tr > td > code {{ max-width: 100%; }}
 }}
-@media print {{ main {{ max-width: none; padding: 0; }} h2, figure, tr {{ break-inside: avoid; }} }}
+@media print {{ main {{ max-width: none; padding: 0; }} pre {{ white-space: pre-wrap; }} h2, figure, tr {{ break-inside: avoid; }} }}
 """
