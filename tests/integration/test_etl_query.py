@@ -79,7 +79,6 @@ CHANCES = {
     "hash(uuid()) % 2 = 0": "uuid()",
     "monotonically_increasing_id() < 100": "monotonically_increasing_id()",
     "spark_partition_id() = 0": "spark_partition_id()",
-    "input_file_name() > 'b'": "input_file_name()",
     "shuffle(array(1, 2))[0] = 1": "shuffle()",
     "randstr(3) > 'b'": "randstr()",
     "uniform(1, 9) > 3": "uniform()",
