@@ -75,10 +75,10 @@ class TextTable(FileTable[Table]):
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect = self.dialect()
-        self.check_text()
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
             return self._pack(spark).mapInArrow(partial(_cut_packed, dialect, self._file_names(ranges)), self._schema_of_records), ranges
+        self.check_text()
         work = files.ranges(self.found, files.task_bytes(self.found, spark.sparkContext.defaultParallelism), split=dialect.splits)
         ranges = tuple(piece for pieces in work for piece in pieces)
         numbers = iter(range(len(ranges)))
@@ -113,6 +113,7 @@ class TextTable(FileTable[Table]):
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
+            self.check_text()  # here, since a packed file is not read again
             self._packed_rows = pack.text_files(spark, self.found)
         return self._packed_rows
 
