@@ -28,6 +28,8 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.weights import model_digest
 
+RAY = "from pipelines.compat.ray import known_as; known_as('127.0.0.1'); from ray.scripts.scripts import main; main()"
+"""Ray's command line, which else takes 127.0.0.1, where the tests' Ray listens, for the machine's address in its network."""
 CPUS = 4
 """Of a node, and of a worker: one worker fits on each node."""
 
@@ -41,7 +43,7 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A second node of the tests' Ray, and its id."""
     monkeypatch.setenv(SLOW, "1")
     before, address = nodes(), ray.get_runtime_context().gcs_address
-    command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block", "--disable-usage-stats"]
+    command = [sys.executable, "-c", RAY, "start", "--block", "--disable-usage-stats"]
     command += [
         f"--address={address}",
         f"--node-ip-address={address.partition(':')[0]}",
@@ -92,7 +94,7 @@ def take_away(node: str, folder: Path) -> None:
         return len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0
 
     wait_until(both_step, "both workers to take steps", 120)
-    command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "drain-node"]
+    command = [sys.executable, "-c", RAY, "drain-node"]
     command += ["--address", ray.get_runtime_context().gcs_address, "--node-id", node, "--deadline-remaining-seconds", "60"]
     command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a spot instance"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
