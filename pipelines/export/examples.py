@@ -5,7 +5,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def example_rows(subject: Subject) -> pa.Table:
     accepted, refused = dict[str, list[Any]](), list[tuple[str, Any]]()
     for field in subject.raw_schema:
         readers = {name: fitted for name, fitted in features.items() if field.name in fitted.inputs}
-        values = _distinct(_values(field.type, readers.values(), subject.manifest.profile.get(field.name, {})))
+        values = _distinct(_values(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {})))
         is_accepted = [_accepts(readers, field, value) for value in values]
         accepted[field.name] = [value for value, holds in zip(values, is_accepted, strict=True) if holds]
         refused += [(field.name, value) for value, holds in zip(values, is_accepted, strict=True) if not holds]
@@ -85,16 +84,16 @@ def _distinct(values: Iterator[Any]) -> list[Any]:
     return list(by_form.values())
 
 
-def _values(kind: pa.DataType, readers: Sequence[FittedEncoder] | Any, profile: Mapping[str, Any]) -> Iterator[Any]:
+def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
     """Ordinary values first; those that do not fit the type are left out."""
-    for value in _candidates(kind, list(readers), profile):
+    for value in _candidates(kind, readers, profile):
         try:
             yield pa.array([value], kind)[0].as_py()
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
             continue
 
 
-def _candidates(kind: pa.DataType, readers: list[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
+def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
     for fitted in readers:
         yield from _known(kind, fitted)
         if (example := restored(fitted).example(kind)) is not None:
@@ -160,7 +159,7 @@ def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
             yield numbers.astype(np.uint8).tobytes()
         else:
             yield (numbers if is_list(kind.value_type) else numbers.ravel()).tolist()
-    yield b"short" if is_bytes(kind) else list(islice(iter([] if is_list(kind.value_type) else [1]), 1))
+    yield b"short" if is_bytes(kind) else [] if is_list(kind.value_type) else [1]
 
 
 def _is_whole(kind: pa.DataType) -> bool:

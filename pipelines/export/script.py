@@ -44,9 +44,16 @@ def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], readme: st
 
 
 def check_script(folder: Path) -> str:
-    """Run the script on its examples, in a process of its own. Raises ExportError if a prediction differs."""
+    """Run the script on its examples, in a process of its own. Raises ExportError if a prediction differs, or takes too
+    long."""
     command = [sys.executable, "-I", str(folder / SCRIPT), "--check"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ExportError(
+            f"{SCRIPT} has not predicted the rows of {EXAMPLES} within {_CHECK_SECONDS} s; "
+            "export again while the machine does less beside it"
+        ) from error
     if ended.returncode:
         last = (ended.stderr.strip() or f"it ended with {ended.returncode}").splitlines()[-1]
         raise ExportError(
