@@ -11,7 +11,7 @@ VERBS = (
     "point|put|quote|raise|record|reduce|register|remove|rename|restore|run|save|see|select|send|set|shorten|split|start|stop|take|train|"
     "try|unset|upgrade|use|verify|wait|write"
 )
-OFFER = re.compile(rf"(?:^|[;:,] |, or |; or )(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)\w*|; --\w|such as --\w", re.ASCII)
+OFFER = re.compile(rf"(?:^(?!run \{{\}})|[;:,] |, or |; or )(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)\w*|; --\w|such as --\w", re.ASCII)
 """What follows a rule or a value: a verb in the imperative."""
 SHORTEST = 25
 _KINDS = ("debug", "info")
@@ -39,7 +39,7 @@ def found() -> dict[str, list[str]]:
 
 def pattern(message: str) -> re.Pattern[str]:
     """What a message looks like with its values."""
-    parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{\}|%[sd]|%\.\d+[fg]", message)]
+    parts = [part.replace("{{", "{").replace("}}", "}").replace("%%", "%") for part in re.split(r"\{\}|%[sd]|%\.\d+[fg]", message)]
     return re.compile(".*?".join(map(re.escape, parts)), re.DOTALL)
 
 

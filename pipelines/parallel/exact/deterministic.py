@@ -30,8 +30,8 @@ def check_model(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm):
             raise ConfigError(
-                f"{name} is a synchronised batch norm, whose sums depend on the number of workers; use BatchNorm2d, or set "
-                "train.strategy to ddp"
+                f"{name} is a synchronised batch norm, whose sums depend on the number of workers; use a BatchNorm1d, BatchNorm2d or "
+                "BatchNorm3d, or set train.strategy to ddp and train.sync_batch_norm to true"
             )
         if getattr(module, "sparse", False):
             raise ConfigError(f"{name} has sparse gradients, which a reproducible strategy does not support; set sparse=False")

@@ -144,7 +144,7 @@ class GradientReducer:
         if index not in self._buckets[bucket].missing:
             raise TrainingError(
                 f"a gradient of shape {tuple(parameter.shape)} (parameter {number}) was computed twice in one backward pass, as in "
-                "reentrant checkpointing; set use_reentrant=False, or train.strategy to ddp"
+                "reentrant checkpointing; set use_reentrant=False"
             )
         assert parameter.grad is not None
         self._buckets[bucket].pieces[index].copy_(parameter.grad)
