@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from config_remedies import VALUES
 from fitting import fit
 from mlflow.entities import LoggedModelStatus
+from stores import new_store
 from versions import write_version
 
 from pipelines import commands
@@ -106,7 +107,7 @@ def batches(folder: Path, name: str) -> Any:
 
 
 def store(folder: Path) -> str:
-    return f"sqlite:///{folder}/mlflow.db"
+    return new_store(folder)
 
 
 def training(folder: Path, logged: str = "", **tags: str) -> str:
