@@ -92,6 +92,8 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
         case "union_tag_invalid":
             tag = context["tag"]
             return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {_suggestion(tag, _quoted(context['expected_tags']))}"
+        case "string_type" if fault["loc"][-1] == "[key]":
+            return _WORDS["invalid_key"]
         case "too_short" if not context["actual_length"]:
             return "must not be empty"
         case kind if kind in _WORDS:

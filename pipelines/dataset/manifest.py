@@ -145,7 +145,7 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
         case int(older) if 0 < older < FORMAT:
             raise OutdatedError(f"{path} has format {older}; this version of Lockstep reads format {FORMAT}: run jobs/etl.py again")
         case int(newer) if newer > FORMAT:
-            raise DatasetError(f"{path} has format {newer}; this version of Lockstep reads format {FORMAT}: upgrade it")
+            raise DatasetError(f"{path} has format {newer}; this version of Lockstep reads format {FORMAT}: upgrade Lockstep")
         case int(ours) if ours == FORMAT and is_sealed:
             pass
         case _:

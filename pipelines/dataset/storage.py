@@ -38,7 +38,7 @@ def store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DatasetError(f"{path}: {error}; see to the store, and run the same command again") from error
+        raise DatasetError(f"{path} cannot be read or written: {error}; mend that, and run the same command again") from error
 
 
 def ask(filesystem: FileSystem, path: str) -> FileInfo:

@@ -61,7 +61,10 @@ def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Conf
     for name, found in paths.items():
         settings = tables[name]
         if not isinstance(settings, FileTableSettings):
-            raise ConfigError(f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings")
+            raise ConfigError(
+                f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings, as "
+                f"--source.tables.{name}.SETTING VALUE"
+            )
         tables[name] = settings.model_copy(update={"path": found[0] if len(found) == 1 else tuple(found)})
     changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
     return with_absolute_paths(changed, home()), tuple(paths)

@@ -24,7 +24,7 @@ def file_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        raise SourceError(f"{path} cannot be read: {' '.join(str(error).split())[:300]}; see to the file, or to its store") from error
+        raise SourceError(f"{path} cannot be read: {' '.join(str(error).split())[:300]}; get the file again, or mend its store") from error
 
 
 def locate(path: str) -> tuple[FileSystem, str]:

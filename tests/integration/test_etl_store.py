@@ -50,7 +50,9 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
 def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMotoServer) -> None:
     store.stop()
     try:
-        with pytest.raises(DatasetError, match=r"lockstep/people/\w+/manifest.json: .*; see to the store, and run the same command again"):
+        with pytest.raises(
+            DatasetError, match=r"people/\w+/manifest.json cannot be read or written: .*; mend that, and run the same command again"
+        ):
             run(config)
     finally:
         store.start()

@@ -138,7 +138,7 @@ def test_what_differs_from_the_newest_version_is_named(version: Version) -> None
 
 def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:
     edit_manifest(version, format=99)
-    with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads format 2: upgrade it"):
+    with pytest.raises(DatasetError, match=r"has format 99; this version of Lockstep reads format 2: upgrade Lockstep"):
         open_version(version.root)
 
 

@@ -1,15 +1,14 @@
 """Machines that disagree are told apart before any work, in one line, and exit code 7."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch.distributed as dist
+from installations import session
 
 from pipelines.config.train import Train
 from pipelines.errors import DriftError, MismatchError
@@ -46,24 +45,6 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
     other: Any = Given({**here.installed, "torch": "1.0"})
     with pytest.raises(MismatchError, match=r"torch 1\.0 here and .* there; give both one image"):
         check_installed(other)
-
-
-JAVA = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8", "version": "17"}
-
-
-def session(has_pipelines: bool = True, java: dict[str, str] | None = None, **other: str) -> Any:
-    """What `check_executors` asks of Spark: one executor, which answers as this process does but for `java` and `other`."""
-
-    def told(tell: Callable[[Iterable[int]], Iterator[Any]]) -> Any:
-        answers = [("there", {**found, **other}, has and has_pipelines) for _, found, has in tell([0])]
-        return SimpleNamespace(collect=lambda: answers)
-
-    rows = SimpleNamespace(mapPartitions=told)
-    states = SimpleNamespace(distinct=lambda: SimpleNamespace(collect=lambda: [{**JAVA, **(java or {})}]))
-    return SimpleNamespace(
-        sparkContext=SimpleNamespace(master="spark://there:7077", defaultParallelism=1, parallelize=lambda *_: rows),
-        range=lambda *_: SimpleNamespace(selectExpr=lambda *_: states),
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,564 @@
+"""Remedies of errors about raw data, datasets, predictions and installations: what raises each, and what it offers instead.
+
+None needs Spark; those that do are tried in `integration`, where TRIED_ELSEWHERE says.
+"""
+
+import gzip
+import io
+import json
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version as version_of
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from config_remedies import VALUES
+from installations import session
+from pyarrow.fs import FileInfo, LocalFileSystem
+from tables import idx, raw_table, write
+from torch.nn.modules import batchnorm
+from versions import write_version
+
+from pipelines import commands
+from pipelines.compat import haproxy, present
+from pipelines.config.dataset import Dataset
+from pipelines.config.endpoint import Endpoint
+from pipelines.config.load import load, parse
+from pipelines.config.pipeline import Config
+from pipelines.config.source import TableSettings
+from pipelines.config.task import settings_class
+from pipelines.dataset import manifest, storage
+from pipelines.dataset.balance import Balance, check_balance
+from pipelines.dataset.commit import commit
+from pipelines.dataset.from_arrays import VERSION
+from pipelines.dataset.manifest import parse_manifest
+from pipelines.dataset.versions import Version, open_version
+from pipelines.endpoint.requests import rows_of
+from pipelines.errors import LockstepError
+from pipelines.etl import ambient
+from pipelines.etl.attempt import Attempt
+from pipelines.etl.executors import check_executors
+from pipelines.etl.query import _check_variables
+from pipelines.etl.run import check_unchanged
+from pipelines.etl.shares import Unit, asked_of, compared, described, is_off, of_windows, shares_of
+from pipelines.installed import disagreement, installed
+from pipelines.predict import output
+from pipelines.predict.formats import with_actual_formats
+from pipelines.predict.model import Model, check_model
+from pipelines.predict.run import _check_apart
+from pipelines.predict.source import with_inputs
+from pipelines.sources import content, footers
+from pipelines.sources.formats import raw_tables
+from pipelines.sources.idx import read_columns
+from pipelines.sources.records import Dialect, cut
+from pipelines.sources.tar import Tar, read_members
+from pipelines.sources.text_table import TextTable
+
+ROOT = Path(__file__).parents[1]
+PEOPLE = VALUES["source"]["tables"]["people"]
+Do = Callable[[Path], Any]
+
+
+def refuse(said: str | None) -> None:
+    """Raise what a function has returned as an error's text, if it has."""
+    if said:
+        raise LockstepError(said)
+
+
+def config(**changes: Any) -> Config:
+    return parse({**VALUES, **changes}, "x.yaml")
+
+
+def reading(**people: Any) -> Config:
+    """A config with these settings of its only table."""
+    return config(source={"tables": {"people": {**PEOPLE, **people}}, "query": "SELECT * FROM people"})
+
+
+def yaml(folder: Path, **changes: Any) -> str:
+    return write(folder, "x.yaml", json.dumps({**VALUES, **changes}))
+
+
+def call(command: str, *arguments: str, name: str = "") -> Do:
+    """Run a command of Lockstep up to the call of the function in `api` that does its work, the one of its `name`."""
+
+    def called(folder: Path) -> Any:
+        with mock.patch(f"pipelines.api.{name or command}") as work, mock.patch.object(commands, "_tell_page"):
+            commands.COMMANDS[command](f"lockstep {command}", [yaml(folder), *arguments])
+        work.assert_called_once()
+
+    return called
+
+
+def speaking(*flags: str) -> Do:
+    def speak(folder: Path) -> None:
+        with mock.patch("pipelines.progress.speak") as spoken, mock.patch.object(commands, "_log_as"):
+            commands._spoken("lockstep etl", [yaml(folder), *flags])
+        spoken.assert_called_once_with(*[flag.removeprefix("--") for flag in flags])
+
+    return speak
+
+
+def check_installed_name(library: str, owner: Any, name: str) -> None:
+    """The installed version, that of constraints.txt, has the name."""
+    check_constraint(library)
+    present(owner, name)
+
+
+def check_constraint(library: str) -> None:
+    assert f"{library}=={version_of(library).partition('+')[0]}" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def other_ray(folder: Path) -> str:
+    """What HAProxy's option becomes in a Ray whose template has changed."""
+    for name in ("haproxy_templates.py", "constants.py"):
+        path = folder / "serve/_private" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("retry-on is gone")
+    with mock.patch.object(haproxy, "find_spec", lambda name: SimpleNamespace(origin=str(folder / "__init__.py"))):
+        return haproxy.with_defaults_option("conn-failure", "option x")
+
+
+def constrained_ray(folder: Path) -> str:
+    check_constraint("ray")
+    return haproxy.with_defaults_option("conn-failure", "option x")
+
+
+def own_module(folder: Path, text: str) -> Any:
+    """The settings in a module of the user's own."""
+    name = f"settings_{sha256(str(folder).encode()).hexdigest()[:12]}"
+    sys.modules.pop(name, None)
+    write(folder, f"{name}.py", text)
+    with mock.patch.object(sys, "path", [str(folder), *sys.path]):
+        return settings_class(f"{name}:Own")
+
+
+def version(folder: Path, value: int = 0, **known: Any) -> Version:
+    part = {"x": np.full((3, 2), value, "float32"), "label": np.zeros(3, "uint8")}
+    return write_version(folder / "data", {"train": [part]}, **known)
+
+
+def committed_over(folder: Path, removed: bool = False) -> Version:
+    """The version after another attempt at it, which gave other rows; before that attempt, the first one may be removed."""
+    root = folder / "a/data" / VERSION
+    if removed:
+        shutil.rmtree(root)
+    else:
+        version(folder / "a")
+    ours = version(folder / "b", 1)
+    shutil.copytree(Path(ours.root, "data-a"), root / "data-a", dirs_exist_ok=True)
+    commit(ours.filesystem, str(root), ours.manifest.model_copy(update={"attempt": "b"}), ours.row_groups)
+    return open_version(str(folder / "a/data"))
+
+
+def altered_version(folder: Path, removed: bool = False) -> Version:
+    if removed:
+        shutil.rmtree(folder / "data" / VERSION)
+        return version(folder)
+    path = Path(version(folder).root, "manifest.json")
+    path.write_bytes(path.read_bytes().replace(b'"arrays"', b'"arrows"'))
+    return open_version(str(folder / "data"))
+
+
+def newer_manifest(folder: Path) -> bytes:
+    return version(folder).manifest.model_copy(update={"format": manifest.FORMAT + 1}).to_json()
+
+
+def upgraded(folder: Path) -> Any:
+    """What a version of Lockstep that knows the next format reads."""
+    text = newer_manifest(folder)
+    with mock.patch.object(manifest, "FORMAT", manifest.FORMAT + 1):
+        return parse_manifest(text, "manifest.json")
+
+
+def made_below(folder: Path, taken: bool) -> None:
+    """A folder below a place that a file may have taken."""
+    if taken:
+        write(folder, "taken", "")
+    else:
+        (folder / "taken").unlink()
+    storage.make_folder(LocalFileSystem(), f"{folder}/taken/data")
+
+
+class Store(LocalFileSystem):
+    """One that answers, or does not."""
+
+    answers = False
+
+    def get_file_info(self, path: Any) -> FileInfo:
+        if not self.answers:
+            raise OSError("Connection refused")
+        return LocalFileSystem().get_file_info(path)
+
+
+def asked_again(folder: Path) -> FileInfo:
+    there = Store()
+    there.answers = True
+    return storage.ask(there, str(folder))
+
+
+def rows_in(request: Any, *columns: str) -> Any:
+    return rows_of(json.dumps(request).encode(), Endpoint(), pa.schema({column: pa.int64() for column in columns}))
+
+
+@cache
+def python_in(**environment: str) -> str:
+    """The encoding that a Python takes file names for."""
+    command = [sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def check_python_in(**environment: str) -> None:
+    encoding = python_in(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", **environment)
+    with mock.patch.object(sys, "getfilesystemencoding", lambda: encoding):
+        ambient.check_python()
+
+
+@cache
+def java_state(options: str = ambient.JAVA_OPTIONS, **environment: str) -> dict[str, str]:
+    """What a Java that is started so says of itself, as executors are asked."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")}
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
+    assert java is not None
+    command = [java, *shlex.split(options), "-XshowSettings:properties", "-version"]
+    printed = subprocess.run(command, env={**inherited, **environment}, capture_output=True, text=True, check=True).stderr
+    found = {name.strip(): value for name, _, value in (line.partition(" = ") for line in printed.splitlines())}
+    return {
+        "locale": f"{found['user.language']}_{found.get('user.country', '')}".rstrip("_"),
+        "time zone": found.get("user.timezone", ""),
+        "encoding of file names": found["sun.jnu.encoding"],
+        "version": found["java.specification.version"],
+    }
+
+
+def check_java(**state: str) -> None:
+    with mock.patch.object(ambient, "java_version", lambda: java_state()["version"]):
+        check_executors(session(java={**java_state(), **state}))
+
+
+def changed_files(folder: Path, change: bool) -> None:
+    tables = raw_tables(reading(path=write(folder, "a.csv", "1,x\n")).source)
+    before = {name: table.state() for name, table in tables.items()}
+    if change:
+        write(folder, "a.csv", "1,x\n2,y\n")
+    check_unchanged(tables, before)
+
+
+def dealt(units: int, rows_per_unit: Callable[[int], int] = lambda unit: 1) -> dict[int, int]:
+    """The rows of each split, 0.8, 0.1 and 0.1, where units are dealt by a hash."""
+    rows = {0: 0, 1: 0, 2: 0}
+    for unit in range(units):
+        place = int.from_bytes(sha256(str(unit).encode()).digest()[:8]) / 2**64
+        rows[(place >= 0.8) + (place >= 0.9)] += rows_per_unit(unit)
+    return rows
+
+
+def dataset(**settings: Any) -> Dataset:
+    return Dataset.model_validate({"path": "data", "features": {"x": "identity"}, "target": {"y": "identity"}, **settings})
+
+
+def shares_by_chance(rows: int, **settings: Any) -> None:
+    """What is said of the shares of rows that are dealt one by one; only a difference's cause is looked for in Spark."""
+    wanted, counts = dataset(key="k", **settings), dealt(rows)
+    if is_off(asked_of(wanted), shares_of(counts), rows):
+        unit = Unit("rows", rows, 1, "train", "one key has 1 rows", "give more rows")
+        refuse(described(asked_of(wanted), shares_of(counts), rows, unit).said)
+    refuse(compared(None, counts, wanted).said)  # type: ignore[arg-type]
+
+
+def shares_of_documents(documents: int, longest: int) -> None:
+    """What is said of the shares of windows of documents, most of which are short, and a few as long as `longest`."""
+    packed = Dataset.model_validate({"path": "data", "features": {"text": {"encoder": "bytes", "length": 16}}})
+    counts = dealt(documents, lambda unit: longest if unit % 50 == 7 else 1)
+    named = {split: counts[number] for number, split in enumerate(("train", "validation", "test"))}
+    refuse(of_windows(named, documents, packed).said)
+
+
+def model(**about: Any) -> Model:
+    known = {"pipeline": "adult", "source": {"query": VALUES["source"]["query"]}, "table": "", **about}
+    return Model("models:/adult/1", known, Path(), pa.schema([]), pa.schema([]))
+
+
+def predictions(folder: Path, **changes: Any) -> str:
+    """The folder of an output with one committed snapshot."""
+    root = str(folder / "out" / "snapshot")
+    Path(root, "data-a").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"y": [1.0, 2.0]}), f"{root}/data-a/part.parquet")
+    values = {
+        "snapshot": "snapshot", "attempt": "a", "model": "", "model_digest": "", "dataset_digest": "", "settings": {}, "inputs": {},
+        "files": {"snapshot/data-a/part.parquet": 2}, "quarantine": {}, "rows_parsed": 2, "rows_in": 2, "rows_out": 2, "refused": {},
+    }  # fmt: skip
+    output.commit(Attempt(LocalFileSystem(), root, "a"), output.Predictions(**{**values, **changes}), {})
+    return str(folder / "out")
+
+
+def altered_predictions(folder: Path, removed: bool = False) -> Any:
+    if removed:
+        shutil.rmtree(folder / "out" / "snapshot")
+        return output.open_predictions(predictions(folder))
+    path = Path(predictions(folder), "snapshot", "manifest.json")
+    path.write_bytes(path.read_bytes().replace(b'"rows_in": 2', b'"rows_in": 3'))
+    return output.open_predictions(str(folder / "out"))
+
+
+def output_beside(folder: Path, place: str) -> None:
+    _check_apart(str(folder / place), reading(path=str(Path(write(folder / "in", "a.csv", "1,x\n")).parent)))
+
+
+class Counted(TableSettings):
+    """A table without files."""
+
+    implementation: ClassVar[str] = "pipelines.sources.csv:Csv"
+    rows: int = 3
+
+
+def counted(folder: Path, *inputs: str, **overrides: Any) -> Config:
+    path = yaml(folder, source={"tables": {"people": {"format": f"{__name__}:Counted"}}, "query": "SELECT 1 AS age"})
+    return with_inputs(load(path, overrides), inputs, "people")[0]
+
+
+def in_parquet_table(folder: Path, **overrides: str) -> Config:
+    """The config of a prediction for a table of Parquet."""
+    file = write(folder, "a.csv", "1,x\n")
+    path = yaml(folder, source={"tables": {"people": {"format": "parquet", "path": file}}, "query": "SELECT age, job FROM people"})
+    return with_actual_formats(load(path, overrides), ("people",))
+
+
+def gzipped(folder: Path, length: int | None = None) -> list[bytes]:
+    return list(content.blocks(write(folder, "a.gz", gzip.compress(bytes(range(256)) * 99)[:length])))
+
+
+@contextmanager
+def small_chunks() -> Iterator[None]:
+    with mock.patch.object(footers, "CHUNK_BYTES", 2**20):
+        yield
+
+
+def bomb(folder: Path, rows_per_group: int) -> Any:
+    """A column of 8 MB that takes next to nothing in the file, beside a bound of 1 MiB."""
+    path = folder / "a.parquet"
+    table = pa.table({"x": np.zeros(10**6, "int64")})
+    pq.write_table(table, path, row_group_size=rows_per_group, compression="zstd", use_dictionary=False)
+    with small_chunks():
+        return footers._look_into(str(path))
+
+
+def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc", cut_to: int | None = None, kind: Any = None) -> Any:
+    path = write(folder, "x", idx(0x08, shape, values)[:cut_to])
+    return list(read_columns([path], pa.schema({"value": kind or pa.int32()}), "row"))
+
+
+def wide_numbers(folder: Path, kind: Any) -> Any:
+    path = write(folder, "x", idx(0x0C, (1,), struct.pack(">i", 300)))
+    return list(read_columns([path], pa.schema({"value": kind}), "row"))
+
+
+def tar_archive(folder: Path, length: int | None = None) -> Any:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as archive:
+        entry = tarfile.TarInfo("a.txt")
+        entry.size = 3_000
+        archive.addfile(entry, io.BytesIO(b"x" * 3_000))
+    return list(read_members(write(folder, "x.tar", held.getvalue()[:length]), pa.schema({"path": pa.string(), "content": pa.binary()})))
+
+
+def tar_table(folder: Path, **settings: Any) -> None:
+    cast(Tar, raw_table({"format": "tar", "path": write(folder, "x.tar", b""), **settings}))._check_schema()
+
+
+def table_of(folder: Path, content: bytes, form: str = "csv") -> None:
+    """Look at the file of a table as its reader does."""
+    path = write(folder, "x", content)
+    if form == "csv":
+        cast(TextTable, raw_table({"format": form, "path": path, "schema": "a int"})).check_text()
+    else:
+        footers._look_into(path)
+
+
+def parquet_bytes() -> bytes:
+    held = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), held)
+    return held.getvalue()
+
+
+def record(text: str, **dialect: Any) -> None:
+    """Raise the fault of a text's first record."""
+    for batch in cut([text.encode()], Dialect(**{"quote": '"', **dialect}), "a.csv"):
+        refuse(batch.column(1)[0].as_py())
+
+
+PARQUET = parquet_bytes()
+DATASET = {"path": "data", "target": {"rich": "binary"}, "features": {"7": {"encoder": "standardize", "column": "age"}}}
+BALANCED = Balance(query=3, taken=3, refused=0, made=3)
+SPLIT = {"dataframe_split": {"columns": ["a", "b"], "data": [[1, 2]]}}
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "give the ID of a run to promote, or --rollback": (
+        call("promote"),
+        (call("promote", "--run", "r"), call("promote", "--rollback", name="rollback")),
+    ),
+    "--quiet and --json exclude each other": (speaking("--quiet", "--json"), (speaking("--quiet"), speaking("--json"))),
+    "name a finished training, and one of": (call("export", "--run", "r"), (call("export", "--run", "r", "--to", "onnx"),)),
+    "give the URI of a model, models:/…, and a folder": (
+        call("predict", "--model", "models:/a/1"),
+        (call("predict", "--model", "models:/a/1", "--output", "out"),),
+    ),
+    "is gone from this version of {}; install the one in constraints.txt": (
+        lambda folder: present(types.ModuleType("torch.nn.modules.batchnorm"), "_NormBase"),
+        (lambda folder: check_installed_name("torch", batchnorm, "_NormBase"),),
+    ),
+    "was written for; install ray as in constraints.txt": (
+        other_ray,
+        (constrained_ray,),
+    ),
+    "{}: {}; correct the module": (
+        lambda folder: own_module(folder, "1 / 0\n"),
+        (lambda folder: own_module(folder, "from pipelines.config.task import Tabular as Own\n"),),
+    ),
+    "a name must be text; quote it": (
+        lambda folder: load(write(folder, "x.yaml", json.dumps({**VALUES, "dataset": DATASET}).replace('"7"', "7"))),
+        (lambda folder: load(yaml(folder, dataset=DATASET)),),
+    ),
+    "look for what in source.query or source.expect": (
+        lambda folder: check_balance(BALANCED, 2, 0),
+        (lambda folder: check_balance(BALANCED, 3, 0),),
+    ),
+    "make it deterministic, and remove {} to take the new rows": (
+        committed_over,
+        (lambda folder: committed_over(folder, removed=True),),
+    ),
+    "the version is damaged: remove its folder": (altered_version, (lambda folder: altered_version(folder, removed=True),)),
+    "this version of Lockstep reads format {}: upgrade": (
+        lambda folder: parse_manifest(newer_manifest(folder), "manifest.json"),
+        (upgraded,),
+    ),
+    "mend that, and run the same command again": (
+        lambda folder: made_below(folder, taken=True),
+        (lambda folder: made_below(folder, taken=False),),
+    ),
+    "start again when it is back": (lambda folder: storage.ask(Store(), str(folder)), (asked_again,)),
+    "run jobs/etl.py first, or set them as they were": (
+        lambda folder: open_version(str(Path(version(folder, identity={"a": 1}).root).parent), {"a": 2}),
+        (
+            lambda folder: open_version(str(Path(version(folder, identity={"a": 2}).root).parent), {"a": 2}),
+            lambda folder: open_version(str(Path(version(folder, identity={"a": 1}).root).parent), {"a": 1}),
+        ),
+    ),
+    "give both one image, or one packed environment": (
+        lambda folder: refuse(disagreement(installed(["numpy"]), {**installed(["numpy"]), "numpy": "1.0"}, "host")),
+        (lambda folder: refuse(disagreement(installed(["numpy"]), installed(["numpy"]), "host")),),
+    ),
+    '"data": [[value, …], …]': (
+        lambda folder: rows_in({"dataframe_split": [[1, 2]]}, "a", "b"),
+        (lambda folder: rows_in(SPLIT, "a", "b"),),
+    ),
+    "have not equally many values; give a list of values for each": (
+        lambda folder: rows_in({"inputs": {"a": [1, 2], "b": 1}}, "a", "b"),
+        (lambda folder: rows_in({"inputs": {"a": [1, 2], "b": [1, 1]}}, "a", "b"),),
+    ),
+    "run driver and executors on the same Java": (lambda folder: check_java(version="8"), (lambda folder: check_java(),)),
+    "take _JAVA_OPTIONS out of their environment": (
+        lambda folder: check_java(**java_state(_JAVA_OPTIONS="-Duser.language=tr", LC_ALL="C.UTF-8")),
+        (lambda folder: check_java(**java_state(LC_ALL="C.UTF-8")),),
+    ),
+    "set PYTHONUTF8=1, and run again": (
+        lambda folder: check_python_in(PYTHONUTF8="0"),
+        (lambda folder: check_python_in(PYTHONUTF8="1"),),
+    ),
+    "would be a value of the machine that runs it": (
+        lambda folder: _check_variables("source.query", "SELECT '${env:USER}' AS who"),
+        (lambda folder: _check_variables("source.query", "SELECT 'root' AS who"),),
+    ),
+    "changed while being read; run again": (
+        lambda folder: changed_files(folder, change=True),
+        (lambda folder: changed_files(folder, change=False),),
+    ),
+    "give more of them, or the split of each row in a column": (
+        lambda folder: shares_by_chance(12),
+        (lambda folder: shares_by_chance(20_000), lambda folder: shares_by_chance(12, split={"by": "s"})),
+    ),
+    "give more documents, or cut long ones in source.query": (
+        lambda folder: shares_of_documents(2_000, longest=500),
+        (lambda folder: shares_of_documents(100_000, longest=500), lambda folder: shares_of_documents(2_000, longest=4)),
+    ),
+    "is a model of the pipeline {}, and the config is": (
+        lambda folder: check_model(config(name="other"), model()),
+        (lambda folder: check_model(config(), model()),),
+    ),
+    "takes the columns of another query than the config's": (
+        lambda folder: check_model(config(), model(source={"query": "SELECT 1"})),
+        (lambda folder: check_model(config(), model()),),
+    ),
+    "holds no predictions; run jobs/predict.py first": (
+        lambda folder: output.open_predictions(str(folder)),
+        (lambda folder: output.open_predictions(predictions(folder)),),
+    ),
+    "remove its folder, and run jobs/predict.py again": (altered_predictions, (lambda folder: altered_predictions(folder, removed=True),)),
+    "the files hold {} and {}; run again": (lambda folder: predictions(folder, rows_out=1), (predictions,)),
+    "lies in {}, where source.tables.{} is read from; give a folder outside": (
+        lambda folder: output_beside(folder, "in/out"),
+        (lambda folder: output_beside(folder, "out"),),
+    ),
+    "which has no path; set its own settings": (
+        lambda folder: counted(folder, "people=a.csv"),
+        (lambda folder: counted(folder, **{"source.tables.people.rows": 5}),),
+    ),
+    "is not Parquet, the format of source.tables.{}": (
+        in_parquet_table,
+        (
+            lambda folder: in_parquet_table(
+                folder, **{"source.tables.people.format": "csv", "source.tables.people.schema": "age int, job string"}
+            ),
+        ),
+    ),
+    "cannot be read: {}; get the file again": (lambda folder: gzipped(folder, -9), (gzipped,)),
+    "write it again in smaller row groups": (lambda folder: bomb(folder, 10**6), (lambda folder: bomb(folder, 10**5),)),
+    "rows, {} are there; get the file again": (lambda folder: numbers(folder, values=b"ab"), (numbers,)),
+    "goes on after the {} rows that its header promises": (lambda folder: numbers(folder, values=b"abcd"), (numbers,)),
+    "and the file ends before their sizes; get it again": (
+        lambda folder: numbers(folder, (2, 2), b"", cut_to=9),
+        (lambda folder: numbers(folder, (2, 2), b"abcd", kind=pa.binary()),),
+    ),
+    "does not fit its column {}: {}; choose a wider type": (
+        lambda folder: wide_numbers(folder, pa.int8()),
+        (lambda folder: wide_numbers(folder, pa.int16()),),
+    ),
+    "is not a whole tar archive: {}; get the file again": (lambda folder: tar_archive(folder, 2_000), (tar_archive,)),
+    "tar has the columns path and content; leave the schema out": (
+        lambda folder: tar_table(folder, schema="a int"),
+        (tar_table,),
+    ),
+    "not of {}; set source.tables.{}.format: parquet": (
+        lambda folder: table_of(folder, PARQUET),
+        (lambda folder: table_of(folder, PARQUET, "parquet"),),
+    ),
+    "not of {}; write it as csv, json or parquet": (
+        lambda folder: table_of(folder, b"PK\3\4\x14"),
+        (lambda folder: table_of(folder, b"1\n"), lambda folder: table_of(folder, PARQUET, "parquet")),
+    ),
+    "quote: '' takes quotes as text": (
+        lambda folder: record('"a\nb",c\n'),
+        (lambda folder: record('"a\nb",c\n', multiline=True), lambda folder: record('"a\nb",c\n', quote="")),
+    ),
+}
+"""By a part of the message: what raises it, and what its remedies do instead."""
+IN_PLACE = (
+    "make it deterministic, and remove {} to take the new rows",
+    "the version is damaged: remove its folder",
+    "mend that, and run the same command again",
+    "remove its folder, and run jobs/predict.py again",
+)
+"""Cases whose remedies work on what raised the error."""
