@@ -34,8 +34,9 @@ class Eigenvalues(nn.Module):
         return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
 
 
-def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,)) -> Exported:
-    """Its training and its test split are the same rows."""
+def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,), splits: tuple[str, ...] = ("train", "test")) -> Exported:
+    """Its splits are the same rows."""
+    folder.mkdir(exist_ok=True)
     config = parse(
         {
             **CONFIG,
@@ -52,7 +53,7 @@ def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,)) -> Exp
     encoded, _ = Encoders(encoders).encode(raw)
     rows = {name: to_numpy(fitted.column, encoded[name].combine_chunks()) for name, fitted in encoders.items()}
     known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
-    version = write_arrays(str(folder / "data"), {"train": [rows], "test": [rows]}, encoders, **known)
+    version = write_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **known)
     torch.manual_seed(0)
     weights = task_of(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)

@@ -8,11 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 VERBS = (
     "add|cast|change|check|choose|correct|declare|encode|free|get|give|install|keep|leave|lower|make|mend|move|name|open|order|pad|pass|"
-    "point|put|quote|raise|record|reduce|register|remove|rename|restore|run|save|see|select|send|set|shorten|split|start|stop|take|train|"
+    "point|put|quote|raise|record|reduce|register|remove|rename|restore|save|see|select|send|set|shorten|split|start|stop|take|train|"
     "try|unset|upgrade|use|verify|wait|write"
 )
-OFFER = re.compile(rf"(?:^(?!run \{{\}})|[;:,] |, or |; or )(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)\w*|; --\w|such as --\w", re.ASCII)
-"""What follows a rule or a value: a verb in the imperative."""
+OFFER = re.compile(
+    rf"(?:^|[;:,] |, or |; or )(?:(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)|run (?!of\b|is\b|\{{\}}|%s))\w*"
+    r"|; --\w|such as --\w|; jobs/\w",
+    re.ASCII,
+)
+"""What follows a rule or a value: a verb in the imperative, a flag or a command. `run {}` is a run of MLflow with its ID."""
 SHORTEST = 25
 _KINDS = ("debug", "info")
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.compat.spark import query_execution
 from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import named
 from pipelines.etl.plans import items, nodes
@@ -80,7 +81,7 @@ def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
     for name, schema in lacking.items():
         if needed := [field.name for field in schema if field.name.lower() in reads.model]:
             raise ConfigError(
-                f"the input of source.tables.{name} has no column {', '.join(needed)}, which source.query needs for features or for a "
+                f"the input of source.tables.{name} has no column {some_of(needed)}, which source.query needs for features or for a "
                 "condition; add it to the input"
             )
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipelines.config.did_you_mean import some_of
 from pipelines.errors import ConfigError
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.placement import named
@@ -26,7 +27,7 @@ def as_declared(rows: DataFrame, name: str, schema: StructType, converts: bool) 
     if not converts or raw_schema(rows).equals(wanted):
         return rows, None
     if faults := misfits(wanted, raw_schema(rows)):
-        raise ConfigError(f"the files of source.tables.{name} have {'; '.join(faults)}, as its schema says; change the schema or the files")
+        raise ConfigError(f"the files of source.tables.{name} have {some_of(faults)}, as its schema says; change the schema or the files")
     output = StructType([*fields, StructField(PROBLEM, StringType()), StructField(RECORD, StringType())])
     fitted = rows.mapInArrow(partial(_fit, wanted), output).persist()
     reason, nowhere = F.concat(F.lit(f"{name}: "), F.col(PROBLEM)), F.lit(None).cast("string")

@@ -13,6 +13,7 @@ MLflow's UI, is noticed only before and after the move.
 import time
 from collections.abc import Mapping, Sequence
 
+import mlflow
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
@@ -67,6 +68,7 @@ def promoted(
 
     Raises TrackingError if another promotion is under way or was faster, or if MLflow does not answer.
     """
+    mlflow.set_tracking_uri(uri)  # MLflow looks for the source there, and not where the client does
     with reaching(uri):
         _create(client, name)
         before = expected.version if expected else ""

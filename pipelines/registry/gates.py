@@ -32,7 +32,7 @@ class Judgement:
 
     checked: list[Gate] = field(default_factory=list)
     not_checked: dict[str, str] = field(default_factory=dict)
-    """The reason, by gate, or by part of a gate."""
+    """The reason, by gate: also of one that was checked in part, such as on some slices."""
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def add(self, gate: GateName, conditions: Iterable[Gate], otherwise: str) -> None:
@@ -49,9 +49,9 @@ class Judgement:
 
     @property
     def held(self) -> list[str]:
-        """The gates of which every condition holds."""
-        failed = {gate.gate for gate in self.checked if not gate.holds}
-        return [gate for gate in dict.fromkeys(gate.gate for gate in self.checked) if gate not in failed]
+        """The gates of which every condition was checked and holds."""
+        others = {gate.gate for gate in self.checked if not gate.holds} | self.not_checked.keys()
+        return [gate for gate in dict.fromkeys(gate.gate for gate in self.checked) if gate not in others]
 
     def __str__(self) -> str:
         held = f"held: {', '.join(self.held) or 'none'}"

@@ -29,6 +29,8 @@ from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
 _ROWS_AT_ONCE = 8_192
 _WARM_UP, _REQUESTS = 10, 100
 _NOTHING: Mapping[str, str] = {}
+WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
+"""What leaves out every gate that needs rows."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,8 @@ def target_of(config: Config, manifest: Manifest) -> Target:
         known = (("auc",) if len(classes) == 2 else ()) + OF_CLASSES if classes else OF_QUANTITIES
     metric = config.registry.metric or task.monitor[0]
     if metric not in known:
-        raise ConfigError(
-            f"registry.metric: {metric} cannot be computed from a row's prediction; choose {', '.join(known) or 'no metric'}, or set "
-            "registry.compare to false and registry.slices to []"
-        )
+        choice = f", or choose {', '.join(known)}" if known else ""
+        raise ConfigError(f"registry.metric: {metric} cannot be computed from a row's prediction; set {WITHOUT_ROWS}{choice}")
     return Target(metric, manifest.encoders[manifest.target.name].inputs[0], manifest, classes)
 
 
@@ -135,7 +135,7 @@ def _not_worse(
     with ModelProcess(champion, "query") as model:
         if told := misfits(model.inputs, rows.schema):
             raise ConfigError(
-                f"the champion cannot predict the rows of this config: they have {'; '.join(told)}; set registry.compare to false"
+                f"the champion cannot predict the rows of this config: they have {some_of(told)}; set registry.compare to false"
             )
         theirs, both = _predicted(model, rows)
     kept = pa.array(both)
@@ -179,7 +179,7 @@ def _judge_slices(settings: Registry, target: Target, rows: pa.Table, truth: NDA
     found.numbers["slices"] = numbers_of_slices
     found.add("slices", gates, f"no value has {settings.slice_rows} rows" if settings.slices else "registry.slices is empty")
     if undefined:
-        found.not_checked["slices" if not gates else "some slices"] = f"{target.metric} of {', '.join(undefined)} is not defined"
+        found.not_checked["slices"] = f"{target.metric} of {some_of(undefined)} is not defined"
 
 
 def _predicted(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:

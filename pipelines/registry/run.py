@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 
 from pipelines.config import Config
-from pipelines.errors import RefusedError, TrackingError
+from pipelines.errors import ConfigError, RefusedError, TrackingError
 from pipelines.etl.driver import driver_errors
 from pipelines.etl.run import freed
 from pipelines.etl.session import session
@@ -109,8 +109,7 @@ def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder
     """The gates. Spark starts only if those that need no rows hold."""
     settings, uri = config.registry, config.tracking.uri
     no_rival = "there is no other champion to compare with" if settings.compare else "registry.compare is false"
-    wants_rows = bool((settings.compare and rival) or settings.slices or settings.latency_ms)
-    target = measure.target_of(config, found.version.manifest) if wants_rows else None
+    target = _target(config, found, rival)
     ours = download_model(uri, found.uri, folder / "candidate")
     with ModelProcess(ours, "query") as model:
         about = model.about
@@ -128,6 +127,20 @@ def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder
         theirs = download_model(uri, f"models:/{rival.name}/{rival.version}", folder / "champion") if rival and settings.compare else None
         _judge_rows(config, found, target, judgement, ours, theirs, no_rival)
     return judgement
+
+
+def _target(config: Config, found: Candidate, rival: ModelVersion | None) -> measure.Target | None:
+    """What the gates that need test rows compare; None if the config has none of them. Raises ConfigError if the version has no test
+    rows, or if the metric cannot be computed from them."""
+    settings = config.registry
+    if not ((settings.compare and rival) or settings.slices or settings.latency_ms):
+        return None
+    if not found.version.rows("test"):
+        raise ConfigError(
+            f"version {found.version.manifest.version} has no test rows to compare models on; set {measure.WITHOUT_ROWS}, or give "
+            "dataset.split a test share and train again"
+        )
+    return measure.target_of(config, found.version.manifest)
 
 
 def _judge_rows(

@@ -50,4 +50,7 @@ def _file(run: Run, version: Version, collected: Callable[[Path], None]) -> None
             (Path(name) / REPORT).write_text(run_page(material(run.uri, run.run_id), figures, finishing=True))
             run.file_folder(name)
     except Exception as error:
-        log.warning("run %s has no page: %s: %s; jobs/report.py %s makes it", run.run_id, type(error).__name__, error, run.run_id)
+        log.warning(
+            "run %s has no page: %s: %s; jobs/report.py %s --tracking.uri %s makes it",
+            *(run.run_id, type(error).__name__, error, run.run_id, run.uri),
+        )

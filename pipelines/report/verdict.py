@@ -10,7 +10,7 @@ from pipelines.report.page import Html, element, note, text
 _METHOD = (
     "Chance is that of the rows: on other rows of the same kind, the difference lies within the interval in 95 of 100 cases. It comes "
     "from what both models made of the same rows (paired; the ROC area by DeLong, DeLong and Clarke-Pearson 1988), and is widened by "
-    "Bonferroni's rule among several runs. How much another seed would change a model is not in it: train several."
+    "Bonferroni's rule among several runs. How much another seed would change a model is not in it, and only several trainings tell."
 )
 Named = Mapping[str, Material]
 """Runs by their letter."""

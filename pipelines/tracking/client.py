@@ -28,6 +28,8 @@ MLFLOW = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 """Settings of MLflow, unless the environment sets them."""
+_REFUSED = re.compile(r"error code 40[13]\b|\b(?:unauthori[sz]ed|unauthenticated|forbidden)\b", re.IGNORECASE)
+"""In what MLflow says of a server's answer: of one in JSON, such as a gateway's, it leaves out the code."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 _USUAL = {"strategy", "optimizer", "lr", "global_batch", "epochs", "seed", "shards"}
 
@@ -69,7 +71,7 @@ def reaching(uri: str) -> Iterator[None]:
 def _remedy(uri: str, error: MlflowException | OSError) -> str:
     """What to do about an error: MLflow's codes tell a server that refuses from one that is not there."""
     code = getattr(error, "error_code", "")
-    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or re.search(r"error code 40[13]\b", str(error)):
+    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or _REFUSED.search(str(error)):
         return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, of someone who may"
     if uri.startswith(SQLITE):
         return "set tracking.uri to sqlite:/// with a file in a folder that can be written, or to the address of a server"

@@ -108,7 +108,7 @@ def test_bad_requests_have_one_answer_each(port: int) -> None:
     assert asked(port, "/nowhere")[0] == 404
     for path in ("/invocations", "/metrics", "/openapi.json"):
         assert asked(port, path, token="another")[:2] == (401, {"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"})
-    assert asked(port, "/health", token="")[0] == 200
+    assert asked(port, "/health", token="")[0] == asked(port, "/metrics")[0] == 200
 
 
 def test_a_browser_is_asked_for_the_token_and_its_page_has_a_row_that_is_predicted(port: int) -> None:

@@ -24,7 +24,7 @@ from pipelines.export.examples import rows_in_json
 from pipelines.export.exporters import fault
 from pipelines.export.numeric import Numeric
 from pipelines.export.onnx import runner, write_onnx
-from pipelines.export.run import export
+from pipelines.export.run import _write_predictions, export
 from pipelines.export.script import check_script
 from pipelines.export.subject import Subject, subject_of, tensors
 
@@ -176,6 +176,9 @@ def test_a_run_that_is_not_there_and_another_dataset_are_refused(model: Exported
     Path(tmp_path, "data/000000000000/manifest.json").unlink()
     with pytest.raises(DatasetError, match="holds no dataset version"):
         export(another, model.run_id, "onnx")
+    untested = model_of_many_encoders(tmp_path / "untested", splits=("train",))
+    with pytest.raises(DatasetError, match=r"has no test rows to compare models on; give dataset\.split a test share"):
+        export(untested.config, untested.run_id, "onnx")
 
 
 def test_an_altered_model_is_refused(tmp_path: Path) -> None:
@@ -186,6 +189,13 @@ def test_an_altered_model_is_refused(tmp_path: Path) -> None:
     weights.write_bytes(content)
     with pytest.raises(CorruptError, match=r"weights\.safetensors is not the file that was logged"):
         export(model.config, model.run_id, "onnx")
+
+
+class Sums(Eigenvalues):
+    """It without that operator."""
+
+    def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        return rows["pixels"].float()[:, 0].sum(1)
 
 
 class Likelihoods(nn.Module):
@@ -223,6 +233,19 @@ def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -
     with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/export"):
         write_onnx(subject, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+    write_onnx(replace(subject, network=Sums()), tmp_path / "model.onnx")
+
+
+def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(model: Exported, onnx: Path, tmp_path: Path) -> None:
+    subject = subject_of(model.config, model.run_id)
+    fitted = subject.manifest.encoders["pixels"].model_copy(update={"feature": {"encoder": "waves:Clip"}})
+    manifest = subject.manifest.model_copy(update={"encoders": {**subject.manifest.encoders, "pixels": fitted}})
+    (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"})
+    assert note == "there is no predict.py, which lacks the encoder waves:Clip; encode these columns yourself"
+    assert not list(tmp_path.iterdir())
+    encoded = subject.first_rows("test", 5)
+    given = subject.numeric.raw(subject.features(encoded))
+    assert runner(onnx / "model.onnx")(given) == pytest.approx(subject.output(encoded), abs=1e-5)
 
 
 def test_any_other_failure_of_an_exporter_is_one_line() -> None:

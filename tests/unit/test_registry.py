@@ -17,10 +17,10 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.config.registry import Registry
-from pipelines.errors import CorruptError, SourceError, TrackingError
+from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
 from pipelines.registry import alias
 from pipelines.registry.gates import Judgement, at_least, at_most, bounds
-from pipelines.registry.measure import Target, of_rows
+from pipelines.registry.measure import Target, _judge_slices, _not_worse, _truth, of_rows
 from pipelines.registry.scores import class_metric, compared, quantity_metric
 from pipelines.serve.columns import misfits
 from pipelines.serve.model import download_model
@@ -106,6 +106,36 @@ def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: S
     assert found.checked == []
     assert found.not_checked["slices"].startswith("auc of member ") and found.not_checked["skew"] == "there is none"
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["not_checked"] == found.not_checked
+
+
+def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Served) -> None:
+    """Of those slices that have both classes, each holds; `required` refuses the model all the same."""
+    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    word = pc.field("word")
+    rows = served.raw.filter(word.is_null() | (word != "ant") | pc.field("rich"))
+    predicted = pa.Table.from_pandas(Predictor(served.config.task, served.manifest, served.weights).predict(rows))
+    found, settings = Judgement(), Registry(slices=("word",), slice_bound=0.0, slice_rows=2)
+    _judge_slices(settings, target, rows, _truth(target, rows)[0], predicted, found)
+    assert [gate.name for gate in found.checked if gate.gate == "slices"]
+    assert found.not_checked["slices"] == "auc of word ant is not defined"
+    assert "slices" not in found.held and "slices (auc of word ant is not defined)" in str(found)
+    assert found.failures(()) == []
+    assert found.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
+
+
+def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(served: Served, tmp_path: Path) -> None:
+    """One that lacks columns of the rows, of which a few are named, and one that refuses all rows."""
+    champion = download_model(served.config.tracking.uri, served.uri, tmp_path)
+    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    unplaced = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
+    for rows, error, message in (
+        (served.raw.select(["age", "rich"]), ConfigError, r"the champion cannot predict the rows .* and 7 more; set registry\.compare to"),
+        (unplaced, DatasetError, r"the champion refuses all of the test rows, so the models cannot be compared; set registry\.compare to"),
+    ):
+        with pytest.raises(error, match=message):
+            _not_worse(Registry(), target, rows, _truth(target, rows)[0], pa.table({}), champion, {})
+    found = of_rows(Registry(compare=False), target, served.raw, None, champion, champion)
+    assert found.not_checked["champion"] == "registry.compare is false"
 
 
 def test_a_judgement_says_which_gates_are_held_which_failed_and_which_are_not_checked() -> None:
@@ -213,6 +243,11 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
         assert [str(reason).partition(":")[0] for reason in reasons[:3]] == ["the values of column children cannot be cast to int32"] * 3
         assert told["prediction"].to_pylist()[:3] == [None] * 3 and reasons[4] is None and told["prediction"][4].is_valid
         assert model.about["pipeline"] == "served"
+        model._process.kill()
+        with pytest.raises(DatasetError, match=r"the process of the model ended with -9: .*; run again"):
+            model.predict(batch)
+    with ModelProcess(folder) as model:
+        assert len(model.predict(batch)) == len(batch)
     (folder / "artifacts/manifest.json").write_bytes(b"{}")
     with pytest.raises(CorruptError, match=r"manifest.json has SHA-256 44136fa355b3…"):
         ModelProcess(folder)

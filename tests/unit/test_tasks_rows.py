@@ -241,6 +241,7 @@ def test_sequences_of_other_places_or_other_vocabularies_are_refused(keep: str, 
     encoders = {"history": made(HISTORY, "last", ["a", "b"]), "next": made(NEXT, keep, words)}
     with pytest.raises(ConfigError, match=r"task\.kind is next_item, whose sequences keep .*; set `keep: last` and `vocabulary_of"):
         NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders=encoders))
+    NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders={**encoders, "next": made(NEXT, "last", ["a", "b"])}))
 
 
 def test_the_best_items_are_predicted_by_name() -> None:

@@ -193,8 +193,14 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
 
 def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:
     run = begin(uri, version, "twice")
-    with pytest.raises(TrackingError, match=f"run {run.run_id} is already training this model.*process {os.getpid()} on"):
+    with pytest.raises(TrackingError, match=f"run {run.run_id} is already training this model.*process {os.getpid()} on") as error:
         begin(uri, version, "twice")
+    assert str(error.value).endswith("wait for it, stop it, or change the config")
+    assert begin(uri, version, "twice", seed=8).run_id != run.run_id
+    run.end("KILLED")
+    assert begin(uri, version, "twice").run_id == run.run_id
+    run.end("FINISHED")
+    assert not begin(uri, version, "twice").continued
 
 
 def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, version: Version) -> None:

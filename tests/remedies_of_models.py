@@ -1,0 +1,533 @@
+"""Remedies of errors about runs, models, their registry, exports and endpoints: what raises each, and what it offers instead.
+
+MLflow is a store of its own in each case's folder; a model, where one is needed, is logged once for all cases.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module, metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import mlflow
+import numpy as np
+import torch
+from loopback import free_port
+from mlflow import MlflowClient
+from promotions import finished_run, weights_of
+from remedies import ROOT
+from remedy_cases import model, store, training
+from torch import nn
+from torchmetrics import Metric, MetricCollection
+from trainings import characters
+from trainings import training as small_training
+from trainings import version_of as dataset_of
+from versions import write_version
+from werkzeug.serving import make_server
+
+from pipelines.config import Config
+from pipelines.config.endpoint import Endpoint
+from pipelines.config.task import Tabular, Vision
+from pipelines.endpoint.requests import read_body
+from pipelines.endpoint.start import _check_port
+from pipelines.errors import LockstepError
+from pipelines.export.environment import Environment
+from pipelines.export.subject import subject_of
+from pipelines.export.targets import writer
+from pipelines.learning import task_of
+from pipelines.parallel.sharded.stages import stages_by_place
+from pipelines.registry import alias
+from pipelines.registry.candidate import candidate
+from pipelines.registry.run import _target
+from pipelines.report.arguments import asked as read_report
+from pipelines.report.command import report
+from pipelines.report.command import write as write_report
+from pipelines.report.filing import file_baseline
+from pipelines.serve.model import download_model, load_model, without_other_duckdb
+from pipelines.tasks import stages
+from pipelines.tasks.tabular import Tabular as TabularTask
+from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.exports import model_of_run
+from pipelines.tracking.recorded import recorded
+from pipelines.tracking.registered import version_of
+from pipelines.tracking.run import KIND, Run
+from pipelines.tracking.training import FOLDER, folder_of_run
+
+Do = Callable[[Path], Any]
+NOBODY = "http://127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Trained:
+    config: Config
+    run_id: str
+    uri: str
+    home: TemporaryDirectory[str]
+
+
+@cache
+def trained() -> Trained:
+    """A finished run with a model."""
+    home, before = TemporaryDirectory(), mlflow.get_tracking_uri()
+    config = small_training(Path(home.name), rows=40)
+    run_id, uri = finished_run(config, weights_of(config, seed=1))
+    mlflow.set_tracking_uri(before)
+    return Trained(config, run_id, uri, home)
+
+
+def candidate_of(folder: Path, name: str = "toy", path: str = "", key: tuple[str, ...] = ()) -> Any:
+    """The run of `trained`, with its config or a changed one. Without `path`, its dataset stands in the config's folder."""
+    config = trained().config
+    dataset = config.dataset.model_copy(update={"path": path or config.dataset.path, "key": key})
+    return candidate(config.model_copy(update={"name": name, "dataset": dataset}), trained().run_id)
+
+
+def other_dataset(folder: Path) -> Config:
+    """The config of `trained` over other rows."""
+    return small_training(folder, rows=44, uri=trained().config.tracking.uri)
+
+
+def trained_on(config: Config) -> Any:
+    run_id = connect(config.tracking.uri).create_run("0", tags={"dataset.digest": dataset_of(config).digest}).info.run_id
+    client = MlflowClient(config.tracking.uri)
+    client.log_text(run_id, config.model_dump_json(), "config.json")
+    client.set_terminated(run_id)
+    made = client.create_logged_model("0", name="model", source_run_id=run_id)
+    client.finalize_logged_model(made.model_id, "READY")
+    return candidate(config, run_id)
+
+
+@contextmanager
+def unchanged_uri() -> Iterator[None]:
+    before = mlflow.get_tracking_uri()
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)
+
+
+def loaded(folder: Path, uri: str, server: str = "") -> Any:
+    with unchanged_uri():
+        return load_model(server or trained().config.tracking.uri, uri)
+
+
+def downloaded(folder: Path, uri: str, server: str = "") -> Any:
+    with unchanged_uri():
+        return download_model(server or trained().config.tracking.uri, uri, folder)
+
+
+@contextmanager
+def serving(uri: str) -> Iterator[str]:
+    """The address of MLflow's own server over a store."""
+    from mlflow.server import app, handlers
+
+    stores = patch.multiple(handlers, _tracking_store=None, _model_registry_store=None)
+    with patch.dict(os.environ, {"_MLFLOW_SERVER_FILE_STORE": uri, "_MLFLOW_SERVER_REGISTRY_STORE": uri}), stores:
+        server = make_server("127.0.0.1", free_port(), app, threaded=True)
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+def while_serving(uri: str, ask: Callable[[str], Any]) -> None:
+    with serving(uri) as address:
+        ask(address)
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """Answers 401 without a name and a password, as a gateway does."""
+
+    def do_GET(self) -> None:
+        allowed = self.headers.get("Authorization")
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(b"{}" if allowed else b'{"message": "Unauthorized"}')
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *said: Any) -> None:
+        pass
+
+
+def guarded(folder: Path, **variables: str) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Guarded)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        uri = f"http://127.0.0.1:{server.server_port}"
+        with patch.dict(os.environ, variables), reaching(uri):
+            connect(uri).search_experiments()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Logged(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+def raise_what_is_logged(name: str, do: Callable[[], Any]) -> None:
+    """A warning is an error here."""
+    handler, logger = Logged(), logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        do()
+    finally:
+        logger.removeHandler(handler)
+    if handler.said:
+        raise LockstepError("\n".join(handler.said))
+
+
+def body(limits: Endpoint, *chunks: bytes, ends: bool = True) -> bytes:
+    """What an endpoint reads of a request in these chunks, after which the client is silent or has ended."""
+
+    async def stream() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+        if not ends:
+            await asyncio.Event().wait()
+
+    return asyncio.run(read_body("", stream(), limits))
+
+
+def port(number: int) -> None:
+    _check_port(Endpoint(port=number))
+
+
+def taken_port() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port(taken.getsockname()[1])
+
+
+def python_of(python: str) -> Any:
+    with patch.dict(os.environ, {"LOCKSTEP_XLA": python}):
+        return Environment("stablehlo", "xla", ("numpy",), "XLA", Path("none.py")).versions()
+
+
+def made_by_make(name: str) -> None:
+    """`make NAME` makes the Python that is wanted."""
+    with patch.dict(os.environ, {"LOCKSTEP_XLA": ""}):
+        wanted = Environment("stablehlo", name, (), "XLA", Path("none.py"))
+        place = f".venv-{name}/bin/python"
+        try:
+            assert str(wanted.python()).endswith(place)
+        except LockstepError as error:
+            assert place in str(error)
+    rules = (ROOT / "Makefile").read_text()
+    assert f"\n{name}: .venv-{name}/installed" in rules and f"-m venv .venv-{name}" in rules
+
+
+def promoted(folder: Path) -> Any:
+    """The first champion of `people`."""
+    with unchanged_uri():
+        return alias.promoted(connect(store(folder)), store(folder), "people", f"models:/{model(folder)}", training(folder), None, {})
+
+
+def slow_promotion(folder: Path, seconds: float = 0.0) -> Any:
+    """A promotion between whose registration and move so many seconds pass."""
+    times = iter((0.0, seconds))
+    with patch.object(alias, "time", SimpleNamespace(monotonic=partial(next, times))):
+        return promoted(folder)
+
+
+CHAMPION = "models:/people@champion"
+
+
+def registered(folder: Path) -> str:
+    """The address of a store in which a model is registered."""
+    promoted(folder)
+    return store(folder)
+
+
+def model_of_run_with(folder: Path, run_id: str) -> None:
+    with model_of_run(trained().config.tracking.uri, run_id) as (_, files):
+        assert (files / "MLmodel").exists()
+
+
+def run_without_model() -> str:
+    return str(MlflowClient(trained().config.tracking.uri).create_run("0").info.run_id)
+
+
+def run_of(folder: Path, uri: str = "", **tags: str) -> Run:
+    return Run(connect(store(folder)), uri or store(folder), training(folder, "{}", **tags))
+
+
+def damaged_page(folder: Path) -> None:
+    version = dataset(folder, **NUMBERS)
+    raise_what_is_logged("pipelines.report.filing", lambda: file_baseline(run_of(folder), version, {"test": b"no archive"}))
+
+
+def page_by_command(folder: Path) -> None:
+    run = run_of(folder)
+    write_report(read_report("report", [run.run_id, "--tracking.uri", run.uri, "--out", str(folder / "page.html")]))
+    assert "What was trained" in (folder / "page.html").read_text()
+
+
+def page(folder: Path, *kinds: str, drawn: bool = False) -> str:
+    """The page of runs of these kinds, or their comparison."""
+    client = connect(store(folder))
+    runs = tuple(training(folder, "{}", **({KIND: kind} if kind else {})) for kind in kinds)
+    if drawn:
+        client.log_text(runs[0], "the data", "data.html")
+    return report(store(folder), runs)
+
+
+def written_page(folder: Path, file: str) -> None:
+    run_id = training(folder, "{}")
+    write_report(read_report("report", [run_id, "--tracking.uri", store(folder), "--out", str(folder / file)]))
+
+
+def of_other_duckdb(compared: str) -> None:
+    manifest = dataset_of(trained().config).manifest.model_copy(update={"versions": {"duckdb": compared}, "served_query": "a query"})
+    raise_what_is_logged("pipelines.serve.model", lambda: without_other_duckdb(manifest))
+
+
+class Unordered(Metric):
+    """A metric of a user's, which does not say whether higher is better."""
+
+    higher_is_better: bool | None = None
+
+    def update(self, *given: Any) -> None:
+        pass
+
+    def compute(self) -> torch.Tensor:
+        return torch.zeros(())
+
+
+class Ordered(Unordered):
+    higher_is_better = True
+
+
+def monitored(metric: type[Metric]) -> Any:
+    class Own(TabularTask):
+        def metrics(self) -> MetricCollection:
+            return MetricCollection({"own": metric()})
+
+    task = task_of(Tabular(), dataset_of(trained().config).manifest)
+    return Own(task.settings, task.data).monitored("own")
+
+
+def dataset(folder: Path, **columns: np.ndarray) -> Any:
+    return write_version(folder / "data", {"train": [columns]}, cardinality={"label": 2})
+
+
+def texts(folder: Path) -> Config:
+    return characters(folder, rows=40, task={"layers": 1, "heads": 2, "width": 16})
+
+
+def cut(schedule: str, degree: int, blocks: int) -> Any:
+    links = [stages.Link(lambda hidden, batch: hidden, (nn.Linear(1, 1),)) for _ in range(blocks + 1)]
+    return stages.cut(sum(map(len, stages_by_place(schedule, degree))), links[0], links[1:])
+
+
+def training_by_name(folder: Path, name: str, **tags: str) -> str:
+    run_id = training(folder, **tags)
+    return folder_of_run(store(folder), name or run_id)
+
+
+def sent(folder: Path, uri: str) -> None:
+    """`Sender` goes on trying in a thread: with an address that answers, it ends."""
+    run_of(folder, uri).send([(0, 1, {"train/loss": 1.0})], seconds=0.5 if uri else 60.0)
+
+
+def exported(folder: Path, path: str = "") -> Any:
+    """What is exported of the run of `trained`, with a dataset at `path`."""
+    config = trained().config
+    dataset = config.dataset.model_copy(update={"path": path or config.dataset.path})
+    return subject_of(config.model_copy(update={"dataset": dataset}), trained().run_id)
+
+
+@cache
+def hls4ml() -> Any:
+    """The target's module, for its functions that need nothing of hls4ml's."""
+    with patch.dict(sys.modules, {"hls4ml": ModuleType("hls4ml")}):
+        return import_module("pipelines.export.hls4ml")
+
+
+def overflow(precision: str, largest: float) -> None:
+    if notes := hls4ml().overflows((precision,), largest):
+        raise LockstepError("\n".join(notes))
+
+
+def chain_of(settings: Any, version: Any) -> Any:
+    return hls4ml()._network(SimpleNamespace(network=task_of(settings, version.manifest).model()))
+
+
+def images(folder: Path, network: str) -> Any:
+    shape = (3, 1, 28, 28) if network == "fedavg" else (3, 3, 8, 8)
+    return chain_of(Vision(network=network), dataset(folder, x=np.zeros(shape, "uint8"), label=NUMBERS["label"]))
+
+
+NUMBERS = {"x": np.zeros((3, 2), "float32"), "label": np.zeros(3, "uint8")}
+OF_ROWS = {"metric": "loss", "compare": True, "slices": ("x0",), "slice_bound": 1.0, "latency_ms": 50.0}
+"""Gates that need test rows."""
+
+
+def compared(config: Config, **registry: Any) -> Any:
+    """What the gates that need rows compare, if the registry has them."""
+    settings = config.registry.model_copy(update={**OF_ROWS, **registry})
+    asked = config.model_copy(update={"registry": settings})
+    return _target(asked, SimpleNamespace(version=dataset_of(config)), None)
+
+
+def without_rows(config: Config, **registry: Any) -> None:
+    assert compared(config, **registry, compare=False, slices=(), latency_ms=None) is None
+
+
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "endpoint.bytes_per_request; send the rows in several requests": (
+        lambda folder: body(Endpoint(bytes_per_request=100), b"a" * 80, b"b" * 80),
+        (lambda folder: [body(Endpoint(bytes_per_request=100), part * 80) for part in (b"a", b"b")],),
+    ),
+    "endpoint.request_seconds; send it in smaller ones": (
+        lambda folder: body(Endpoint(request_seconds=0.01), b"a", ends=False),
+        (lambda folder: body(Endpoint(request_seconds=0.01), b"a"),),
+    ),
+    "endpoint.host and endpoint.port are": (lambda folder: taken_port(), (lambda folder: port(free_port()),)),
+    "a Python with {}, which does not exist": (
+        lambda folder: python_of("/nowhere/python"),
+        (lambda folder: python_of(sys.executable), lambda folder: made_by_make("xla"), lambda folder: made_by_make("executorch")),
+    ),
+    "use the config of the run, and set dataset.path to its version": (
+        lambda folder: exported(folder, other_dataset(folder).dataset.path),
+        (exported, lambda folder: exported(folder, dataset_of(trained().config).root)),
+    ),
+    "the target of the export is": (lambda folder: writer("onx"), (lambda folder: writer("onnx"), lambda folder: writer("stablehlo"))),
+    "give it more bits before the point, or scale the feature": (
+        lambda folder: overflow("ap_fixed<12,3>", 5.0),
+        (lambda folder: overflow("ap_fixed<12,4>", 5.0), lambda folder: overflow("ap_fixed<12,3>", 0.5)),
+    ),
+    "hls4ml takes a chain of layers": (
+        lambda folder: chain_of(texts(folder).task, dataset_of(texts(folder))),
+        (
+            lambda folder: images(folder, "small"),
+            lambda folder: images(folder, "fedavg"),
+            lambda folder: chain_of(Tabular(), dataset(folder, **NUMBERS)),
+            lambda folder: writer("onnx"),
+        ),
+    ),
+    "took too long to answer; run again": (
+        lambda folder: slow_promotion(folder, alias.LEASE_SECONDS),
+        (slow_promotion,),
+    ),
+    "and the config is that of {}; give its own config": (lambda folder: candidate_of(folder, name="other"), (candidate_of,)),
+    "give the config of the run, or train on this dataset": (
+        lambda folder: candidate_of(folder, path=other_dataset(folder).dataset.path),
+        (candidate_of, lambda folder: trained_on(other_dataset(folder))),
+    ),
+    "other settings of source or dataset than the config's": (lambda folder: candidate_of(folder, key=("x0",)), (candidate_of,)),
+    "cannot be computed from a row's prediction; set": (
+        lambda folder: compared(trained().config, metric="ndcg_10"),
+        (
+            lambda folder: without_rows(trained().config, metric="ndcg_10"),
+            *(lambda folder, name=name: compared(trained().config, metric=name) for name in ("auc", "accuracy", "loss")),
+        ),
+    ),
+    "has no test rows to compare models on; set": (
+        lambda folder: compared(small_training(folder, rows=3)),
+        (lambda folder: without_rows(small_training(folder, rows=3)), lambda folder: compared(small_training(folder, rows=4))),
+    ),
+    "only trainings and baselines are compared; leave it out": (
+        lambda folder: page(folder, "", "etl"),
+        (lambda folder: page(folder, "", ""), lambda folder: page(folder, "etl", drawn=True)),
+    ),
+    "which has no page; name a training, a baseline or an ETL": (
+        lambda folder: page(folder, "other"),
+        (lambda folder: page(folder, ""), lambda folder: page(folder, "baseline"), lambda folder: page(folder, "etl", drawn=True)),
+    ),
+    "it ended before its page was drawn": (lambda folder: page(folder, "etl"), (lambda folder: page(folder, "etl", drawn=True),)),
+    "--out is {}, which cannot be written": (
+        lambda folder: written_page(folder, "mlflow.db/page.html"),
+        (lambda folder: written_page(folder, "page.html"),),
+    ),
+    "has no page: %s: %s; jobs/report.py": (damaged_page, (page_by_command,)),
+    "train with the version of the ETL for a model that takes raw rows": (
+        lambda folder: of_other_duckdb("0.0"),
+        (lambda folder: of_other_duckdb(metadata.version("duckdb")),),
+    ),
+    "model {} cannot be loaded from {}": (
+        lambda folder: loaded(folder, "models:/people/7"),
+        (
+            lambda folder: loaded(folder, trained().uri),
+            lambda folder: while_serving(trained().config.tracking.uri, partial(loaded, folder, trained().uri)),
+        ),
+    ),
+    "model {} cannot be read from {}": (
+        lambda folder: downloaded(folder, trained().uri, NOBODY),
+        (
+            lambda folder: downloaded(folder, trained().uri),
+            lambda folder: while_serving(trained().config.tracking.uri, partial(downloaded, folder, trained().uri)),
+        ),
+    ),
+    "dataset.target is empty; add one, or use a task without": (
+        lambda folder: task_of(Tabular(), dataset(folder, x=NUMBERS["x"]).manifest),
+        (
+            lambda folder: task_of(Tabular(), dataset(folder, **NUMBERS).manifest),
+            lambda folder: task_of(texts(folder).task, dataset_of(texts(folder)).manifest),
+        ),
+    ),
+    "a metric without higher_is_better; set it in its class": (lambda folder: monitored(Unordered), (lambda folder: monitored(Ordered),)),
+    "lower train.parallel.pipeline, choose schedule 1F1B": (
+        lambda folder: cut("Interleaved1F1B", 2, 3),
+        (lambda folder: cut("Interleaved1F1B", 1, 3), lambda folder: cut("1F1B", 2, 3), lambda folder: cut("Interleaved1F1B", 2, 4)),
+    ),
+    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD": (
+        guarded,
+        (
+            lambda folder: guarded(folder, MLFLOW_TRACKING_USERNAME="a", MLFLOW_TRACKING_PASSWORD="b"),
+            lambda folder: guarded(folder, MLFLOW_TRACKING_TOKEN="c"),
+        ),
+    ),
+    "use the ID of a finished training, which MLflow": (
+        lambda folder: model_of_run_with(folder, "0" * 32),
+        (lambda folder: model_of_run_with(folder, trained().run_id),),
+    ),
+    "use the ID of a training that MLflow shows as FINISHED": (
+        lambda folder: model_of_run_with(folder, run_without_model()),
+        (lambda folder: model_of_run_with(folder, trained().run_id),),
+    ),
+    "which does not respond: {}; start the server, or wait": (
+        lambda folder: recorded(NOBODY, "0" * 32),
+        (lambda folder: while_serving(store(folder), partial(recorded, run_id=training(folder, "{}"))),),
+    ),
+    "register a model under this name, or start the server": (
+        lambda folder: version_of(store(folder), CHAMPION),
+        (
+            lambda folder: version_of(registered(folder), CHAMPION),
+            lambda folder: while_serving(registered(folder), partial(version_of, model=CHAMPION)),
+        ),
+    ),
+    "are still unsent to {}; run the same command again": (
+        lambda folder: sent(folder, NOBODY),
+        (lambda folder: sent(folder, ""),),
+    ),
+    "use the id of its run, or the name of its job": (
+        lambda folder: training_by_name(folder, "none"),
+        (
+            lambda folder: training_by_name(folder, "", **{FOLDER: str(folder)}),
+            lambda folder: training_by_name(folder, "job", **{FOLDER: str(folder), "ray.submission_id": "job"}),
+        ),
+    ),
+}
+"""By a part of the message: what raises it, and what its remedies do instead."""
