@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from fitting import gathered
+from mlflow.entities import LoggedModelStatus
 from stores import new_store
 
 from pipelines.config import Config, parse
@@ -118,3 +119,20 @@ def filed(folder: Path, left_out: Collection[str] = ()) -> Served:
     run_id = client.create_run(experiment).info.run_id
     client.log_metric(run_id, "test/auc", 0.5, step=3)
     return Served(config, manifest, raw, weights, log_model(config, manifest, weights, run_id, step=3), run_id)
+
+
+def weights_filed(config: Config, content: bytes, digest: str = "") -> str:
+    """Id of a run with a model of these weights, as a training files it."""
+    client = mlflow.MlflowClient(config.tracking.uri)
+    found = client.get_experiment_by_name("earlier")
+    experiment = found.experiment_id if found else client.create_experiment("earlier", f"{config.train.storage}/filed")
+    run = client.create_run(experiment, tags={"model.digest": digest} if digest else {})
+    model = client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)
+    folder = Path(config.train.storage) / run.info.run_id / "artifacts"
+    folder.mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(content)
+    client.log_model_artifacts(model.model_id, str(folder.parent))
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)  # as one that died meanwhile
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)

@@ -12,7 +12,7 @@ VERBS = (
     "try|unset|upgrade|use|verify|wait|write"
 )
 OFFER = re.compile(
-    rf"(?:^|[;:,] |, or |; or )(?:(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)|run (?!of\b|is\b|\{{\}}|%s))\w*"
+    rf"(?:^|[;:,] (?:\{{\}})?|, or |; or )(?:(?:{VERBS}) (?!of\b|is\b|\{{\}} (?:of|is)\b)|run (?!of\b|is\b|\{{\}}|%s))\w*"
     r"|; --\w|such as --\w|; jobs/\w",
     re.ASCII,
 )

@@ -1,6 +1,7 @@
 """Remedies of errors of strategies: models that one cannot train, and settings that do not fit a model."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,12 @@ class Mixed(nn.Sequential):
         return self[1](self[0](rows.to(self[0].weight.dtype)).to(self[1].weight.dtype))
 
 
-def gpts(of: type[Language] = Language, workers: int = 2, network: dict[str, Any] | None = None, **train: Any) -> None:
-    """What a training of a small language model refuses before it starts."""
+def gpts(of: type[Language] = Language, workers: int = 2, network: dict[str, Any] | None = None, length: int = 17, **train: Any) -> None:
+    """What a training of a small language model on windows of that length refuses before it starts."""
     base = gpt()
+    data = replace(base.data, columns=(base.data.columns[0].model_copy(update={"shape": (length,)}),))
     settings = gpt_settings(WorkerContext(world_size=workers), **train)
-    chosen(settings).check(settings, of(LanguageSettings.model_validate({**base.settings.model_dump(), **(network or {})}), base.data))
+    chosen(settings).check(settings, of(LanguageSettings.model_validate({**base.settings.model_dump(), **(network or {})}), data))
 
 
 def pipeline(of: type[Language] = Language, degree: int = 2, **train: Any) -> None:
@@ -342,6 +344,16 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "and layers that workers divide cannot share weights": (
         lambda folder: gpts(Tied, parallel={"tensor": 2}),
         (lambda folder: gpts(Tied, parallel={"tensor": 1}), lambda folder: gpts(Language, parallel={"tensor": 2})),
+    ),
+    "which {}, two parts for each worker, does not divide": (
+        lambda folder: gpts(workers=6, parallel={"context": 3, "shard": 2}),
+        (
+            *(
+                lambda folder, context=context: gpts(workers=8, shards=8, parallel={"context": context, "shard": "auto"})
+                for context in (1, 2, 4, 8)
+            ),
+            lambda folder: gpts(workers=6, parallel={"context": 3, "shard": 2}, length=19),
+        ),
     ),
     "whose weights differ from this model's in": (
         lambda folder: weights_fit(4),

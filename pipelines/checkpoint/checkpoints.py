@@ -132,7 +132,7 @@ class Checkpoints:
             reasons = [f"{', '.join(damaged)}: damaged"] if damaged else []
             raise TrainingError(
                 f"{self._directory.path}: {'; '.join([*reasons, *parted])}, and no other checkpoint is left; "
-                f"{'restore one of them, or ' if damaged else ''}remove the folder to start anew"
+                f"{'restore one of them, or ' if damaged else ''}remove {self._directory.path} to start anew"
             )
         return None
 
@@ -154,7 +154,7 @@ class Checkpoints:
         with _errors_name(self._directory, name):
             self._load(name, state)
         if altered := self._altered(record, state):
-            raise TrainingError(f"{self._directory.path}/{name}: {altered}; remove the folder to start anew")
+            raise TrainingError(f"{self._directory.path}/{name}: {altered}; remove {self._directory.path} to start anew")
 
     def _compared(self, staged: dict[str, Any], record: Record) -> Fingerprints:
         return fingerprints(staged, record) if self._context.world_size > 1 else {}

@@ -61,8 +61,10 @@ class RunDirectory:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        with _errors_name(uri):
+        try:
             self.filesystem, self.path = storage.locate(uri)
+        except DatasetError as error:  # which says what to give instead
+            raise TrainingError(str(error)) from error
 
     @property
     def is_local(self) -> bool:
@@ -155,5 +157,6 @@ def _errors_name(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DatasetError) as error:
-        text = str(error) if path in str(error) else f"{path}: {error}"
-        raise TrainingError(f"{text}; free space or repair the store, or set train.storage to another place") from error
+        fault = error.__cause__ if isinstance(error.__cause__, OSError) else error  # without the remedy of a dataset's store
+        text = str(fault) if path in str(fault) else f"{path}: {fault}"
+        raise TrainingError(f"{text}; free space or repair the store, or move the run's folder to another train.storage") from error

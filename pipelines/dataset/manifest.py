@@ -19,6 +19,8 @@ from pipelines.errors import CorruptError, DatasetError, OutdatedError
 FORMAT = 2
 SPLITS = ("train", "validation", "test")
 DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
+RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
+"""Of a damaged part: ETL alone would find the version up to date."""
 
 
 class SourceSummary(Section):

@@ -36,8 +36,8 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
     if getattr(task.settings, "batch_norm", False) and (alone := int((_smallest_pass(settings, found.counts) == 1).sum())):
         raise ConfigError(
             f"task.batch_norm is true, but {alone} of {len(found.values)} clients of {clients.by} have a batch, or a part of one, with a "
-            "single row, which has no variance; leave these clients out in source.query, raise train.global_batch, lower train.accumulate, "
-            "or set task.batch_norm to false"
+            f"single row, which has no variance; leave these clients out in source.query, {_larger_passes(settings, found.counts)}or set "
+            "task.batch_norm to false"
         )
     check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
@@ -85,6 +85,15 @@ def _rows_of_clients(clients: Clients, version: Version) -> RowsOfClients:
             "encode it with label"
         )
     return found
+
+
+def _larger_passes(settings: Train, rows: np.ndarray) -> str:
+    """The settings that alone would give every pass more than a row."""
+    changes = {
+        "raise train.global_batch": {"global_batch": settings.clients.per_round * int(rows.max())},
+        "lower train.accumulate": {"accumulate": 1},
+    }
+    return "".join(f"{text}, " for text, one in changes.items() if (_smallest_pass(settings.model_copy(update=one), rows) > 1).all())
 
 
 def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from pipelines.config.clients import Clients
 from pipelines.dataset import storage
+from pipelines.dataset.manifest import RESTORE
 from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.schema import TensorColumn, to_numpy
 from pipelines.dataset.versions import Version
@@ -60,9 +61,9 @@ def _of_file(version: Version, file: str, groups: list[RowGroup], column: Tensor
         found = np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks])
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
         storage.ask(version.filesystem, path)
-        raise CorruptError(f"{path}: {error}; restore the file, or run jobs/etl.py again") from error
+        raise CorruptError(f"{path}: {error}; {RESTORE}") from error
     if len(found) != (rows := sum(group.rows for group in groups)):
-        raise CorruptError(f"{path} has {len(found)} rows; the manifest says {rows}; restore the file, or run jobs/etl.py again")
+        raise CorruptError(f"{path} has {len(found)} rows; the manifest says {rows}; {RESTORE}")
     return found
 
 

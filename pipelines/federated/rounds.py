@@ -15,6 +15,7 @@ import torch
 
 from pipelines.collectives.context import WorkerContext
 from pipelines.config.clients import Clients
+from pipelines.dataset.manifest import RESTORE
 from pipelines.dataset.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.dataset.versions import Version
 from pipelines.errors import CorruptError
@@ -109,7 +110,7 @@ class Rounds(Loader):
             for name, values in self._reader.read(group).items():
                 found[name][at] = values[numbers[at] - self._first_row[group]]
         if (found[self._column.name] != np.repeat(self._owned.values[clients], [len(rows) for rows in every])).any():
-            raise CorruptError(f"column {self._column.name} has other values than when it was read first; restore the files")
+            raise CorruptError(f"column {self._column.name} has other values than when it was read first; {RESTORE}")
         found[ROW_NUMBERS] = numbers
         ends = np.cumsum([len(rows) for rows in every])[:-1]
         return [dict(zip(found, parts, strict=True)) for parts in zip(*(np.split(values, ends) for values in found.values()), strict=True)]

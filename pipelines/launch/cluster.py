@@ -120,7 +120,7 @@ def takes_gpus(settings: Train) -> bool:
     if settings.use_gpu is True and gpus < settings.min_workers:
         raise TrainingError(
             f"train.use_gpu is true, but the Ray cluster has {gpus} GPUs for {settings.min_workers} workers, which need one each; "
-            "lower train.workers, or set train.use_gpu to auto"
+            f"{'lower train.workers, or ' if gpus else ''}set train.use_gpu to auto"
         )
     return settings.use_gpu is not False and gpus >= settings.min_workers
 

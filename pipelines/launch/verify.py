@@ -132,8 +132,8 @@ def _check(run: Recorded, strategy: str) -> None:
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: run its command again to resume it")
     if not strategy_class(strategy).reproducible:
         raise TrainingError(
-            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; only runs with "
-            "--train.strategy exact, local_sgd or federated can be verified"
+            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; verify a run "
+            "of strategy exact, local_sgd or federated"
         )
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.dataset import storage
+from pipelines.dataset.manifest import RESTORE
 from pipelines.dataset.parts import RowGroup, checksum
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version
@@ -56,10 +57,10 @@ class Reader:
             batches = self._decode(group).to_batches()
             values = {column.name: _joined([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
         except FileNotFoundError as error:
-            raise CorruptError(f"{self._name(group)}: the file is missing; restore it, or run jobs/etl.py again") from error
+            raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
-            raise CorruptError(f"{self._name(group)}: {error}; restore the file, or run jobs/etl.py again") from error
+            raise CorruptError(f"{self._name(group)}: {error}; {RESTORE}") from error
         return values
 
     def _decode(self, group: RowGroup) -> pa.Table:

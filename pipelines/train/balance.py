@@ -100,7 +100,7 @@ class Balance:
         slow = {rank for rank, speed in enumerate(speeds) if speed < SLOW_SHARE * usual}
         for rank in sorted(slow - self._slow) if self._strategy.mesh.context.rank == 0 else ():
             log.warning(
-                "worker %d computes %.3g shards a second, and the median worker %.3g; check its machine, or train without it",
+                "worker %d computes %.3g shards a second, and the median one %.3g; leave out its machine, as train.balance.leave_out does",
                 *(rank, speeds[rank], usual),
             )
         if self._machines and (staying := slow & self._slow):

@@ -218,7 +218,7 @@ class EpochLoop(ABC):
         if (record.dataset_digest, record.order) != (self._version.digest, order):
             raise TrainingError(
                 f"{name} has dataset {record.dataset_digest[:12]} in order {record.order}, but this run has {self._version.digest[:12]} "
-                f"in order {order}; a run can only resume with the same rows in the same order: set another train.storage to start anew"
+                f"in order {order}; a run can only resume with the same rows in the same order: remove the run's folder to start anew"
             )
         self._checkpoints.forget_after(record.step)
         self._strategy.load_state_dict(state)

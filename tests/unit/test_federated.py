@@ -405,6 +405,26 @@ def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
         check(config, version_of(config))
 
 
+@pytest.mark.parametrize(
+    ("names", "settings", "offered"),
+    [
+        ("abbcc", {}, ""),
+        ("aabb", {"global_batch": 2, "shards": 2}, "raise train.global_batch, "),
+        ("aaaabbbb", {"accumulate": 3}, "lower train.accumulate, "),
+        ("aaaaaaaabbbbbbbb", {"accumulate": 3}, "raise train.global_batch, lower train.accumulate, "),
+    ],
+)
+def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
+    tmp_path: Path, names: str, settings: dict[str, Any], offered: str
+) -> None:
+    rows = pa.table({"x": np.arange(len(names), dtype="float32"), "writer": list(names), "label": [name == "a" for name in names]})
+    given = {**SETTINGS, "clients": {**CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
+    features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
+    config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **given)
+    with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):
+        check(config, version_of(config))
+
+
 def test_a_loss_that_is_not_a_number_is_of_a_worker_and_of_no_shard(home: Path) -> None:
     step = StepStatistics(3, -1.0, float("nan"), float("nan"), 8.0, 8.0, 0, 0, 0)
     with pytest.raises(NonFiniteError, match="step 3: the loss is nan, from worker 0: the last complete checkpoint is kept"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import ray
 import yaml
+from filed import weights_filed
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelStatus
 from torch import Tensor
 from trainings import training, version_of
 
@@ -36,23 +36,6 @@ def weights_of(config: Config) -> dict[str, Tensor]:
     return dict(task_of(config.task, version_of(config).manifest).model().state_dict())
 
 
-def filed(config: Config, content: bytes, digest: str = "") -> str:
-    """Id of a run with a model of these weights, as a training files it."""
-    client = MlflowClient(config.tracking.uri)
-    found = client.get_experiment_by_name("earlier")
-    experiment = found.experiment_id if found else client.create_experiment("earlier", f"{config.train.storage}/filed")
-    run = client.create_run(experiment, tags={"model.digest": digest} if digest else {})
-    model = client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)
-    folder = Path(config.train.storage) / run.info.run_id / "artifacts"
-    folder.mkdir(parents=True)
-    (folder / "weights.safetensors").write_bytes(content)
-    client.log_model_artifacts(model.model_id, str(folder.parent))
-    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)  # as one that died meanwhile
-    client.set_terminated(run.info.run_id)
-    return str(run.info.run_id)
-
-
 def flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
@@ -67,10 +50,10 @@ def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
     return {
         "no run": ("f00d" * 8, TrackingError, "train.init_from is f00d.*not found"),
         "no model": (empty, TrackingError, f"run {empty} has no model; use the ID of a training that MLflow shows as FINISHED"),
-        "cut off": (filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
-        "not weights": (filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
-        "one bit": (filed(config, flipped(content), digest), TrainingError, "whose weights are not the ones that it logged"),
-        "another model": (filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
+        "cut off": (weights_filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
+        "not weights": (weights_filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
+        "one bit": (weights_filed(config, flipped(content), digest), TrainingError, "whose weights are not the ones that it logged"),
+        "another model": (weights_filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
     }
 
 
@@ -87,7 +70,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_starts(home: Path) 
 def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
     config = training(home)
     weights = weights_of(config)
-    origin = filed(config, to_bytes(weights), model_digest(weights))
+    origin = weights_filed(config, to_bytes(weights), model_digest(weights))
     started = training(home, init_from=origin)
     content = initial_weights(started, version_of(started))
     assert content is not None

@@ -11,6 +11,7 @@ import remedies
 import remedies_of_data
 import remedies_of_models
 import remedies_of_strategies
+import remedies_of_training
 import remedy_cases
 from config_remedies import GONE
 
@@ -24,8 +25,9 @@ CASES = {
     **remedies_of_strategies.CASES,
     **remedies_of_data.CASES,
     **remedies_of_models.CASES,
+    **remedies_of_training.CASES,
 }
-IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE)
+IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "is of the file that Spark happens to read": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
@@ -34,6 +36,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "or set options: {mergeSchema: true}": ("integration/test_parquet_types.py", "mergeSchema=True"),
     "leave it out of the table's schema": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
     "had no part in the loss, and strategy ddp waits": ("integration/test_remedies_of_training.py", "stepped(Unused(requires_grad=False)"),
+    "stopped and saved after step {}; run the same command": ("integration/test_train.py", "run the same command to resume"),
     "give the table a schema without it": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
     "the token is missing or wrong; send Authorization: Bearer TOKEN": (
         "integration/test_endpoint_http.py",
@@ -55,35 +58,17 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "whose weights cannot be read from {}: {}; use a run": ("unit/test_init_from.py", "initial_weights(started, version_of(started))"),
     "which has no linear baseline; jobs/baseline.py": ("integration/test_tasks_slices.py", "which has no linear baseline"),
 }
-MOST_WAITING = 80
+MOST_WAITING = 40
 TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {
     "need a group of workers, GPUs or Ray": {
-        "pipelines/checkpoint/checkpoints.py": 3,
-        "pipelines/checkpoint/run_directory.py": 1,
-        "pipelines/federated/check.py": 8,
-        "pipelines/federated/clients.py": 2,
-        "pipelines/federated/rounds.py": 1,
-        "pipelines/launch/checks.py": 3,
-        "pipelines/loader/loader.py": 1,
-        "pipelines/launch/cluster.py": 2,
+        "pipelines/launch/cluster.py": 1,
         "pipelines/launch/heartbeat.py": 1,
-        "pipelines/launch/init_from.py": 2,
-        "pipelines/launch/look.py": 3,
         "pipelines/launch/own_ray.py": 1,
         "pipelines/launch/run.py": 1,
-        "pipelines/launch/verify.py": 4,
-        "pipelines/launch/watch.py": 4,
-        "pipelines/launch/worker.py": 1,
-        "pipelines/loader/reader.py": 1,
-        "pipelines/parallel/batch_norm.py": 1,
-        "pipelines/parallel/sharded/tokens.py": 1,
-        "pipelines/parallel/single_rows.py": 2,
+        "pipelines/launch/watch.py": 3,
         "pipelines/servers/client.py": 1,
-        "pipelines/train/balance.py": 2,
-        "pipelines/train/epochs.py": 1,
-        "pipelines/train/finite.py": 1,
     },
     "need another installation, or a store that fails": {
         "pipelines/dataset/plain.py": 1,

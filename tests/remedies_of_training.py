@@ -1,0 +1,546 @@
+"""Remedies of errors of trainings: checkpoints, clients, the driver, the loader, the loop."""
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from filed import weights_filed
+from layouts import fitted
+from rows import training_on
+from trainings import training, version_of
+from versions import write_version
+
+from pipelines import tracking
+from pipelines.checkpoint import checkpoints, run_directory
+from pipelines.checkpoint.checkpoints import Checkpoints
+from pipelines.checkpoint.digest_log import append_step
+from pipelines.checkpoint.record import Record
+from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
+from pipelines.collectives.context import WorkerContext
+from pipelines.config import parse
+from pipelines.config.train import Train
+from pipelines.dataset.versions import Version
+from pipelines.errors import LockstepError
+from pipelines.federated.clients import read_column
+from pipelines.launch.checks import check, check_before_etl
+from pipelines.launch.cluster import takes_gpus
+from pipelines.launch.heartbeat import Heartbeat
+from pipelines.launch.init_from import initial_weights
+from pipelines.launch.look import look_at, stack
+from pipelines.launch.training_progress import TrainingProgress
+from pipelines.launch.verify import _check, _left_behind, _version
+from pipelines.launch.worker import _initial_weights
+from pipelines.learning import task_of
+from pipelines.loader import Loader, Order
+from pipelines.loader.reader import Reader
+from pipelines.parallel.mesh import Mesh
+from pipelines.parallel.step_clock import clock_of
+from pipelines.parallel.strategy import Strategy
+from pipelines.tracking.recorded import Recorded
+from pipelines.tracking.recorded import recorded as recorded_in
+from pipelines.train.balance import Balance
+from pipelines.train.hooks import Silent
+from pipelines.weights import model_digest, to_bytes
+
+Do = Callable[[Path], Any]
+NOISE = {"clip": 1.0, "noise": 1.0, "weighting": "equal"}
+COMMON = {"encoder": "vocabulary", "min_count": 2}
+UNCLIPPED: dict[str, Any] = {"clip_norm": None, "optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0}
+NOBODY = 65_534
+
+
+class SaidError(LockstepError):
+    """What the product says without raising it."""
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Raises the first warning of the product."""
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    said: list[str] = []
+    handler = Kept(logging.WARNING)
+    logging.getLogger("pipelines").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("pipelines").removeHandler(handler)
+    if said:
+        raise SaidError(said[0])
+
+
+def refuse_without_stack(text: str) -> None:
+    """Raises what stands in place of a stack."""
+    if "no stack" in text:
+        raise SaidError(text)
+
+
+def checked(folder: Path, **settings: Any) -> None:
+    config = training(folder, **{"rows": 200, **settings})
+    with raised():
+        check(config, version_of(config))
+
+
+class Unbalanced(Strategy):
+    """Inherits everything, and so cannot own other shards."""
+
+
+def before_etl(name: str) -> None:
+    values = {
+        "name": "toy",
+        "source": {"tables": {"t": {"format": "parquet", "path": "t"}}},
+        "dataset": {"path": "data", "features": {name: {"encoder": "standardize", "column": "row_key"}}, "target": {"y": "label"}},
+        "task": {"kind": "tabular"},
+    }
+    check_before_etl(parse(values, "toy"))
+
+
+def gpus(there: int, **train: Any) -> bool:
+    with patch("ray.cluster_resources", lambda: {"GPU": there}):
+        return takes_gpus(Train.model_validate(train))
+
+
+def trained(folder: Path, run: str = "run", stop_after: int | None = None, **train: Any) -> None:
+    """A training on one worker, in the run's folder."""
+    settings = {"strategy": "exact", "rows": 200, "epochs": 1, "workers": 1, "accumulate": 1, "checkpoint": {"every_steps": 2}, **train}
+    result, *_ = fitted(WorkerContext(), folder, folder / run, settings, stop_after)
+    assert result.finished or stop_after is not None
+
+
+def single_rows(folder: Path, **train: Any) -> None:
+    """64 rows for a step, and 8 for the last one, with a batch norm: one for each shard."""
+    trained(folder, **{"rows": 72, "task": {"batch_norm": True}, "global_batch": 64, "shards": 8, **train})
+
+
+def blocked(folder: Path, is_repaired: bool = False) -> None:
+    """A file is in the way of checkpoints."""
+    way = folder / "run" / "checkpoints"
+    way.parent.mkdir(exist_ok=True)
+    way.unlink() if is_repaired else way.write_text("in the way")
+    with patch.object(run_directory, "_PAUSES_SECONDS", ()):
+        assert Saved(folder).restore() is not None
+
+
+def stored(folder: Path, is_repaired: bool = False) -> None:
+    way = folder / "file"
+    way.unlink() if is_repaired else way.write_text("in the way")
+    with patch.object(run_directory, "_PAUSES_SECONDS", ()):
+        RunDirectory(str(way / "run")).put("a", b"a")
+
+
+def moved(folder: Path) -> None:
+    """The same command with another storage, to which the run's folder was moved, continues the run there."""
+    config = training(folder, rows=200)
+    run = tracking.open_training(config, version_of(config), {})
+    RunDirectory(run.folder).put("a", b"a")
+    run.end("FAILED")
+    shutil.move(folder / "runs", folder / "elsewhere")
+    elsewhere = training(folder, storage=str(folder / "elsewhere"))
+    continued = tracking.open_training(elsewhere, version_of(elsewhere), {})
+    assert continued.run_id == run.run_id and RunDirectory(continued.folder).get("a") == b"a"
+
+
+def unfinished(folder: Path, is_resumed: bool) -> None:
+    """A run that was killed; its command, given again, resumes and ends it."""
+    config = training(folder, rows=200)
+    run = tracking.open_training(config, version_of(config), {})
+    run.client.log_text(run.run_id, "{}", "config.json")
+    run.end("KILLED")
+    if is_resumed:
+        with tracking.under_way(lambda: tracking.open_training(config, version_of(config), {})) as again:
+            assert again.run_id == run.run_id
+    _check(recorded_in(config.tracking.uri, run.run_id), "exact")
+
+
+class Saved:
+    """A checkpoint of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder / "run", {"model": {"w": torch.ones(3)}}
+        self.checkpoints = Checkpoints(RunDirectory(str(self.folder)), WorkerContext(), 2)
+        record = Record(step=1, position={}, order={}, dataset_digest="", state={}, best=True)
+        self.name = Path(self.checkpoints.commit(self.checkpoints.begin(self.state, record))).name
+
+    def load(self, digest: str) -> None:
+        name, record = self.checkpoints.best() or pytest.fail("there is no checkpoint")
+        self.checkpoints.load(name, replace(record, digests=dict.fromkeys(record.digests, digest)), self.state)
+
+    def restore(self) -> Any:
+        return self.checkpoints.restore(self.state)
+
+    def start_anew(self) -> None:
+        shutil.rmtree(self.folder)
+        assert self.restore() is None
+        self.checkpoints.commit(self.checkpoints.begin(self.state, Record(1, {}, {}, "", {})))
+        assert self.restore() is not None
+
+    def damage(self) -> bytes:
+        file = self.folder / "checkpoints" / self.name / "record.json"
+        content = file.read_bytes()
+        file.write_bytes(content[:-9])
+        return content
+
+    def mend(self, content: bytes) -> None:
+        (self.folder / "checkpoints" / self.name / "record.json").write_bytes(content)
+        assert self.restore() is not None
+
+
+def newer(folder: Path, known: int) -> None:
+    """A checkpoint of a later version of Lockstep, read by one that knows `known`."""
+    saved = Saved(folder)
+    file = saved.folder / "checkpoints" / saved.name / "record.json"
+    _, record = saved.restore()
+    file.write_bytes(checkpoints.to_json(replace(record, format=99)))
+    with patch.object(checkpoints, "FORMAT", known):
+        assert saved.restore() is not None
+
+
+def clients(
+    folder: Path, by: str = "writer", writers: list[str | None] | None = None, encoder: Any = "label", splits: Any = None, **train: Any
+) -> None:
+    """Twelve clients, unless `writers` names the client of each row."""
+    names = writers or [f"writer {number % 12}" for number in range(120)]
+    x = np.random.default_rng(0).standard_normal(len(names)).astype("float32")
+    settings = {
+        "strategy": "federated",
+        "shards": 4,
+        "global_batch": 40,
+        "optimizer": "sgd",
+        "seed": 5,
+        **train,
+        "clients": {"by": by, "per_round": 5, **train.get("clients", {})},
+    }
+    task = {"kind": "tabular", "hidden": [8], "batch_norm": settings.pop("batch_norm", False)}
+    rows = pa.table({"x": x, "writer": names, "label": x > 0})
+    config = training_on({"train": rows}, folder, {"x": "standardize"}, {"label": "binary"}, task, {"writer": encoder}, **settings)
+    version = version_of(config)
+    check(config, replace(version, row_groups=()) if splits == () else version)
+
+
+def lonely(folder: Path, writers: str = "abbbbcccccc", **train: Any) -> None:
+    """Clients of whom two take part in a round, with a batch norm: a has a single row."""
+    values = {"global_batch": 8, "batch_norm": True, **train}
+    clients(folder, writers=list(writers), **{**values, "clients": {"per_round": 2}})
+
+
+def small_version(folder: Path) -> Version:
+    part = {"x": np.arange(6, dtype="float32"), "who": np.array([0, 0, 1, 1, 2, 2]), "label": np.zeros(6, "uint8")}
+    return write_version(folder / "data", {"train": [part]}, cardinality={"label": 2})
+
+
+def read(version: Version) -> None:
+    Reader(version, "train").read(0)
+    read_column(version, "train", version.columns[1])
+
+
+def damaged(folder: Path, remedy: str = "") -> None:
+    """A part that is cut off, or as it was, or in a version made anew."""
+    version = small_version(folder)
+    (part,) = Path(version.root).rglob("part-*.parquet")
+    content = part.read_bytes()
+    part.write_bytes(content[: len(content) // 2])
+    if remedy == "restored":
+        part.write_bytes(content)
+    elif remedy == "made again":
+        shutil.rmtree(version.root)
+        version = small_version(folder)
+    read(version)
+
+
+def reserved(folder: Path, name: str) -> None:
+    part = {name: np.zeros((8, 2), "float32"), "label": np.zeros(8, "uint8")}
+    Loader(write_version(folder / "data", {"train": [part]}, cardinality={"label": 2}), "train", Order(shards=1, global_batch=2))
+
+
+class Balanced:
+    """Workers that compute so many shards a second, on machines of one letter each."""
+
+    def __init__(self, machines: str, least: int = 2) -> None:
+        strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=clock_of(torch.device("cpu")))
+        settings = {"workers": [least, len(machines)], "balance": {"leave_out": True}}
+        self.balance = Balance(strategy, Train.model_validate(settings), Silent())
+        self.balance._machines = list(machines)
+
+    def compare(self, *speeds: float) -> None:
+        with raised():
+            self.balance._name_slow(list(speeds))
+
+    def stay_slow(self, *speeds: float) -> None:
+        with pytest.raises(SaidError, match="leave out its machine"):
+            self.compare(*speeds)
+        self.compare(*speeds)
+
+    def leave_out(self, *speeds: float) -> None:
+        self.stay_slow(*speeds)
+        assert self.balance.left_out
+        kept = [speed for machine, speed in zip(self.balance._machines, speeds, strict=True) if machine not in self.balance.left_out]
+        Balanced("ab", least=1).compare(*kept)
+
+
+def initial(folder: Path, change: Callable[[bytes], bytes] = lambda content: content) -> None:
+    """Weights of a run, as it logged them or changed since."""
+    config = training(folder, rows=200)
+    weights = task_of(config.task, version_of(config).manifest).model().state_dict()
+    origin = weights_filed(config, change(to_bytes(weights)), model_digest(weights))
+    started = training(folder, init_from=origin)
+    initial_weights(started, version_of(started))
+
+
+def read_initial(folder: Path, content: bytes | None) -> None:
+    directory = RunDirectory(str(folder))
+    if content:
+        directory.put_summed(INITIAL, content)
+    _initial_weights(directory)
+
+
+def recorded(config: dict[str, Any] | None = None, status: str = "FINISHED", **tags: str) -> Recorded:
+    return Recorded("a1b2", status, tags, config or {})
+
+
+def left_behind(folder: Path, first_step: int | None, steps: int | None = None) -> None:
+    directory = RunDirectory(str(folder / "run"))
+    if first_step is not None:
+        append_step(directory, first_step, {"w": "0"}, [1.0], "")
+    _left_behind(recorded(), directory, steps)
+
+
+def of_version(folder: Path, path: Callable[[Version], str]) -> None:
+    """A run on the first of two versions of a dataset."""
+    config = training(folder, rows=200)
+    first = version_of(config)
+    later = write_version(folder / "data" / "later", {"train": [{"x": np.zeros(3, "float32"), "label": np.zeros(3, "uint8")}]})
+    tags = {"dataset.digest": first.digest, "dataset.version": Path(first.root).name}
+    dataset = config.dataset.model_copy(update={"path": path(first) or later.root})
+    _version(config.model_copy(update={"dataset": dataset}), recorded(None, **tags), TrainingProgress())
+
+
+def looked_at(folder: Path, host: str = "") -> None:
+    """A worker, this process, that has a heartbeat."""
+    directory = RunDirectory(str(folder))
+    name = host or socket.gethostname()
+    with patch("pipelines.launch.heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
+        pass
+    with patch.dict(os.environ):
+        os.environ.pop("RAY_ADDRESS", None)
+        lines = list(look_at(directory))
+    if "it is on another machine" in lines[-1]:
+        raise SaidError(lines[-1])
+
+
+def as_nobody() -> None:
+    """The stack of a process that another user has started."""
+    if os.getuid() == 0:
+        with patch("pipelines.launch.look.subprocess.run", partial(subprocess.run, user=NOBODY, group=NOBODY)):
+            refuse_without_stack(stack(os.getpid()))
+    refuse_without_stack(stack(1))
+
+
+def as_the_user() -> None:
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if os.getuid() and scope.exists() and scope.read_text().strip() != "0":
+        pytest.skip("this kernel refuses ptrace to others than a parent")
+    refuse_without_stack(stack(os.getpid()))
+
+
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "{}/{}: {}; remove {} to start anew": (
+        lambda folder: Saved(folder).load("0" * 64),
+        (lambda folder: Saved(folder).start_anew(),),
+    ),
+    "and no other checkpoint is left; {}remove {} to start anew": (
+        lambda folder: (saved := Saved(folder)).damage() and saved.restore(),
+        (
+            lambda folder: (saved := Saved(folder)).mend(saved.damage()),
+            lambda folder: (saved := Saved(folder)).damage() and saved.start_anew(),
+        ),
+    ),
+    "the last complete checkpoint is kept: free space or repair the store": (
+        blocked,
+        (lambda folder: blocked(folder, is_repaired=True),),
+    ),
+    "has format {}, newer than {}: upgrade Lockstep": (
+        lambda folder: newer(folder, known=2),
+        (lambda folder: newer(folder, known=99),),
+    ),
+    "{}; free space or repair the store, or move the run's folder": (
+        stored,
+        (lambda folder: stored(folder, is_repaired=True), moved),
+    ),
+    "train.clients.per_round is {}, but {} has only": (
+        lambda folder: clients(folder, clients={"per_round": 20}),
+        (lambda folder: clients(folder, clients={"per_round": 10}),),
+    ),
+    "it must be less than 1 / {}, the number of clients": (
+        lambda folder: clients(folder, clients={**NOISE, "delta": 0.1}),
+        (lambda folder: clients(folder, clients={**NOISE, "delta": 0.01}),),
+    ),
+    "leave these clients out in source.query": (
+        lonely,
+        (
+            lambda folder: lonely(folder, "bbbbcccccc"),
+            lambda folder: lonely(folder, batch_norm=False),
+            lambda folder: lonely(folder, "aabbcc", global_batch=4),
+            lambda folder: lonely(folder, "aaaabbbb", accumulate=2),
+        ),
+    ),
+    "but the model has buffers, such as {}, to which no noise": (
+        lambda folder: clients(folder, clients=NOISE, batch_norm=True),
+        (lambda folder: clients(folder, clients=NOISE, batch_norm=False),),
+    ),
+    "different clients get the same number from it": (
+        lambda folder: clients(folder, encoder={"encoder": "hash", "buckets": 50}),
+        tuple(lambda folder, encoder=encoder: clients(folder, encoder=encoder) for encoder in ("label", "vocabulary")),
+    ),
+    "it must be one whole number: encode it with": (
+        lambda folder: clients(folder, by="x"),
+        tuple(lambda folder, encoder=encoder: clients(folder, encoder=encoder) for encoder in ("label", "vocabulary")),
+    ),
+    "has no rows in split train, and so no clients": (
+        lambda folder: clients(folder, splits=()),
+        (clients,),
+    ),
+    "leave them out by source.expect, or encode it with label": (
+        lambda folder: clients(folder, writers=["rare", *"abcdef" * 20], encoder=COMMON),
+        (
+            lambda folder: clients(folder, writers=[*"abcdef" * 20], encoder=COMMON),
+            lambda folder: clients(folder, writers=["rare", *"abcdef" * 20], encoder="label"),
+        ),
+    ),
+    "restore the file, or remove the version's folder": (
+        damaged,
+        tuple(lambda folder, remedy=remedy: damaged(folder, remedy) for remedy in ("restored", "made again")),
+    ),
+    "train.balance is auto, which strategy": (
+        lambda folder: checked(folder, strategy="remedies_of_training:Unbalanced", balance="auto", workers=2),
+        (lambda folder: checked(folder, strategy="remedies_of_training:Unbalanced", balance="equal", workers=2),),
+    ),
+    "a column of dataset is called {}, a name that batches": (
+        lambda folder: before_etl("row_key"),
+        (lambda folder: before_etl("number"),),
+    ),
+    "a column of {} is called {}, a name that batches": (
+        lambda folder: reserved(folder, "row_key"),
+        (lambda folder: reserved(folder, "number"),),
+    ),
+    "choose a number that divides them": (
+        lambda folder: checked(folder, workers=3),
+        tuple(lambda folder, workers=workers: checked(folder, workers=workers) for workers in (2, 4, 8)),
+    ),
+    "which need one each; {}set train.use_gpu to auto": (
+        lambda folder: gpus(1, use_gpu=True, workers=2),
+        (lambda folder: gpus(1, use_gpu=True, workers=1) or pytest.fail("no GPU"), lambda folder: gpus(1, use_gpu="auto", workers=2)),
+    ),
+    "whose weights are not the ones that it logged": (
+        lambda folder: initial(folder, lambda content: content[:-1] + bytes([content[-1] ^ 1])),
+        (initial,),
+    ),
+    "whose weights cannot be read: {}; train that run again": (
+        lambda folder: initial(folder, lambda content: content[:100]),
+        (initial,),
+    ),
+    "py-spy may not read the process; run this as": (
+        lambda folder: as_nobody(),
+        (lambda folder: as_the_user(),),
+    ),
+    "has no heartbeat of a worker; name a run that trains": (
+        lambda folder: list(look_at(RunDirectory(str(folder)))),
+        (looked_at,),
+    ),
+    "no stack: it is on another machine; set RAY_ADDRESS": (
+        lambda folder: looked_at(folder, "elsewhere"),
+        (looked_at,),
+    ),
+    "only a FINISHED run can be verified: run its command": (
+        lambda folder: unfinished(folder, is_resumed=False),
+        (lambda folder: unfinished(folder, is_resumed=True),),
+    ),
+    "nothing to compare with; restore the folder": (
+        lambda folder: left_behind(folder, None),
+        (lambda folder: left_behind(folder, 1),),
+    ),
+    "verify the whole run, without --steps": (
+        lambda folder: left_behind(folder, 8, steps=4),
+        (lambda folder: left_behind(folder, 8, steps=None),),
+    ),
+    "verify a run of strategy exact, local_sgd or federated": (
+        lambda folder: _check(recorded(), "ddp"),
+        tuple(lambda folder, name=name: _check(recorded(), name) for name in ("exact", "local_sgd", "federated")),
+    ),
+    "set dataset.path to the run's version": (
+        lambda folder: of_version(folder, lambda version: ""),
+        (lambda folder: of_version(folder, lambda version: version.root),),
+    ),
+    "is gone, from which the run started; restore the file": (
+        lambda folder: read_initial(folder, None),
+        (lambda folder: read_initial(folder, to_bytes({"w": torch.ones(3)})),),
+    ),
+    "a batch norm got a single row, which has no variance": (
+        single_rows,
+        (
+            lambda folder: single_rows(folder, global_batch=72),
+            lambda folder: single_rows(folder, shards=4),
+            lambda folder: single_rows(folder, shards=2, accumulate=2),
+            lambda folder: single_rows(folder, remainder="drop"),
+        ),
+    ),
+    "raise train.global_batch, or lower train.shards or": (
+        lambda folder: checked(folder, strategy="exact", global_batch=8, task={"batch_norm": True}),
+        (
+            lambda folder: checked(folder, strategy="exact", global_batch=16, task={"batch_norm": True}),
+            lambda folder: checked(folder, strategy="exact", global_batch=8, shards=4, task={"batch_norm": True}),
+            lambda folder: checked(folder, strategy="exact", global_batch=16, accumulate=1, task={"batch_norm": True}),
+        ),
+    ),
+    "train.remainder is keep, and the {} rows of an epoch": (
+        lambda folder: checked(folder, rows=72, remainder="keep", strategy="exact", task={"batch_norm": True}),
+        (
+            lambda folder: checked(folder, rows=72, remainder="drop", strategy="exact", task={"batch_norm": True}),
+            lambda folder: checked(folder, rows=72, remainder="keep", global_batch=24, strategy="exact", task={"batch_norm": True}),
+        ),
+    ),
+    "leave out its machine, as train.balance.leave_out does": (
+        lambda folder: Balanced("abc").compare(1.0, 1.0, 0.1),
+        (lambda folder: Balanced("abc").leave_out(1.0, 1.0, 0.1),),
+    ),
+    "no machine is left out: %d workers would remain": (
+        lambda folder: Balanced("acc").stay_slow(1.0, 1.0, 0.1),
+        (
+            lambda folder: Balanced("acc", least=1).leave_out(1.0, 1.0, 0.1),
+            lambda folder: Balanced("accb").leave_out(1.0, 1.0, 0.1, 1.0),
+        ),
+    ),
+    "can only resume with the same rows in the same order": (
+        lambda folder: [trained(folder, stop_after=1), trained(folder, seed=1)],
+        (lambda folder: [trained(folder, stop_after=1), shutil.rmtree(folder / "run"), trained(folder, seed=1)],),
+    ),
+    "the last complete checkpoint is kept; lower train.lr": (
+        lambda folder: trained(folder, lr=1e4, **UNCLIPPED),
+        (
+            lambda folder: trained(folder, lr=1e-2, **UNCLIPPED),
+            lambda folder: trained(folder, lr=1e4, **{**UNCLIPPED, "clip_norm": 1e-4}),
+        ),
+    ),
+}
+"""By a part of the message: what raises it, or says it, and what its remedies do instead."""
+IN_PLACE = (
+    "the last complete checkpoint is kept: free space or repair the store",
+    "{}; free space or repair the store, or move the run's folder",
+)
+"""Cases whose remedies work on what raised the error."""
