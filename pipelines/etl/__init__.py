@@ -17,6 +17,6 @@
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
 `executors` refuses machines with other versions; `driver` explains failures of Spark's Java driver; `leave` handles signals;
-`private` keeps a session's sockets, pages and files private; `progress` shows the progress of stages, and `spark_stages` what Spark
-says about its own.
+`private` keeps a session's sockets, pages and files private; `width` sets what follows the number of columns; `progress` shows the
+progress of stages, and `spark_stages` what Spark says about its own.
 """

@@ -22,6 +22,7 @@ from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
 from pipelines.etl.shares import compared, of_windows
+from pipelines.etl.width import suit_columns
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
 from pipelines.sources.faults import source_errors
 from pipelines.sources.formats import RawTables
@@ -59,6 +60,7 @@ def make(
         rows = run_query(spark, config, steady=not warnings)
         _log_query(rows, warnings, config)
         served = served_query(spark, config, rows)
+        suit_columns(rows, is_judged_cheaply=bool(dataset.key) and not config.source.expect)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(found.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         expected = expect(rows, config, steady=not warnings)

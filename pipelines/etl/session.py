@@ -17,6 +17,7 @@ from pipelines.etl.ambient import check_python, environment_of_new_processes, ex
 from pipelines.etl.driver import of_java
 from pipelines.etl.leave import Leaving, quiet_workers, without_broken_connections
 from pipelines.etl.private import private_settings
+from pipelines.etl.width import settings_for
 from pipelines.sources.files import OPEN_BYTES
 
 # The rows depend on these, so they override the cluster's defaults. `ambient` resets all other settings that could change a value.
@@ -98,7 +99,7 @@ def session(name: str) -> SparkSession:
         spark = SparkSession.builder.appName(name).config(map={**settings, **_of_context()}).getOrCreate()
     leaving.spark = spark
     leaving.install()  # again: Spark has replaced the handler of SIGINT
-    fix_settings(spark, {**CONTENT, **SPEED})
+    fix_settings(spark, {**CONTENT, **SPEED, **settings_for(columns=0)})
     _hush(spark)
     return spark
 

@@ -36,6 +36,7 @@ from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.run import check_unchanged, freed
 from pipelines.etl.session import session, weigh_batches
+from pipelines.etl.width import suit_columns
 from pipelines.predict import output
 from pipelines.predict.formats import with_actual_formats
 from pipelines.predict.model import Model, fetched
@@ -165,6 +166,7 @@ def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot
     for refused in (tables.malformed, unfit):
         malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
     rows = rows_of(spark, found, job.takes)
+    suit_columns(rows)
     weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
     written = _collected(rows, job)
     own = together([row.report for row in written])

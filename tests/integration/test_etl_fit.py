@@ -1,18 +1,21 @@
 """Fitting in Spark: one pass, exact for any partitions, on the driver or not."""
 
 import json
+import re
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from pipelines.compat.spark import query_execution
 from pipelines.config import parse
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
 from pipelines.etl import placement
 from pipelines.etl.fit import Fitted, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.etl.session import BATCH_BYTES, weigh_batches
+from pipelines.etl.width import MOST_GENERATED_COLUMNS, suit_columns
 
 DATASET = {
     "path": "data",
@@ -99,3 +102,17 @@ def test_batches_are_cut_by_bytes_where_rows_may_be_long(spark: SparkSession, sq
     weigh_batches(spark.sql(f"SELECT {sql}"), row_bytes)
     limit = int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
     assert (limit == BATCH_BYTES) == limited
+
+
+@pytest.mark.parametrize(("first", "projections"), [("id AS c0", 1), ("id + 1 AS c0", 3)])
+def test_very_many_columns_are_projected_once_unless_the_query_computes(spark: SparkSession, first: str, projections: int) -> None:
+    columns = MOST_GENERATED_COLUMNS + 1
+    rows = spark.range(1).selectExpr(first, *(f"id AS c{column}" for column in range(1, columns)))
+    suit_columns(rows, is_judged_cheaply=True)
+    try:
+        judged = placement.dealt(placement.identified(rows, ("c0",)), ByFraction())
+        parts = {split: range(split, split + 1) for split in range(3)}
+        plan = query_execution(placement.placed(judged, parts)).executedPlan().toString()
+    finally:
+        suit_columns(spark.range(1))
+    assert len(re.findall("Project ", plan)) == projections
