@@ -109,6 +109,7 @@ def _midranks(values: np.ndarray) -> np.ndarray:
 _INFLUENCES: dict[str, Sequence[tuple[tuple[str, ...], Callable[..., np.ndarray]]]] = {
     "auc": [(("score", "positive"), _roc_area)],
     "rmse": [(("mse",), _root)],
+    "loss": [(("cross_entropy", "known"), _ratio)],
     "nats_per_token": [(("nats", "tokens"), _ratio)],
     "perplexity": [(("nats", "tokens"), _perplexity)],
     "bits_per_byte": [(("nats", "bytes"), _bits)],

@@ -102,21 +102,34 @@ class NextItem(Task):
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """`loss` is the cross entropy over all items, for targets in the vocabulary. Other targets count as not found."""
+        gains, losses, known = self._by_row(output, batch)
+        for name, values in gains.items():
+            metrics[name].update(values, known)
+        metrics["loss"].update(losses[known])
+
+    def _by_row(self, output: Tensor, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """How well the item of each row was found, by the metric that is the mean; its loss; and whether it is in the vocabulary, without
+        which the loss is 0. All have shape (rows,)."""
         scores, history, target = output.detach().cpu(), batch[self.history.name].cpu(), batch[self.data.target.name].cpu()
         truth = target[:, -1:].long()
         rank = self._rank(scores, history, truth)
         known = truth[:, 0] >= FIRST
-        metrics[f"hit_rate_{TOP}"].update((rank < TOP).double(), known)
-        metrics[f"ndcg_{TOP}"].update(torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0), known)
-        items, wanted = scores[known, FIRST:], truth[known, 0] - FIRST
-        metrics["loss"].update(functional.cross_entropy(items, wanted, reduction="none").double())
+        gains = torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0)
+        losses = torch.zeros(len(rank), dtype=torch.float64)
+        losses[known] = functional.cross_entropy(scores[known, FIRST:], truth[known, 0] - FIRST, reduction="none").double()
+        return {f"hit_rate_{TOP}": (rank < TOP).double(), f"ndcg_{TOP}": gains}, losses, known
+
+    def _outcomes(self, output: Tensor, batch: Batch) -> dict[str, np.ndarray]:
+        """What the comparison of two models needs of each row."""
+        gains, losses, known = self._by_row(output, batch)
+        return {name: values.numpy() for name, values in {**gains, "cross_entropy": losses, "known": known.double()}.items()}
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         """The score of an item is how often it comes next in training."""
         return [Frequencies("most popular", self.data.target.name, self.items + FIRST, FIRST)]
 
     def details(self) -> Details:
-        return RankingDetails(self.settings, self.data)
+        return RankingDetails(self.settings, self.data, self._outcomes)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The predicted next item, and the TOP items with their scores, best first; they may include items of the history."""

@@ -11,8 +11,9 @@ import pytest
 import torch
 from chromium import GOOD, seen
 
+from pipelines.config.task import NextItem as NextItemSettings
 from pipelines.config.task import Tabular
-from pipelines.dataset.schema import ROW_NUMBERS, TensorColumn
+from pipelines.dataset.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.report.better import difference, influences
 from pipelines.report.comparison import comparison_page
 from pipelines.report.evaluation import Split
@@ -22,6 +23,7 @@ from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
 from pipelines.tasks.details import ClassDetails
 from pipelines.tasks.directions import directions
+from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.targets import target_kind
 from pipelines.tracking.history import History, Point
 
@@ -107,6 +109,42 @@ def test_the_spread_of_influences_is_that_of_the_metric_over_samples_of_rows(
     samples = (RANDOM.integers(0, ROWS, ROWS) for _ in range(600))
     drawn = [of_sample({name: values[rows].astype(float) for name, values in columns.items()}) for rows in samples]
     assert np.std(found) / np.sqrt(ROWS) == pytest.approx(np.std(drawn), rel=0.12)
+
+
+ITEMS = 60
+HISTORY = TensorColumn(name="before", dtype="int32", shape=(4,), cardinality=FIRST + ITEMS)
+NEXT = HISTORY.model_copy(update={"name": "after", "role": "target"})
+
+
+def next_item_split(noise: float, seed: int) -> Split:
+    """What an evaluation keeps of a model that ranks items with this noise; of one row in ten, the item is not in the vocabulary."""
+    task, random = NextItem(NextItemSettings(evaluation_negatives=20), Data((HISTORY, NEXT))), np.random.default_rng(7)
+    items = random.integers(FIRST, FIRST + ITEMS, (ROWS, 4))
+    after = np.where(np.arange(ROWS)[:, None] % 10 == 0, FIRST - 1, np.roll(items, 1, axis=1))
+    scores = noise * np.random.default_rng(seed).standard_normal((ROWS, FIRST + ITEMS))
+    scores[np.arange(ROWS), after[:, -1]] += 1.0
+    rows = {name: torch.from_numpy(values.astype("int32")) for name, values in (("before", items), ("after", after))}
+    output, metrics, details = torch.from_numpy(scores).float(), task.metrics(), task.details()
+    for part in np.array_split(np.arange(ROWS), 3):
+        batch = {ROW_NUMBERS: torch.from_numpy(part), **{name: values[part] for name, values in rows.items()}}
+        details.update(output[part], batch)
+        task.update(metrics, output[part], batch)
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    found = details.evaluated("test", values, directions(task, ""))
+    return Split("test", found.summary, found.tables)
+
+
+@pytest.mark.parametrize("metric", ["ndcg_10", "hit_rate_10", "loss"])
+def test_of_next_items_the_better_model_is_told_from_chance(metric: str) -> None:
+    good, bad, alike = next_item_split(0.6, 1), next_item_split(1.2, 2), next_item_split(0.6, 3)
+    for split in (good, bad):
+        kept = split.tables["outcomes"]
+        known = kept["known"] if metric == "loss" else [1.0] * ROWS
+        mean = sum(kept["cross_entropy" if metric == "loss" else metric]) / sum(known)
+        assert mean == pytest.approx(split.summary["metrics"][metric], rel=1e-6), "the interval is around the metric's own value"
+    found, chance = difference(metric, good, bad), difference(metric, good, alike)
+    assert found and chance and found.is_beyond_chance and not chance.is_beyond_chance
+    assert (found.value > 0) == (metric != "loss") and 0 < found.high - found.low < abs(found.value)
 
 
 def test_of_models_that_differ_by_chance_few_differences_are_called_real() -> None:

@@ -184,7 +184,7 @@ def test_ranks_are_among_all_items() -> None:
     data = Data(columns, raw=lambda name, values: names[values])
     scores = torch.tensor([[0, 0, 4.0, 3, 2, 1], [0, 0, 4.0, 3, 2, 1], [9, 9, 4.0, 3, 2, 1]])
     rows = {ROW_NUMBERS: torch.arange(3), "before": torch.full((3, 2), 3), "after": torch.tensor([[0, 2], [0, 5], [0, 1]])}
-    found = added(RankingDetails(NextItem(), data), (scores, rows)).evaluated("test", {})
+    found = added(RankingDetails(NextItem(), data, lambda output, batch: {}), (scores, rows)).evaluated("test", {})
     assert found.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
     assert found.tables["worst"]["true"] == [None, "d", "a"] and set(found.tables["worst"]["feature.before"]) == {"b b"}
 

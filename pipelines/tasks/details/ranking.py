@@ -1,5 +1,6 @@
 """Details of the next item: at which rank the right one is among all items."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ MOST_RANKS = 1_000
 
 
 class RankingDetails(Details):
-    """Ranks among all items of the vocabulary, unlike the metrics, which rank among some negative samples: these need no draws."""
+    """Ranks among all items of the vocabulary, unlike the metrics, which rank among some negative samples: these need no draws. Only the
+    outcomes of rows, for the comparison of two models, are those of the metrics."""
 
     kind = "ranking"
 
-    def __init__(self, settings: TaskSettings, data: Data) -> None:
+    def __init__(self, settings: TaskSettings, data: Data, outcomes_of: Callable[[Tensor, Batch], Mapping[str, np.ndarray]]) -> None:
+        """`outcomes_of` gives what the metrics are means of, by row, for an output and its batch."""
         super().__init__(settings, data)
+        self._outcomes_of = outcomes_of
         self._items = (data.target.cardinality or FIRST) - FIRST
 
     def update(self, output: Tensor, batch: Batch) -> None:
@@ -31,6 +35,7 @@ class RankingDetails(Details):
         self.sums.add("ranks", np.bincount(np.minimum(ranks, MOST_RANKS), minlength=MOST_RANKS + 1))
         hit = (ranks < 10).astype(np.float64)
         self.slices.update(batch, {"hit": hit, "rank": ranks.astype(np.float64)})
+        self._outcomes(batch, self._outcomes_of(output, batch))
         names = self.data.raw(self.data.target.name, truth.numpy() + FIRST)
         best = self.data.raw(self.data.target.name, scores.argmax(1).numpy() + FIRST)
         self._wrong(ranks.astype(np.float64), batch, {"true": names, "predicted": best})
