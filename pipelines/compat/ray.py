@@ -7,6 +7,7 @@ from typing import Any
 
 from ray._private import ray_constants, services, state, worker
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2._internal.execution import context
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
@@ -16,6 +17,7 @@ __all__ = [
     "ElasticScalingPolicy",
     "FixedScalingPolicy",
     "ScalingPolicy",
+    "WorkerGroupStartupTimeoutError",
     "draining_nodes",
     "known_as",
     "on_loopback",

@@ -12,6 +12,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from pipelines import errors
 from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
+from pipelines.compat.ray import WorkerGroupStartupTimeoutError
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.interrupts import Taken, handled
 from pipelines.launch.cluster import Machines, release
@@ -121,7 +122,10 @@ def _worded(error: BaseException) -> BaseException:
         first_line = str(error).partition("\n")[0]
         return TrainingError(f"Ray lost the training's controller: {first_line}; run the same command to resume from the last checkpoint")
     if isinstance(error, ControllerError):
-        return TrainingError(f"Ray could not start the workers: {error.controller_failure}; lower train.workers or add machines")
+        first_line = str(error.controller_failure).partition("\n")[0]
+        if isinstance(error.controller_failure, WorkerGroupStartupTimeoutError):
+            return TrainingError(f"Ray has no room for the workers: {first_line}; lower train.workers or add machines")
+        return TrainingError(f"Ray could not start the workers: {first_line}; run the same command to resume from the last checkpoint")
     if not isinstance(error, TrainingFailedError):
         return error
     failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}

@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import ray
+
+from pipelines.errors import TrainingError
+from pipelines.launch.own_ray import _check_loopback
+
 
 def ended(program: str, home: Path) -> subprocess.CompletedProcess[str]:
     """A process that starts a Ray of its own in a new home."""
@@ -44,6 +50,14 @@ def test_nobody_else_reaches_it_or_reads_what_it_keeps(tmp_path: Path) -> None:
     assert not found["left"]
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in (tmp_path / ".ray").rglob("*")}
     assert ((tmp_path / ".ray").stat().st_mode & 0o777, modes) == (0o700, {".ray/auth_token": 0o600})
+
+
+def test_a_ray_that_others_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version in constraints.txt is not reached by others, as the test above sees."""
+    monkeypatch.setattr("ray.nodes", lambda: [{"NodeManagerAddress": "10.0.0.7"}])
+    with pytest.raises(TrainingError, match=r"listens on 10.0.0.7, which other machines can reach, .*; install the version in constr"):
+        _check_loopback()
+    assert f"ray=={ray.__version__}" in (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
 
 
 SIGNALLED = """

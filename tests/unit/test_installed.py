@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import ray
 import torch.distributed as dist
 from installations import session
 
@@ -69,13 +70,18 @@ def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, sp
 
 def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(*_: object, **__: object) -> None:
-        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.0.0")
+        if there != ray.__version__:
+            raise RuntimeError(f"Version mismatch: The cluster was started with:\n    Ray: {there}")
 
+    there = "2.0.0"
     monkeypatch.setenv("RAY_ADDRESS", "there:6379")
     monkeypatch.setattr("ray.init", init)
     with pytest.raises(MismatchError, match=r"Ray: 2\.0\.0; run the driver in the cluster's own image$") as caught, cluster(Train()):
         pass
     assert caught.value.exit_code == 7
+    there = ray.__version__  # as in the cluster's own image
+    with cluster(Train()):
+        pass
 
 
 def test_workers_whose_weights_have_parted_are_not_started_again(tmp_path: Path) -> None:

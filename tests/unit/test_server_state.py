@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from pipelines.loader import Loader, Order
 from pipelines.parallel.exact.exact import Exact
 from pipelines.parallel.step import Flags
 from pipelines.servers import check
+from pipelines.servers.actor import ServerActor
+from pipelines.servers.client import Servers
 from pipelines.servers.messages import SUMS_OF_STEP, Plan, Push
 from pipelines.servers.parts import BLOCK, blocks, parts
 from pipelines.servers.server import Server
@@ -238,6 +242,47 @@ def test_a_synchronous_update_that_comes_too_early_is_refused() -> None:
     (server,) = started(served, plan)
     with pytest.raises(TrainingError, match="shard 2 sent step 1, but its next one is 0: an update is missing"):
         server.push(served.updates(microbatch(2, 1), 2, 1, [0], plan)[0])
+
+
+class Handle:
+    """A server's actor in this process, which tells when it is asked for the first time."""
+
+    def __init__(self, actor: ServerActor, asked: Event) -> None:
+        self._actor, self._asked = actor, asked
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            answer = getattr(self._actor, name)(*arguments)
+            self._asked.set()
+            return answer
+
+        return SimpleNamespace(remote=call)
+
+
+def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.servers.client.ray.get", list)
+    monkeypatch.setattr("pipelines.servers.actor.PATIENCE_SECONDS", 0.05)
+    train = settings_of("sync", 1)
+    served, asked, actor = worker(train), Event(), ServerActor("")
+    plan = plan_of(train, served)
+    (server,) = started(served, plan)
+    actor.load(server.contents())
+    impatient, patient = (Servers([Handle(actor, asked)], seconds) for seconds in (0.1, 200.0))  # type: ignore[list-item]
+    impatient.run = patient.run = "run"
+    with pytest.raises(TrainingError, match=r"shards \[0, 1, 2, 3\] are the last, at step 0: check their workers, or raise train.timeout_"):
+        impatient.ready(0)
+    asked.clear()
+
+    def compute() -> None:
+        """Microbatches that take longer than the servers' patience."""
+        assert asked.wait(100)
+        for shard in range(SHARDS):
+            actor.command("run", "push", served.updates(microbatch(shard, 0), shard, 0, pulled(served, [server]), plan)[0])
+
+    workers = Thread(target=compute)
+    workers.start()
+    assert len(patient.ready(0)) == 1
+    workers.join()
 
 
 @given(st.integers(0, 3), st.permutations([(shard, step) for shard in range(SHARDS) for step in range(STEPS)]))

@@ -13,6 +13,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.exceptions import ControllerError
 from waiting import wait_until
 
 from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
@@ -76,10 +77,15 @@ def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     ("error", "kind", "told"),
     [
         (RayActorError(), TrainingError, "lost the training's controller: The actor .*; run the same command to resume"),
+        (
+            ControllerError(RuntimeError("no actor\nand a trace")),
+            TrainingError,
+            "^Ray could not start the workers: no actor; run the same command to resume from the last checkpoint$",
+        ),
         (ValueError("of Ray itself"), ValueError, "of Ray itself"),
         (SystemExit(3), SystemExit, "3"),
     ],
-    ids=["controller died", "defect", "exit"],
+    ids=["controller died", "no start", "defect", "exit"],
 )
 def test_whatever_ends_the_training_ends_the_driver(error: BaseException, kind: type[BaseException], told: str, tmp_path: Path) -> None:
     def fit() -> dict[str, Any]:
