@@ -31,7 +31,7 @@ LONG = (
         "test_etl_jobs",
         "test_after_training",
     ),
-    *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices"),
+    *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices", "test_served_files"),
 )
 """Files of about a minute and more, which begin first of those with processes: one that began last would leave a core idle."""
 

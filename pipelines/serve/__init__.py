@@ -4,6 +4,7 @@
 2. `predictor`   encodes raw rows, runs the model on the rows that the encoders accept, and gives a reason for each other row.
 3. `signature`   describes the columns of input and output for MLflow, with an example.
 4. `model`       logs config, manifest, weights and code as the model of a run, with a digest of every file, and loads such models.
+   `archive`     makes one file of the code.
 5. `entry`       is the code that MLflow stores with the model and runs to load it; it verifies the digests and unpickles nothing.
    `scoring`     answers for it in MLflow's server: strict JSON, and errors of a request in one line.
 6. `process`     runs a model in a process of its own, `alone`, with the code that was logged with it.

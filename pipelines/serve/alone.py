@@ -39,7 +39,8 @@ def main() -> None:
 def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
     """What is known of the model in `folder`, and its predictor: for the query's columns if `of_query`, else for the rows that the
     model takes. Raises CorruptError if a file was altered."""
-    sys.path.insert(0, str(folder / "code"))
+    if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it
+        sys.path.insert(0, str(folder / "code"))
     digest = runpy.run_path(str(folder / "entry.py"))["checked"](folder)
     from pipelines.dataset.manifest import parse_manifest  # noqa: PLC0415, verified by now
     from pipelines.serve import load_predictor  # noqa: PLC0415

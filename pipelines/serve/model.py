@@ -21,6 +21,7 @@ from pipelines.config.features import settings_of
 from pipelines.config.task import settings_class
 from pipelines.dataset.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, TrackingError
+from pipelines.serve.archive import write_archive
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.signature import example_of, signature_of
 from pipelines.tracking.naming import model_name
@@ -28,6 +29,7 @@ from pipelines.weights import INDEX, WHOLE, model_digest, read_files, write_file
 
 log = logging.getLogger(__name__)
 
+PACKAGE = Path(__file__).parents[1]
 FILES = {"config": "config.json", "manifest": "manifest.json"}
 WEIGHTS_FILE_BYTES = 5 * 10**9
 """Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
@@ -123,6 +125,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
         written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
         files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)
         files |= {part.stem: part for part in parts}
+        write_archive(PACKAGE, archive := Path(folder, "pipelines.zip"))
         logged = Model.log(
             None,
             Filing(digest),
@@ -134,7 +137,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
             validate_serving_input=False,  # `Filing` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
-            code_paths=code,
+            code_paths=[str(archive), *code],
             pip_requirements=requirements,
             signature=signature_of(predictor),
             input_example=example_of(manifest),
@@ -190,18 +193,18 @@ class Filing:
 
 
 def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
-    """Paths of the code to log with the model, and the required distributions as pip requirements.
+    """Paths of a user's code to log with the model, and the required distributions as pip requirements.
 
-    The code of this package is logged, and that of a user's task and encoders unless they belong to an installed distribution.
+    The code of the user's task and encoders is logged unless it belongs to an installed distribution. It is logged as it is, since it
+    may read files that stand beside it.
     """
     own = [type(task).__module__, task.implementation]
     own += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
-    ours = __name__.partition(".")[0]
-    packages = {ours, *(module.partition(":")[0].partition(".")[0] for module in own)}
-    installed = packages_distributions() if packages != {ours} else {}  # it reads the files of every distribution, for a second
+    packages = {module.partition(":")[0].partition(".")[0] for module in own} - {PACKAGE.name}
+    installed = packages_distributions() if packages else {}  # it reads the files of every distribution, for a second
     names, code = set(DISTRIBUTIONS), set()
     for package in packages:
-        if package in installed and package != ours:
+        if package in installed:
             names.update(installed[package])
         elif spec := find_spec(package):
             code.add(next(iter(spec.submodule_search_locations or ()), spec.origin))

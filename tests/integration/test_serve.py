@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import mlflow
 import numpy as np
@@ -18,7 +19,6 @@ from mlflow.pyfunc import PyFuncModel, scoring_server
 from serving import model_server, strictly_parsed
 from starlette.testclient import TestClient
 
-import pipelines
 from pipelines.dataset.schema import to_numpy
 from pipelines.errors import SourceError
 from pipelines.features import Encoders
@@ -161,7 +161,10 @@ def test_columns_that_cannot_be_cast_are_named() -> None:
 def test_the_model_is_filed_whole_and_unpickles_nothing(served: Served) -> None:
     folder = Path(mlflow.artifacts.download_artifacts(served.uri))
     files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors", "code/pipelines/serve/model.py"} <= files
+    assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors"} <= files
+    assert {file for file in files if file.startswith("code/")} == {"code/pipelines.zip"} and len(files) < 20
+    with ZipFile(folder / "code/pipelines.zip") as archive:
+        assert {"pipelines/__init__.py", "pipelines/py.typed", "pipelines/serve/model.py"} < set(archive.namelist())
     assert not [file for file in files if file.endswith((".pkl", ".pt", ".pth", ".pyc"))]
     pinned = (folder / "requirements.txt").read_text().split()
     assert {f"torch=={torch.__version__.partition('+')[0]}", f"pyarrow=={pa.__version__}", f"mlflow=={mlflow.__version__}"} <= set(pinned)
@@ -191,8 +194,7 @@ def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_pat
     settings = import_module("churn_tasks").Churn(kind="churn_tasks:Churn")
     encoder = import_module("churn_encoders").Clip(encoder="churn_encoders:Clip")
     code, requirements = software_of(settings, [encoder])
-    assert {str(tmp_path / name) for name in ("churn_tasks.py", "churn_models", "churn_encoders.py")} < set(code)
-    assert Path(pipelines.__file__).parent in map(Path, code)
+    assert {str(tmp_path / name) for name in ("churn_tasks.py", "churn_models", "churn_encoders.py")} == set(code)
     assert all("==" in requirement and "+" not in requirement for requirement in requirements)
 
 

@@ -9,8 +9,10 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import mlflow
 import pytest
@@ -19,11 +21,20 @@ from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
 from pipelines.serve.model import read_model
+from pipelines.serve.process import ModelProcess
 from pipelines.tracking import weights_of
 
 FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
 RUNS_BEFORE = {"MLmodel", "entry.py"}
 """What is read or run before any comparison. MLflow says itself what it cannot make out of them."""
+
+ARCHIVE = "code/pipelines.zip"
+SHOW_IMPORTED = """
+import json, sys
+files = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "pipelines"]
+print(json.dumps(sorted({file.partition("/pipelines/")[0] for file in files})))
+"""
+"""Prints where the modules of the package come from."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +59,7 @@ def load(folder: Path) -> None:
 
 def test_every_flipped_bit_is_one_clear_error(model: Path) -> None:
     named = [model / name for name in ("digests.json", *json.loads((model / "digests.json").read_text())["files"])]
-    files = [file for file in named if file.stat().st_size]
+    files = [file for file in named if file.stat().st_size for _ in range(1 if file.name in RUNS_BEFORE else 4)]
     chance, ends = random.Random(7), dict.fromkeys(("ours", "mlflow"), 0)
     for number in range(FLIPS):
         file = files[number % len(files)]
@@ -72,9 +83,7 @@ def test_every_flipped_bit_is_one_clear_error(model: Path) -> None:
     load(model)
 
 
-@pytest.mark.parametrize(
-    "name", ["artifacts/weights.safetensors", "artifacts/manifest.json", "code/pipelines/serve/predictor.py", "digests.json"]
-)
+@pytest.mark.parametrize("name", ["artifacts/weights.safetensors", "artifacts/manifest.json", "code/pipelines.zip", "digests.json"])
 @pytest.mark.parametrize("left", [0, 0.5, None])
 def test_a_truncated_or_missing_file_is_named(copy: Path, name: str, left: float | None) -> None:
     file = copy / name
@@ -132,34 +141,80 @@ def write_digest(folder: Path, name: str) -> None:
     (folder / "digests.json").write_text(json.dumps(digests))
 
 
-def test_code_that_was_altered_or_added_does_not_run(copy: Path) -> None:
-    """In a process that imports the model's own copy of the code."""
-    spoken = "print('SPOKEN')\n"
-    assert "refused" in in_a_process(copy)
-    assert list((copy / "code").rglob("*.pyc")), "Python keeps what it compiled, and that is no fault"
-    module = copy / "code/pipelines/serve/predictor.py"
-    before = module.read_text()
-    module.write_text(before + spoken)
-    answer = in_a_process(copy)
-    assert "CorruptError" in answer and "predictor.py has SHA-256" in answer and "SPOKEN" not in answer
-    module.write_text(before)
-    (copy / "code/torchmetrics.py").write_text(spoken)
-    answer = in_a_process(copy)
-    assert "code/torchmetrics.py was not logged with the model" in answer and "SPOKEN" not in answer
+def with_line(folder: Path, module: str, line: str) -> None:
+    """Add a line to a module in the archive of the code, and leave everything else as it is."""
+    with ZipFile(folder / ARCHIVE) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents[module] += f"{line}\n".encode()
+    with ZipFile(folder / ARCHIVE, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
 
 
-def in_a_process(folder: Path) -> str:
-    """What a process says that loads the model and has it predict."""
-    code = f"import mlflow; model = mlflow.pyfunc.load_model({str(folder)!r}); print(model.predict(model.input_example))"
-    keeping = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+def test_code_that_was_altered_or_added_does_not_run(copy: Path, tmp_path: Path) -> None:
+    """In processes that import the model's own copy of the code, of MLflow and of this package."""
+    speaking = "print('SPOKEN')"
+    (copy / "code/__pycache__").mkdir()
+    (copy / "code/__pycache__/user.cpython-311.pyc").touch()  # Python keeps what it compiled, and that is no fault
+    answer = in_a_process(copy, SHOW_IMPORTED)
+    assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / ARCHIVE)]
+    before = (copy / ARCHIVE).read_bytes()
+    with_line(copy, "pipelines/serve/predictor.py", speaking)
+    with_line(copy, "pipelines/__init__.py", speaking)
+    answer = in_a_process(copy)
+    assert "CorruptError" in answer and "code/pipelines.zip has SHA-256" in answer and "SPOKEN" not in answer
+    (copy / ARCHIVE).write_bytes(before)
+    assert load_in_a_process_of_its_own(copy)["digest"] == json.loads((copy / "digests.json").read_text())["model"]
+    for name in ("pandas", "pipelines", "torchmetrics"):
+        (copy / f"code/{name}.py").write_text(f"{speaking}\nraise SystemExit('SPOKEN')\n")
+    answer = in_a_process(copy)
+    assert f"CorruptError: {copy}/code/pandas.py was not logged with the model" in answer and "SPOKEN" not in answer
+    with pytest.raises(CorruptError, match=r"code/pandas\.py was not logged"):
+        load_in_a_process_of_its_own(copy)
+
+
+def load_in_a_process_of_its_own(folder: Path) -> Mapping[str, Any]:
+    with ModelProcess(folder) as process:
+        return process.about
+
+
+def in_a_process(folder: Path, then: str = "") -> str:
+    """What a process says that loads the model, has it predict, and runs the code `then`. It does not know of this checkout."""
+    code = f"import mlflow; model = mlflow.pyfunc.load_model({str(folder)!r}); print(model.predict(model.input_example)){then}"
+    keeping = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONDONTWRITEBYTECODE": ""}
     answer = subprocess.run([sys.executable, "-c", code], cwd=folder.parent, env=keeping, capture_output=True, text=True, check=False)
     return answer.stdout + answer.stderr
 
 
 def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
-    """This process has imported the package already, and Python imports no package twice."""
-    module = copy / "code/pipelines/errors.py"
-    module.write_text(module.read_text() + "# of another version\n")
-    write_digest(copy, "code/pipelines/errors.py")
+    """This process has imported the package already, and Python imports no package twice; nor does one that has loaded a model."""
+    with_line(copy, "pipelines/errors.py", "# of another version")
+    write_digest(copy, ARCHIVE)
     with pytest.raises(MismatchError, match=r"pipelines/errors.py, imported in this process, has SHA-256 .* in a process of its own"):
+        load(copy)
+    two = f"\nmlflow.pyfunc.load_model({str(copy)!r})\nprint('SAME')\nmlflow.pyfunc.load_model({str(copy / 'other')!r})"
+    shutil.copytree(copy, copy / "other")
+    with_line(copy / "other", "pipelines/errors.py", "# of a third version")
+    write_digest(copy / "other", ARCHIVE)
+    answer = in_a_process(copy, two)
+    assert "SAME" in answer and f"MismatchError: {copy / ARCHIVE}/pipelines/errors.py, imported in this process" in answer
+
+
+def test_a_model_whose_modules_were_logged_as_files_still_loads(copy: Path) -> None:
+    with ZipFile(copy / ARCHIVE) as archive:
+        archive.extractall(copy / "code")
+    (copy / ARCHIVE).unlink()
+    shutil.copy(Path(__file__).parents[1] / "earlier_entry.py", copy / "entry.py")
+    digests = json.loads((copy / "digests.json").read_text())
+    del digests["files"][ARCHIVE]
+    (copy / "digests.json").write_text(json.dumps(digests))
+    for file in (copy / "entry.py", *(file for file in (copy / "code").rglob("*") if file.is_file())):
+        write_digest(copy, file.relative_to(copy).as_posix())
+    load(copy)
+    answer = in_a_process(copy, SHOW_IMPORTED)
+    assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / "code")]
+    assert load_in_a_process_of_its_own(copy)["pipeline"] == "served"
+    with (copy / "code/pipelines/serve/predictor.py").open("a") as module:
+        module.write("\n")
+    with pytest.raises(CorruptError, match=r"predictor\.py has SHA-256"):
         load(copy)

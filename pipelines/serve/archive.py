@@ -1,0 +1,22 @@
+"""Writes the code of a package as one archive from which Python imports it."""
+
+from pathlib import Path
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""The earliest that the format has."""
+_UNIX, _READABLE_FILE = 3, 0o100644 << 16
+
+
+def write_archive(package: Path, archive: Path) -> None:
+    """Write all files of a package's folder to a zip file, except what Python compiled. Equal files give equal bytes.
+
+    They are stored as they are: versions of zlib compress to different bytes.
+    """
+    files = {file.relative_to(package.parent).as_posix(): file for file in package.rglob("*") if file.is_file()}
+    with ZipFile(archive, "w", ZIP_STORED) as opened:
+        for name in sorted(files):
+            if "__pycache__" not in name:
+                entry = ZipInfo(name, _TIME)
+                entry.create_system, entry.external_attr = _UNIX, _READABLE_FILE
+                opened.writestr(entry, files[name].read_bytes())
