@@ -7,9 +7,11 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,10 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+import torch.distributed as dist
 from filed import weights_filed
 from layouts import fitted
+from ray.exceptions import RayActorError
+from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from rows import training_on
-from trainings import training, version_of
+from trainings import StopsAfter, training, version_of
 from versions import write_version
 
 from pipelines import tracking
@@ -29,8 +34,8 @@ from pipelines.checkpoint import checkpoints, run_directory
 from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.checkpoint.digest_log import append_step
 from pipelines.checkpoint.record import Record
-from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
-from pipelines.collectives.context import WorkerContext
+from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
+from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.config import parse
 from pipelines.config.train import Train
 from pipelines.dataset.versions import Version
@@ -41,19 +46,23 @@ from pipelines.launch.cluster import takes_gpus
 from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.init_from import initial_weights
 from pipelines.launch.look import look_at, stack
+from pipelines.launch.run import _filed
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _check, _left_behind, _version
+from pipelines.launch.watch import watch
 from pipelines.launch.worker import _initial_weights
 from pipelines.learning import task_of
 from pipelines.loader import Loader, Order
 from pipelines.loader.reader import Reader
 from pipelines.parallel.mesh import Mesh
 from pipelines.parallel.step_clock import clock_of
+from pipelines.parallel.strategies import strategy_of
 from pipelines.parallel.strategy import Strategy
 from pipelines.tracking.recorded import Recorded
 from pipelines.tracking.recorded import recorded as recorded_in
 from pipelines.train.balance import Balance
 from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
 from pipelines.weights import model_digest, to_bytes
 
 Do = Callable[[Path], Any]
@@ -344,6 +353,45 @@ def looked_at(folder: Path, host: str = "") -> None:
         raise SaidError(lines[-1])
 
 
+def late(folder: Path, timeout_seconds: float) -> None:
+    """Waits for another worker, whose step takes a second."""
+    store = dist.HashStore()
+    step = Timer(1.0, store.set, ("done", "1"))
+    step.start()
+    try:
+        with Heartbeat(RunDirectory(str(folder)), WorkerContext(0, 2), timeout_seconds):
+            store.wait(["done"], timedelta(seconds=COLLECTIVE_SHARE * timeout_seconds))
+    finally:
+        step.join()
+
+
+def command(folder: Path, ending: Exception | None = None, answers: bool | None = None) -> None:
+    """A training's command, in place of whose Ray this process trains. After two steps Ray ends it with an error; or the model is to be
+    logged, if MLflow answers. A command that follows goes on from there."""
+    config = training(folder, rows=200, strategy="exact", epochs=1, checkpoint={"every_steps": 1})
+    version, is_first = version_of(config), not (folder / "runs").exists()
+    task = task_of(config.task, version.manifest)
+    with tracking.under_way(lambda: tracking.open_training(config, version, {})) as run:
+        assert run.continued != is_first
+        directory = RunDirectory(run.folder)
+
+        def fit() -> SimpleNamespace:
+            strategy, checkpoints = strategy_of(config.train, task, WorkerContext()), Checkpoints(directory, WorkerContext(), 2)
+            assert bool(directory.names("checkpoints")) != is_first
+            result = Loop(config, version, task, strategy, checkpoints, StopsAfter(1 if ending else None)).run()
+            if ending:
+                raise ending
+            directory.put_summed(WEIGHTS, to_bytes(dict(strategy.weights())))
+            return SimpleNamespace(return_value={**asdict(result), "unsent": []})
+
+        trainer: Any = SimpleNamespace(fit=fit, scaling_config=SimpleNamespace(elasticity_enabled=False))
+        done = watch(trainer, directory, TrainingProgress(), lambda: None)
+        if answers is None:
+            return
+        with patch.object(tracking, "answers", lambda *_: answers):
+            assert _filed(config, version, run, directory, done).run_id == run.run_id
+
+
 def as_nobody() -> None:
     """The stack of a process that another user has started."""
     if os.getuid() == 0:
@@ -487,6 +535,26 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: of_version(folder, lambda version: ""),
         (lambda folder: of_version(folder, lambda version: version.root),),
     ),
+    "check that machine, or raise train.timeout_seconds": (
+        lambda folder: late(folder, 0.4),
+        (lambda folder: late(folder, 100.0),),
+    ),
+    "workers died more often than train.max_failures": (
+        lambda folder: command(folder, WorkerGroupError("they died", {0: RayActorError()})),
+        (command,),
+    ),
+    "Ray lost the training's controller": (
+        lambda folder: command(folder, RayActorError()),
+        (command,),
+    ),
+    "Ray could not start the workers": (
+        lambda folder: command(folder, ControllerError(RuntimeError("no actor"))),
+        (command,),
+    ),
+    "has not answered for {} minutes; run the same command": (
+        lambda folder: command(folder, answers=False),
+        (lambda folder: command(folder, answers=True),),
+    ),
     "is gone, from which the run started; restore the file": (
         lambda folder: read_initial(folder, None),
         (lambda folder: read_initial(folder, to_bytes({"w": torch.ones(3)})),),
@@ -540,6 +608,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
 }
 """By a part of the message: what raises it, or says it, and what its remedies do instead."""
 IN_PLACE = (
+    "workers died more often than train.max_failures",
+    "Ray lost the training's controller",
+    "Ray could not start the workers",
+    "has not answered for {} minutes; run the same command",
     "the last complete checkpoint is kept: free space or repair the store",
     "{}; free space or repair the store, or move the run's folder",
 )

@@ -315,8 +315,11 @@ def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path
 def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_directory, "_PAUSES_SECONDS", (0.01,))
     (tmp_path / "checkpoints").write_text("in the way")
-    with pytest.raises(TrainingError, match=rf"{tmp_path}/checkpoints.*; free space or repair the store"):
+    with pytest.raises(TrainingError, match=rf"{tmp_path}/checkpoints.*; free space or repair the store") as error:
         fit_alone(training(home), tmp_path)
+    assert "see to the store" not in str(error.value), "it has one remedy"
+    with pytest.raises(TrainingError, match=r"^nowhere://a: .*; give a local path or a URI such as s3://bucket/path$"):
+        RunDirectory("nowhere://a")
 
 
 def test_a_loss_that_is_not_a_number_names_its_step_and_keeps_the_last_checkpoint(home: Path, tmp_path: Path) -> None:

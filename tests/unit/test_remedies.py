@@ -40,7 +40,6 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "check their workers, or raise train.timeout_seconds": ("unit/test_server_state.py", "patient.ready(0)"),
     "run the driver in the cluster's own image": ("unit/test_installed.py", "as in the cluster's own image"),
     "listens on {}, which other machines can reach": ("integration/test_local_ray.py", "which other machines can reach"),
-    "Ray could not start the workers": ("unit/test_watch.py", "Ray could not start the workers"),
     "give the table a schema without it": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
     "the token is missing or wrong; send Authorization: Bearer TOKEN": (
         "integration/test_endpoint_http.py",
@@ -62,14 +61,12 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "whose weights cannot be read from {}: {}; use a run": ("unit/test_init_from.py", "initial_weights(started, version_of(started))"),
     "which has no linear baseline; jobs/baseline.py": ("integration/test_tasks_slices.py", "which has no linear baseline"),
 }
-MOST_WAITING = 37
+MOST_WAITING = 33
 TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {
-    "need a Ray or a group of workers, parts of which die": {
-        "pipelines/launch/heartbeat.py": 1,
-        "pipelines/launch/run.py": 1,
-        "pipelines/launch/watch.py": 3,
+    "need a Ray that has no room for the workers": {
+        "pipelines/launch/watch.py": 1,
     },
     "need another installation, or a store that fails": {
         "pipelines/dataset/plain.py": 1,
