@@ -101,7 +101,7 @@ class Parquet(SparkFiles):
         if looked and types is not None:
             there = [*_names(looked), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in there]:
-                raise SourceError(f"{self.settings.place} has no column {', '.join(missing)}; it has {some_of(there, missing[0])}")
+                raise SourceError(f"{self.settings.place} has no column {some_of(missing)}; it has {some_of(there, missing[0])}")
             looked = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in looked]
         check_readable(looked, types)
         if self.options.get("mergeschema", "").lower() != "true":

@@ -226,8 +226,9 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
 def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> None:
     run_id, _ = finished_run(config, weights_of(config, seed=3))
     first = "sources (there is no other champion to compare with), skew (there is no other champion to compare with)"
-    with pytest.raises(RefusedError, match=r"skew is required and not checked \(there is no other champion to compare with"):
+    with pytest.raises(RefusedError, match=r"skew is required and not checked \(there is no other champion to compare with") as refused:
         api.promote(changed(config, model="unchecked", required=("skew",)), run_id)
+    assert refused.value.exit_code == 8
     made = api.promote(changed(config, model="unchecked"), run_id)
     tag = MlflowClient(config.tracking.uri).get_run(run_id).data.tags["lockstep.decision"]
     assert "held: lineage, commit; not checked: " in made.text and first in made.text and tag == made.text

@@ -1,10 +1,12 @@
 """Messages about tables of many columns stay short, and say what removed all rows."""
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.did_you_mean import some_of
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left
+from pipelines.predict.absent import Reads, _check_not_needed
 from pipelines.sources.records import Dialect, cut
 
 NAMES = [f"column_{number}" for number in range(600)]
@@ -25,6 +27,12 @@ def test_a_wide_header_that_differs_is_told_by_its_first_difference() -> None:
         list(cut([f"{header}\n".encode()], dialect, "a.csv"))
     assert "a.csv has columns 600, and its schema 600, which differ first at column 401: 'strange', not 'column_400'" in str(error.value)
     assert len(str(error.value)) < 400
+
+
+def test_of_many_columns_that_an_input_lacks_a_few_are_named() -> None:
+    lacking = {"t": StructType([StructField(name, StringType()) for name in NAMES])}
+    with pytest.raises(ConfigError, match=r"has no column column_0, column_1, column_2, column_3 and 596 more, which source\.query needs"):
+        _check_not_needed(lacking, Reads(frozenset(NAMES), frozenset()))
 
 
 def test_what_removed_all_rows_is_said() -> None:
