@@ -17,6 +17,8 @@ OFFER = re.compile(
     re.ASCII,
 )
 """What follows a rule or a value: a verb in the imperative, a flag or a command. `run {}` is a run of MLflow with its ID."""
+NO_MESSAGE = re.compile(r"usage:|--[^;]*$|[\w{}]+ (string|int|bigint|long)(, [\w{}]+ (string|int|bigint|long))*$", re.ASCII)
+"""Usages, flags, and columns with their types, whose names may be verbs."""
 SHORTEST = 25
 _KINDS = ("debug", "info")
 
@@ -28,7 +30,7 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in left_out:
             text = _text(node)
-            if len(text) > SHORTEST and OFFER.search(text) and "\n\n" not in text and not re.match("usage:|--[^;]*$", text):
+            if len(text) > SHORTEST and OFFER.search(text) and "\n\n" not in text and not NO_MESSAGE.match(text):
                 yield node.lineno, text
 
 

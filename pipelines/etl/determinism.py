@@ -44,7 +44,7 @@ def refuse_chance(key: str, plan: JavaObject) -> None:
     if names:
         raise ConfigError(
             f"{key}: {', '.join(names)} may give another result each time it is computed, and rows would be lost or come twice; "
-            "take a function of the row's values alone, such as xxhash64(id) % 100 < 10"
+            "take a function of the row's values alone, such as pmod(xxhash64(id), 100) < 10"
         )
 
 
@@ -110,7 +110,7 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
     elif name in _SESSION:
         yield f"{name}() depends on who runs it, and where; write the value out"
     elif name in _ORDERED:
-        yield f"{name}() depends on the order of rows; take a function of the row's values alone"
+        yield f"{name}() depends on the order of rows; take a function that does not, such as max(), or array_sort() of collect_list()"
     elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_float(child) for child in children)):
         yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
 

@@ -57,11 +57,12 @@ def driver_errors() -> Iterator[None]:
             raise SystemExit(128 + number) from error
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise DatasetError(
-                "Spark's Java driver did not start: it needs Java 17 or newer, and memory; see what it printed above"
+                "Spark's Java driver did not start, for the reason that it printed above: it needs memory, and Java 17 or newer; "
+                "install one, or set JAVA_HOME to the folder of one"
             ) from error
         # No code of this project stops the context during a job.
         if isinstance(error, Py4JNetworkError | ConnectionError) or context_is_stopped():
             raise DatasetError(
-                "Spark's Java driver has died: killed, or out of memory; give it more with --driver-memory, and run again"
+                "Spark's Java driver has died: killed, or out of memory; set SPARK_DRIVER_MEMORY to more, such as 4g, and run again"
             ) from error
         raise

@@ -89,7 +89,7 @@ def _of_machines(messages: list[str]) -> DatasetError | None:
 def _remedy(messages: list[str]) -> str:
     if any(_COLON in message for message in messages):
         return "Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"
-    return "mend the file, or leave it out"
+    return "write the file again, or leave it out"
 
 
 def _damage(tables: Iterable[RawTable[Any]]) -> str:
