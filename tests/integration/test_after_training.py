@@ -133,6 +133,13 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(made.files))).names
     kept = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in made.quarantine).to_pylist()
     assert {json.loads(row["record"])["id"] for row in kept if "cannot be cast" in row["reason"]} == {2**40, 999_999}
+    if takes == "query":  # with the column, in the type of the schema, they have been predicted above
+        rows.drop(columns="age").to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(ConfigError, match=r"has no column age, which source.query needs for features or .*; add it to the input"):
+            api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
+        rows.assign(age="old").to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(ConfigError, match="have age as string, not int32, as its schema says; change the schema or the files"):
+            api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
 
 
 def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
@@ -187,6 +194,16 @@ def test_bad_input_is_one_clear_answer_and_leaves_nothing(
     with pytest.raises(error, match=message):
         api.predict(other, options.get("model", good[1]), str(tmp_path / "out"), inputs, options.get("keep", ()))
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+
+
+def test_a_column_of_the_name_of_a_prediction_is_not_kept(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
+    schema = "id int, age int, height double, city string, job string, prediction boolean"
+    tables = {"people": config.source.tables["people"].model_copy(update={"ddl": schema})}
+    other = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
+    inputs = [str(raw(config, tmp_path / "in", 0))]
+    with pytest.raises(ConfigError, match="--keep: prediction is also a column of the predictions; name the columns to keep, without it"):
+        api.predict(other, good[1], str(tmp_path / "out"), inputs)
+    assert api.predict(other, good[1], str(tmp_path / "out"), inputs, ["id"]).rows_out
 
 
 def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(config: Config, good: tuple[str, str]) -> None:

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,29 @@ def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_b
     finished(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
     assert content(tmp_path / "data")[0].rows_parsed == ROWS
     is_the_same(tmp_path / "data", twins[0])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 100 KB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a file system, which fills up")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.usefixtures("twins")
+def test_a_full_disk_is_told_in_a_line(small_disk: Path, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a message of Java for each file. With room for its files, the same pipeline has made a version above."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(small_disk))
+    printed, errors = (job := start(write_pipeline(tmp_path, uri))).communicate(timeout=240)
+    assert job.returncode == DatasetError.exit_code, errors
+    said = [
+        line for line in errors.splitlines() if "space" in line or "Exception" in line or line.startswith(("error", "\tat ", "Traceback"))
+    ]
+    remedy = "point SPARK_LOCAL_DIRS to a larger one, on a cluster that of its workers"
+    assert said == [f"error: no space left on {small_disk}, where Spark shuffles; {remedy}"]
+    assert not printed and not (tmp_path / "data").exists()

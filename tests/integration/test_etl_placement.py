@@ -167,6 +167,8 @@ def test_shares_that_did_not_come_are_said_with_their_cause(spark: SparkSession)
     grouped = shares_said(rows, {**asked, "group": "g"}, bound=0.9)
     assert ": the group g = one has 1,200 rows; " in grouped and "leave dataset.split.group out" in grouped
     assert shares_said(rows, asked) == "", "which is a remedy"
+    smaller = rows.selectExpr("x", "'h' || id DIV 4 AS g")
+    assert shares_said(smaller, {**asked, "group": "g"}, bound=0.05) == "", "a column of smaller groups is another"
     with pytest.raises(SourceError, match=r"the group g = one has 1,200 rows; .* or raise dataset.max_share_error"):
         shares_said(rows, {**asked, "group": "g"}, bound=0.05)
     published = repeated.selectExpr("x", "if(x % 10 = 9, 'validation', 'train') AS s")
@@ -175,8 +177,12 @@ def test_shares_that_did_not_come_are_said_with_their_cause(spark: SparkSession)
     assert shares_said(published.distinct(), {"by": "s", "validation": 0.1}) == "", "rows that were published as validation do not count"
     few = shares_said(spark.range(20).toDF("id"), {"train": 0.8, "validation": 0.1, "test": 0.1}, ("id",))
     assert "train has 90 %, asked 80 %" in few and ": chance, with only 20 rows; give more of them" in few
-    timed = shares_said(rows.selectExpr("id", "if(id < 200, '2020', '2021') AS t"), {"time": "t", "validation": "2021", "test": "2022"})
+    days = rows.selectExpr("id", "if(id < 200, '2020', '2021') AS t")
+    timed = shares_said(days, {"time": "t", "validation": "2021", "test": "2022"})
     assert timed.startswith("validation has 93 % of the rows, test has 0 % of the rows: 2,800 rows, all in validation, have t = 2021; ")
+    assert "choose other bounds" in timed
+    by_number = rows.selectExpr("id", "format_string('%04d', id) AS t")
+    assert shares_said(by_number, {"time": "t", "validation": "2400", "test": "2700"}) == "", "other bounds are a remedy"
     rows.unpersist()
 
 

@@ -101,6 +101,12 @@ def test_p2_chance_decides_nothing_about_a_row(spark: SparkSession, condition: s
             analysed(spark, config(query))
 
 
+def test_a_hash_of_the_key_decides_in_the_place_of_chance(spark: SparkSession) -> None:
+    tenth = "pmod(xxhash64(id), 100) < 10"
+    assert list(analysed(spark, config(f"SELECT * FROM t WHERE {tenth.replace('id', 'i')}"))) == []
+    assert 900 < spark.range(10_000).where(tenth).count() < 1_100
+
+
 @pytest.mark.parametrize(
     ("query", "name"),
     [
@@ -128,6 +134,8 @@ def test_p2_nor_about_what_the_query_gives(spark: SparkSession, query: str, name
         "SELECT * FROM t ORDER BY i LIMIT 1",
         "SELECT i, x FROM (SELECT * FROM t ORDER BY i LIMIT 1)",
         "SELECT a.i, b.x FROM t AS a JOIN t AS b USING (s)",
+        "SELECT *, TIMESTAMP '2026-11-26 00:00:00' AS r FROM t",
+        "SELECT *, 'the user' AS r FROM t",
         "SELECT *, collect_list(x) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS history FROM t",
         "SELECT *, row_number() OVER (ORDER BY i) AS number FROM t",
         "SELECT s, array_sort(collect_list(struct(i, x))).x AS i, sort_array(collect_list(x), false) AS x FROM t GROUP BY s",
@@ -171,6 +179,10 @@ def test_columns_that_cannot_be_meant(spark: SparkSession, query: str, dataset: 
     with pytest.raises(ConfigError) as raised:
         analysed(spark, config(query, **dataset))
     assert str(raised.value).startswith(words)
+
+
+def test_columns_with_other_names_can(spark: SparkSession) -> None:
+    assert analysed(spark, config("SELECT i, x, x AS second, s AS part FROM t")) == ()
 
 
 @pytest.mark.parametrize(

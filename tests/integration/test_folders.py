@@ -227,5 +227,12 @@ def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_
     assert read_tables(spark, source(t=whole)).parsed == {"t": 2}
     spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
     (tmp_path / "12:30.jpg").write_bytes(b"c")
-    with pytest.raises(SourceError, match=r"Hadoop reads no file with a colon in its name; rename it"):
+    with pytest.raises(SourceError, match=r"Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"):
         read_tables(spark, source(t=whole))
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        archive.add(tmp_path / "12:30.jpg", "12:30.jpg")
+    assert read_tables(spark, source(t={"format": "tar", "path": f"{tmp_path}/all.tar"})).parsed == {"t": 1}
+    (tmp_path / "all.tar").unlink()
+    (tmp_path / "12:30.jpg").rename(tmp_path / "12-30.jpg")
+    spark.catalog.clearCache()
+    assert read_tables(spark, source(t=whole)).parsed == {"t": 3}

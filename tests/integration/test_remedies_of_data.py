@@ -9,10 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import java_gateway
 from pyspark.sql import SparkSession
+from stores import new_store
 from tables import read_tables, rows_of, source
 
+from pipelines.config import parse
+from pipelines.dataset.plain import from_parquet
+from pipelines.dataset.versions import open_version
 from pipelines.errors import DatasetError, SourceError
 from pipelines.etl.driver import driver_errors
+from pipelines.etl.run import run
 from pipelines.sources.faults import source_errors
 
 
@@ -51,6 +56,23 @@ def test_a_java_driver_that_does_not_start_or_dies_is_started_with_what_it_lacke
         second.proc.wait(60)
 
 
+@pytest.mark.usefixtures("spark")
+def test_text_that_plain_parquet_has_is_encoded_by_etl(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    pq.write_table(pa.table({"word": ["a", "b"] * 200, "y": [0, 1] * 200, "id": list(range(400))}), tmp_path / "raw" / "a.parquet")
+    with pytest.raises(DatasetError, match=r"column word is (large_)?string; .* encode it with jobs/etl.py"):
+        from_parquet(str(tmp_path / "raw"), "y")
+    config = {
+        "name": "words",
+        "source": {"tables": {"t": {"format": "parquet", "path": str(tmp_path / "raw")}}, "query": "SELECT * FROM t"},
+        "dataset": {"path": str(tmp_path / "data"), "key": ["id"], "features": {"word": "vocabulary"}, "target": {"y": "binary"}},
+        "task": {"kind": "tabular"},
+        "tracking": {"uri": new_store(tmp_path)},
+    }
+    run(parse(config, "words"))
+    assert open_version(str(tmp_path / "data")).rows("train")
+
+
 def test_a_file_whose_footer_leads_outside_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow counts a row group that Spark passes over, since its offset lies beyond the end."""
     path = tmp_path / "a.parquet"
@@ -78,6 +100,16 @@ def varint(number: int) -> bytes:
         digits.append(number % 128 + 128)
         number //= 128
     return bytes([*digits, number])
+
+
+def test_a_file_of_a_codec_that_spark_lacks_is_written_again_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    for number, codec in enumerate(("brotli", "zstd")):
+        pq.write_table(pa.table({"a": [number, 2]}), tmp_path / f"{number}.parquet", compression=codec)
+    with pytest.raises(SourceError, match=r"0.parquet: .*BrotliCodec; write the file again, or leave it out"):
+        read_parquet(spark, tmp_path)
+    assert read_parquet(spark, tmp_path / "[1-9].parquet") == [(1,), (2,)]
+    pq.write_table(pa.table({"a": [0, 2]}), tmp_path / "0.parquet")
+    assert read_parquet(spark, tmp_path) == [(0,), (1,), (2,), (2,)]
 
 
 def test_files_of_different_types_in_folders_are_found_by_their_folder(spark: SparkSession, tmp_path: Path) -> None:

@@ -168,9 +168,15 @@ def test_a_table_without_rows_is_named(spark: SparkSession, tmp_path: Path) -> N
     ):
         with pytest.raises(SourceError, match=rf"^source.tables.people: {table['path']}(: no file in this folder| holds no rows)"):
             read_tables(spark, source(people=table))
+    filled = {"format": "csv", "path": write(tmp_path, "b.csv", "a\n1\n"), "schema": "a int", "options": {"header": True}}
+    assert read_tables(spark, source(people=filled)).parsed == {"people": 1}, "a path that holds rows is the remedy"
 
 
 def test_a_schema_that_is_none_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = {"format": "csv", "path": write(tmp_path, "a.csv", "1\n")}
+    with pytest.raises(ConfigError, match=r"source.tables.t.schema: the column name _record is taken; choose another"):
+        read_tables(spark, source(t={**table, "schema": "_record int"}))
+    assert read_tables(spark, source(t={**table, "schema": "record int"})).parsed == {"t": 1}
     with pytest.raises(ConfigError, match=r"source.tables.t.schema: .*'2'"):
         read_tables(spark, source(t={"format": "csv", "path": write(tmp_path, "a.csv", "1\n"), "schema": "a int 2"}))
 
