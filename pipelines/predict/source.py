@@ -6,12 +6,12 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config import Config, home
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.load import with_absolute_paths
-from pipelines.config.source import FileTableSettings
+from pipelines.config.source import FileTableSettings, Table
 from pipelines.dataset.sources import Sources
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import named
@@ -80,8 +80,11 @@ def _only_table(config: Config, text: str) -> str:
 def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
     """The tables to read: those named, or else all. A query that is not row by row needs all of its tables."""
     names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
-    is_parquet = {name: table for name, table in config.source.tables.items() if table.format == "parquet" and table.ddl}
-    declared = {name: schema_of(name, table.ddl) for name, table in is_parquet.items()}
+    declared = {
+        name: _declared(name, table)
+        for name, table in config.source.tables.items()
+        if isinstance(table, Table) and table.format == "parquet" and table.ddl
+    }
     with source_errors(config.source, "source.query"):
         if model.takes == "query":
             check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
@@ -102,6 +105,12 @@ def opened(spark: SparkSession, config: Config, model: Model, named_tables: tupl
     found = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
     complete_views(spark, found, model.takes, names)
     return found
+
+
+def _declared(name: str, table: Table) -> StructType:
+    """The columns of a table: those of its schema, and that of its files' names."""
+    added = [StructField(table.file_column, StringType())] if table.file_column else []
+    return StructType([*schema_of(name, table.ddl), *added])
 
 
 def complete_views(spark: SparkSession, found: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:

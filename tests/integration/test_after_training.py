@@ -109,9 +109,12 @@ def predictions(made: Any, output: Path, columns: Sequence[str] = ("prediction",
 def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_pandas(
     config: Config, good: tuple[str, str], tmp_path: Path, takes: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the model takes rows of the table or the columns of its query, and although the table is of CSV, with int for int64."""
+    """Whether the model takes rows of the table or the columns of its query, and although the table is of CSV, with int for int64. The
+    column of files is there in either format."""
     caplog.set_level(logging.INFO, "pipelines")
     uri = good[1] if takes == "rows" else finished_run(config, weights_of(config, seed=1), takes_query=True)[1]
+    table = config.source.tables["people"].model_copy(update={"file_column": "file"})
+    config = config.model_copy(update={"source": config.source.model_copy(update={"tables": {"people": table}})})
     labelled = api.predict(config, uri, str(tmp_path / "out"), [str(raw(config, tmp_path / "in", 0))])
     expected = predictions(labelled, tmp_path / "out")
     rows = unlabelled(config, 0)
@@ -120,6 +123,7 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     made = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "short")])
     assert (made.rows_in, made.refused) == (labelled.rows_in, labelled.refused)
     pd.testing.assert_frame_equal(predictions(made, tmp_path / "out"), expected)
+    assert set(predictions(made, tmp_path / "out", ["file"])["file"]) == {"rows.csv"}
 
     far = pd.DataFrame({"id": [2**40, 999_999], "age": [40, 3_000_000_000], "height": 1.7, "city": "Ulm", "job": "job 1"})
     pd.concat([rows, far]).to_parquet(tmp_path / "rows.parquet")
@@ -128,7 +132,8 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     assert made.rows_in == labelled.rows_in + 2 == made.rows_out + sum(made.refused.values())
     faults = {reason.removeprefix("people: ") for reason in made.refused if reason not in labelled.refused}
     assert faults == {f"the values of column {name} cannot be cast to int32" for name in ("id", "age")}
-    found = predictions(made, tmp_path / "out", ["age", *expected.columns])
+    found = predictions(made, tmp_path / "out", ["age", "file", *expected.columns])
+    assert set(found["file"]) == {"rows.parquet"}
     pd.testing.assert_frame_equal(found[list(expected.columns)], expected, check_index_type=False)  # id is kept as in the file
     assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(made.files))).names
     kept = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in made.quarantine).to_pylist()
