@@ -1,7 +1,7 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages nan etl environments predict fuzz cost] [--seconds 900]
-                [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages starts nan etl environments predict fuzz cost]
+                [--seconds 900] [--results FOLDER] [--append]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, save, show, versions_of
-from chaos import cost, environments, etl, fuzz, layouts, nan, predict, servers, signals, stages, training
+from chaos import cost, environments, etl, fuzz, layouts, nan, predict, servers, signals, stages, starts, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -91,6 +91,14 @@ def run_stages(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tabl
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
+def run_starts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
+    outcomes = []
+    for outcome in starts.every(folder, seed, seconds):
+        outcomes.append(outcome)
+        print(f"{len(outcomes)}: {outcome.recovered}, {outcome.seconds:.0f} s, {outcome.note}", flush=True)
+    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+
+
 def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     uri = f"sqlite:///{folder}/mlflow.db"
     whole = etl.undisturbed(folder / "undisturbed", uri)
@@ -143,6 +151,7 @@ CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     "layouts": run_layouts,
     "signals": run_signals,
     "stages": run_stages,
+    "starts": run_starts,
     "nan": run_nan,
     "etl": run_etl,
     "environments": run_environments,
