@@ -15,7 +15,7 @@ from pipelines.etl import placement
 from pipelines.etl.fit import Fitted, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.etl.session import BATCH_BYTES, weigh_batches
-from pipelines.etl.width import MOST_GENERATED_COLUMNS, suit_columns
+from pipelines.etl.width import MOST_GENERATED_COLUMNS, settings_for, suit_columns
 
 DATASET = {
     "path": "data",
@@ -116,3 +116,33 @@ def test_very_many_columns_are_projected_once_unless_the_query_computes(spark: S
     finally:
         suit_columns(spark.range(1))
     assert len(re.findall("Project ", plan)) == projections
+
+
+def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
+    rows = spark.range(300).selectExpr(
+        "id",
+        "CASE id % 5 WHEN 0 THEN NULL WHEN 1 THEN double('NaN') WHEN 2 THEN -0.0D WHEN 3 THEN double('-Infinity') ELSE id / 7D END AS x",
+        "float(id) / 3 AS f",
+        "IF(id % 4 = 0, NULL, concat('é', id % 11)) AS s",
+        "CAST(id AS DECIMAL(20, 3)) / 8 AS d",
+        "timestamp_micros(id * 1000003 - 7) AS t",
+        "date_from_unix_date(int(id) - 100) AS day",
+        "array(id, NULL, id % 3) AS a",
+        "map(concat('k', id % 2), id, 'z', NULL) AS m",
+        "named_struct('p', id % 2 = 0, 'q', unhex(hex(id))) AS n",
+    )
+    expected = placement.identified(rows, ("id",)).where("id % 7 > 0")
+    parts = {0: range(3), 1: range(3, 4), 2: range(4, 5)}
+    tables = []
+    for columns, is_merged in ((len(rows.columns), False), (3_000, True)):
+        for key, value in settings_for(columns, is_merged).items():
+            spark.conf.set(key, value)
+        try:
+            # A new DataFrame, since a plan is made once.
+            placed = placement.placed(placement.dealt(expected, ByFraction()), parts).selectExpr("*", "to_json(n) AS text")
+            tables.append(placed.toArrow().sort_by("id"))
+        finally:
+            suit_columns(spark.range(1))
+    assert tables[0].num_rows == 257
+    # As text, in which NaN equals itself and -0.0 is not 0.0.
+    assert [str(row) for row in tables[0].to_pylist()] == [str(row) for row in tables[1].to_pylist()]
