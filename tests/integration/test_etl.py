@@ -1,6 +1,7 @@
 """Raw tables to a committed version: what comes out, and what is refused."""
 
 import json
+import shutil
 from collections import Counter
 from hashlib import sha256
 from itertools import pairwise
@@ -20,8 +21,9 @@ from pipelines.dataset.parts import RowGroup
 from pipelines.dataset.raw_rows import read_raw_rows
 from pipelines.dataset.schema import to_numpy
 from pipelines.dataset.versions import Version, open_version
-from pipelines.errors import ConfigError, DatasetError, QualityError, SourceError
+from pipelines.errors import ConfigError, CorruptError, DatasetError, QualityError, SourceError
 from pipelines.etl.run import run
+from pipelines.loader import Loader, Order
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,16 @@ def test_training_opens_the_version_that_etl_found_up_to_date(pipeline: Path, tm
     assert second.digest != first.digest
     raw.write_text(text)
     assert run(config) == first
-    assert open_version(config.dataset.path, config.data_identity).manifest == first
+    again = open_version(config.dataset.path, config.data_identity)
+    assert again.manifest == first
+    (Path(again.root) / again.row_groups[0].file).unlink()
+    assert run(config) == first
+    with pytest.raises(CorruptError, match=r"the file is missing; restore the file, or remove the version's folder and run jobs/etl.py"):
+        list(Loader(again, again.row_groups[0].split, Order(shards=1, global_batch=1)))
+    shutil.rmtree(again.root)
+    assert run(config).digest == first.digest
+    made_again = open_version(config.dataset.path, config.data_identity)
+    assert len(list(Loader(made_again, "train", Order(shards=1, global_batch=1)))) == made_again.rows("train")
 
 
 def test_p6_another_source_is_another_version(pipeline: Path, version: Version) -> None:

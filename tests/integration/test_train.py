@@ -25,9 +25,11 @@ from waiting import wait_until
 from pipelines import api, tracking
 from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config import Config
-from pipelines.errors import ConfigError, CorruptError, NonFiniteError, TrainingError
-from pipelines.launch.look import look_at
+from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError, TrainingError
+from pipelines.launch import trainer
+from pipelines.launch.look import look_at, stack_on_its_node
 from pipelines.launch.run import Result, train
+from pipelines.launch.worker_watch import beats_in
 from pipelines.weights import from_bytes, model_digest
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -98,6 +100,7 @@ def trained(home: Path) -> tuple[Config, Result]:
 
 def test_a_training_becomes_one_finished_run(trained: tuple[Config, Result]) -> None:
     config, result = trained
+    assert "pipelines/train/loop.py" in seen[1] or "no stack: py-spy may not read the process" in seen[1], seen[1]
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     steps = list(range(1, 3 * (2_000 // 64) + 1))
@@ -221,7 +224,7 @@ def workers() -> list[psutil.Process]:
     return found
 
 
-def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) -> None:
+def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = training(tmp_path, strategy="tests.pausing:Pausing", **LONG)
     seen: list[str] = []
 
@@ -234,6 +237,9 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path) 
         (folder,) = Path(config.train.storage).glob("*/")
         assert max(int(name.name.split("-")[1]) for name in (folder / "checkpoints").glob("step-*")) < PAUSED_BEFORE
         seen.append("\n".join(look_at(RunDirectory(str(folder)))))
+        with monkeypatch.context() as patched:
+            patched.setenv("RAY_ADDRESS", "auto")
+            seen.append(stack_on_its_node(beats_in(RunDirectory(str(folder)))[0]))
         workers()[0].kill()
         let_go(config.train.storage)
 
@@ -267,6 +273,31 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
     assert "resized from 2 to 1 worker" in api.report(config.tracking.uri, result.run_id)
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
     assert result.rows == 4 * EPOCH * 64
+
+
+def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(workers: int = 1, **changes: Any) -> Result:
+        return train(training(tmp_path, **{**LONG, "workers": workers, "max_failures": 0, **changes}))
+
+    def kill() -> None:
+        workers()[0].kill()
+
+    def ended(message: str, **changes: Any) -> None:
+        with pytest.raises(LockstepError, match=message):
+            command(**changes)
+        assert latest_run(config).info.status == "FAILED"
+
+    config = training(tmp_path, **LONG)
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer, "_STARTS", 0)
+        patched.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "1")
+        ended("Ray has no room for the workers: .*; lower train.workers or add machines", workers=5)
+    with once_at(config, 60, kill):
+        ended("workers died more often than train.max_failures allows .*; run the same command to resume from the last checkpoint")
+    run_id = command().run_id
+    assert (latest_run(config).info.run_id, latest_run(config).info.status) == (run_id, "FINISHED")
+    assert len(MlflowClient(config.tracking.uri).search_runs([latest_run(config).info.experiment_id])) == 1
+    assert history(config, run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
 
 
 def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "check their workers, or raise train.timeout_seconds": ("unit/test_server_state.py", "patient.ready(0)"),
     "run the driver in the cluster's own image": ("unit/test_installed.py", "as in the cluster's own image"),
     "listens on {}, which other machines can reach": ("integration/test_local_ray.py", "which other machines can reach"),
+    "Ray has no room for the workers": ("integration/test_train.py", "Ray has no room for the workers"),
     "give the table a schema without it": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
     "the token is missing or wrong; send Authorization: Bearer TOKEN": (
         "integration/test_endpoint_http.py",
@@ -92,13 +93,10 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "holds no rows; give a path": ("integration/test_sources.py", "a path that holds rows is the remedy"),
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }
-MOST_WAITING = 3
+MOST_WAITING = 2
 TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {
-    "need a Ray that has no room for the workers": {
-        "pipelines/launch/watch.py": 1,
-    },
     "need a machine whose memory is full, or a file that Spark alone refuses": {
         "pipelines/sources/faults.py": 2,
     },
