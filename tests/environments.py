@@ -89,7 +89,8 @@ ENVIRONMENTS = {
         master="local[1]",
     ),
     "Lithuanian, by spark-submit": Environment(
-        {"JAVA_TOOL_OPTIONS": "-Duser.language=lt -Duser.timezone=Pacific/Apia", "LC_ALL": "C.UTF-8"}, is_submitted=True
+        {"JAVA_TOOL_OPTIONS": "-Duser.language=lt -Duser.timezone=Pacific/Apia", "LC_ALL": "C.UTF-8", "SPARK_LOCAL_IP": "127.0.0.1"},
+        is_submitted=True,
     ),
     "old names of months": _java("-Djava.locale.providers=COMPAT -Duser.language=de -Duser.country=CH -Duser.variant=POSIX"),
 }
@@ -101,7 +102,7 @@ def together(*names: str) -> Environment:
     def joined(one: Environment, other: Environment) -> Environment:
         java = " ".join(str(found.variables["JAVA_TOOL_OPTIONS"]) for found in (one, other) if "JAVA_TOOL_OPTIONS" in found.variables)
         variables = {**one.variables, **other.variables, **({"JAVA_TOOL_OPTIONS": java} if java else {})}
-        master = min(one.master, other.master)
+        master = next((found.master for found in (one, other) if found.master != Environment().master), Environment().master)
         return Environment(variables, {**one.defaults, **other.defaults}, master, one.is_submitted or other.is_submitted)
 
     return reduce(joined, (ENVIRONMENTS[name] for name in names))

@@ -50,7 +50,8 @@ class FileTableSettings(TableSettings):
     """Base class of the settings of tables that consist of files."""
 
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
-    """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file."""
+    """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file.
+    In Parquet, CSV, JSON, text and binaryFile, folders `column=value` below it make columns: of text, or of the type in the schema."""
     checksum: Literal["sha256", "stat"] = "sha256"
     """`stat` uses size and modification time instead of a hash of the content; for very large inputs."""
 
@@ -71,7 +72,9 @@ class Table(FileTableSettings):
     `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, and `package` reads a
     CSV file inside an installed Python package."""
     ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
-    """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows."""
+    """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows.
+    A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.
+    Keys of JSON match in any case, unless an option admits comments, single quotes or keys without quotes."""
     options: dict[str, Value] = {}
     """Options of Spark's reader for the format."""
     file_column: Annotated[str, AfterValidator(_check_file_column)] = ""

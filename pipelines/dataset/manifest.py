@@ -120,6 +120,8 @@ class Manifest(Section):
     """Statistics of the training split, by raw column."""
     warnings: tuple[str, ...] = ()
     """Parts of the query or the sources that may make another run of the same config differ."""
+    notes: tuple[str, ...] = ()
+    """What else a reader of the rows should know of the sources, such as keys of JSON that no schema names."""
     versions: dict[str, str] = {}
     """Versions of the software that wrote it."""
     run_id: str = ""

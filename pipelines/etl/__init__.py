@@ -4,8 +4,9 @@
 2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's `plans`;
                  `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The package `sources` reads tables.
-4.  `query`      runs over the tables' views. `served` translates it for the served model, and `served_check` compares the
-                 translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
+4.  `query`      runs over the tables' views; `text_casts` says where it makes numbers of text. `served` translates it for the
+                 served model, and `served_check` compares the translation with Spark on rows of the source and on extreme ones,
+                 `served_check_rows`.
 5.  `quality`    decides once about each row of the query: it is kept, or refused with a reason.
 6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`

@@ -2,6 +2,7 @@
 
 import importlib.util
 import platform
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +21,7 @@ _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#
 def check_executors(spark: SparkSession) -> None:
     """Raise MismatchError if an executor has another locale or Python, other packages or no `pipelines`. In local mode there is nothing
     to check."""
-    if str(spark.sparkContext.master).startswith("local"):
+    if re.match(r"local(\[|$)", str(spark.sparkContext.master)):
         return
     tasks = spark.sparkContext.defaultParallelism
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.compat.spark import query_execution
 from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of
 from pipelines.dataset.manifest import SPLITS, Manifest
@@ -22,6 +23,7 @@ from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.served import served_query
 from pipelines.etl.session import weigh_batches
 from pipelines.etl.shares import compared, of_windows
+from pipelines.etl.text_casts import text_cast_notes
 from pipelines.etl.width import suit_columns
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
 from pipelines.sources.faults import source_errors
@@ -58,7 +60,8 @@ def make(
     with stages("read"), source_errors(config.source):
         found, malformed = _read(spark, tables, attempt, limit)
         rows = run_query(spark, config, steady=not warnings)
-        _log_query(rows, warnings, config)
+        notes = (*found.notes, *text_cast_notes(query_execution(rows).analyzed()))
+        _log_query(rows, (*warnings, *notes), config)
         served = served_query(spark, config, rows)
         suit_columns(rows, is_judged_cheaply=bool(dataset.key) and not config.source.expect)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(found.rows_parsed, 1))
@@ -84,7 +87,7 @@ def make(
     balance = balanced(found, malformed, gathered, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
-    manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings)
+    manifest = describe(config, attempt, gathered.schema, fitted, written, balance, warnings).model_copy(update={"notes": notes})
     placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     if any(settings.packs for settings in dataset.encoders.values()) and not shares.said:
         shares = of_windows({split: found.rows for split, found in manifest.splits.items()}, sum(gathered.rows.values()), dataset)

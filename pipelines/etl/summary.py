@@ -23,7 +23,7 @@ def summary(config: Config, manifest: Manifest) -> str:
         quarantine = f"{root}/quarantine-{manifest.attempt}"
         lines.append(f"{shares(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
         lines += reasons(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
-    return "\n".join(lines)
+    return "\n".join([*lines, *manifest.notes])
 
 
 def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:

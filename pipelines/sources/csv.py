@@ -4,9 +4,10 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
-from pipelines.sources.parsed import CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, Options, apart, sound
+from pipelines.sources.numbers import any_refused, is_number, is_refused, number
+from pipelines.sources.parsed import CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
@@ -32,7 +33,7 @@ class Csv(TextTable):
             comment=options.get("comment", ""),
             skip=int(options.get("skiprows", 0)),
             header=is_on(options, "header"),
-            columns=() if is_on(options, "enforceschema") else tuple(self.schema.names),
+            columns=() if is_on(options, "enforceschema") else tuple(self.record_schema.names),
         )
 
     def parse(self, records: DataFrame) -> DataFrame:
@@ -40,13 +41,26 @@ class Csv(TextTable):
         given = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
         given["escape"] = self.options.get("escape") or given["quote"] or "\\"
         settings = {**{name: value for name, value in given.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
+        schema = self.record_schema
+        texts = StructType([StructField(f.name, StringType() if _is_read_here(f, settings) else f.dataType) for f in schema])
         too_wide = _is_too_wide(_separator(settings))
-        values = F.from_csv(F.when(~too_wide, sound(records)), f"{self.settings.ddl}, {CORRUPT} string", {**settings, **PERMISSIVE})
-        parsed = records.withColumn(VALUES, values)
-        texts = [F.col(VALUES)[field.name] for field in self.schema if isinstance(field.dataType, StringType)]
-        too_long = _is_too_long(texts, given)
-        fits = F.col(VALUES)[CORRUPT].isNull() & ~too_wide & ~too_long
-        return apart(parsed, self.schema, F.col(VALUES), fits, _csv_fault(self.schema, settings, given))
+        read_as = StructType([*texts, StructField(CORRUPT, StringType())]).toDDL()
+        parsed = records.withColumn(VALUES, F.from_csv(F.when(~too_wide, sound(records)), read_as, {**settings, **PERMISSIVE}))
+        read = F.col(VALUES)
+        numbers_read = {
+            field.name: (read[field.name], number(read[field.name], field.dataType, settings), field.dataType)
+            for field in schema
+            if _is_read_here(field, settings)
+        }
+        too_long = _is_too_long([read[field.name] for field in schema if isinstance(field.dataType, StringType)], given)
+        fits = read[CORRUPT].isNull() & ~too_wide & ~too_long & ~any_refused(numbers_read, settings)
+        columns = {name: numbers_read[name][1] if name in numbers_read else read[name] for name in schema.names}
+        return self.apart(parsed, columns, fits, _csv_fault(schema, settings, given))
+
+
+def _is_read_here(field: StructField, settings: Options) -> bool:
+    """Whether `numbers` read it, and not Spark: decimals of a `locale` are written as there."""
+    return is_number(field.dataType) and not (isinstance(field.dataType, DecimalType) and "locale" in settings)
 
 
 def _separator(settings: Options) -> str:
@@ -100,6 +114,8 @@ def _mark(separator: str) -> str:
 
 def _cannot_be(value: Column, field: StructField, settings: Options, mark: str) -> Column:
     """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
+    if _is_read_here(field, settings):
+        return is_refused(value, field.dataType, settings)
     alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
     bare = {**settings, **PERMISSIVE, "sep": mark, "quote": ""}
     return F.from_csv(value, alone.toDDL(), bare)[CORRUPT].isNotNull()

@@ -35,6 +35,8 @@ class File:
     bytes: int
     modified: str
     """Modification time according to the file system; empty if it has none."""
+    folders: str = ""
+    """Those folders `column=value` that it lies in, below the table's path or below a folder that the path's glob matches."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ def find(path: str | tuple[str, ...]) -> list[File]:
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
     return [found[name] for name in sorted(found)]
+
+
+def has_folders(path: str) -> bool:
+    """Whether files of the path may lie in folders below it: it is not that of a single file."""
+    return not path.startswith(PACKAGE) and ("://" in path or bool(_WILDCARD.search(path)) or Path(locate(path)[1]).is_dir())
 
 
 def root_of(path: str) -> str:
@@ -106,15 +113,15 @@ def _find(path: str) -> list[File]:
             raise SourceError(f"{path}: no such file; give a path that exists")
         root = inner if at.type == FileType.Directory else root_of(inner)
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
-    wanted = _matcher("**" if at.type == FileType.Directory else inner)
+    is_folder = at.type == FileType.Directory
+    wanted = _matcher("**" if is_folder else inner)
     found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
     if not found:
-        raise SourceError(
-            f"{path}: {'no file in this folder' if at.type == FileType.Directory else 'no such file'}; give a path that exists"
-        )
+        raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
     if isinstance(filesystem, LocalFileSystem):
         _check_links((entry.path for entry in below if entry.type == FileType.Directory), found)
-    return [_file(path, inner, entry) for entry in found]
+    alone = None if is_folder else _matcher(inner, below=False)
+    return [_file(path, inner, entry, _folders(entry.path, root, alone)) for entry in found]
 
 
 def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
@@ -140,14 +147,16 @@ def _in_package(path: str) -> list[File]:
     return [File(name, inside_package(name).stat().st_size, "") for name in found]
 
 
-def _matcher(pattern: str) -> glob.WcMatcher[str]:
-    """A pattern for the files that a glob matches, and for those in folders that it matches."""
+def _matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
+    """A pattern for the files that a glob matches, and for those `below` folders that it matches."""
     try:
         globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
     except bracex.ExpansionLimitException as error:
         raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
     return glob.compile(
-        [some for one in globs for some in (one, f"{one}/**")], flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX, limit=0
+        [some for one in globs for some in ([one, f"{one}/**"] if below else [one])],
+        flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX,
+        limit=0,
     )
 
 
@@ -156,7 +165,18 @@ def _hidden(path: str) -> bool:
     return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
-def _file(path: str, inner: str, entry: FileInfo) -> File:
+def _folders(place: str, root: str, alone: glob.WcMatcher[str] | None) -> str:
+    """The folders `column=value` of a file found below `root`: as in Spark, those above what a glob matches make no columns."""
+    if "=" not in place.removeprefix(root):
+        return ""
+    inside = place.removeprefix(root).strip("/").split("/")[:-1]
+    if alone is not None:
+        tops = [number for number in range(len(inside) + 1) if alone.match("/".join([root.rstrip("/"), *inside[: number + 1]]))]
+        inside = [] if alone.match(place) or not tops else inside[tops[0] + 1 :]
+    return "/".join(part for part in inside if "=" in part)
+
+
+def _file(path: str, inner: str, entry: FileInfo, folders: str = "") -> File:
     """A file with a path that `locate` resolves on any machine."""
     scheme, separator, rest = path.partition("://")
     settings = rest.partition("?")
@@ -166,4 +186,4 @@ def _file(path: str, inner: str, entry: FileInfo) -> File:
         authority = settings[0].partition("/")[0]
         prefix = inner.removesuffix(settings[0].partition("/")[2])
         name = f"{scheme}://{authority}/{entry.path.removeprefix(prefix)}{settings[1]}{settings[2]}"
-    return File(name, entry.size or 0, entry.mtime.isoformat() if entry.mtime else "")
+    return File(name, entry.size or 0, entry.mtime.isoformat() if entry.mtime else "", folders)

@@ -21,6 +21,7 @@ from pipelines.errors import SourceError
 from pipelines.sources import files
 from pipelines.sources.base import Rows
 from pipelines.sources.file_table import hive_folders
+from pipelines.sources.folder_columns import check_values, declared, folder_columns
 from pipelines.sources.footers import check_rows, damage, reader_failed
 from pipelines.sources.parquet_columns import (
     NULL,
@@ -55,6 +56,8 @@ class Parquet(SparkFiles):
         """Parquet needs no parsing, so its rows are not cached."""
         listing = self._listing(spark)
         self.listed(listing)
+        if self.schema is not None and self.options.get("recursivefilelookup") != "true":
+            check_values(spark, self.settings.place, self.found, declared(folder_columns(self.settings.place, self.found), self.schema))
         looked = self._looked(spark)
         count = check_rows(spark, listing)
         for name in _names(looked):

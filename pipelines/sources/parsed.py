@@ -2,6 +2,7 @@
 then the record itself, the number of its range, and its line there.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pyspark.errors import ParseException
@@ -15,7 +16,10 @@ PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line
 VALUES, CORRUPT, END = "_values", "_corrupt", "_end"
 FILE = "_file_of_record"
 """The relative name of a record's file, if the config wants it as a column."""
-TAKEN = {*ORIGIN, VALUES, CORRUPT, END}
+TEXT, UNKNOWN, KEYLESS = KEY_COLUMNS = ("_json_text", "_json_unknown", "_json_keyless")
+KEY_TYPES = f"{TEXT} string, {UNKNOWN} string, {KEYLESS} boolean"
+"""Of JSON: the text to parse in place of the record, and what `json_keys` finds."""
+TAKEN = {*ORIGIN, *KEY_COLUMNS, VALUES, CORRUPT, END}
 """Names that no column of the table may have."""
 
 # Options that `records` applies before Spark sees a record, and those that every parser gets.
@@ -35,13 +39,15 @@ def schema_of(name: str, ddl: str) -> StructType:
     return schema
 
 
-def apart(parsed: DataFrame, schema: StructType, values: Column, sound: Column, reason: Column) -> DataFrame:
-    """The fields of `values`, and the origin and the fault of a record that is not `sound`."""
+def apart(
+    parsed: DataFrame, columns: Mapping[str, Column], schema: StructType, sound: Column, reason: Column, of_keys: Sequence[Column] = ()
+) -> DataFrame:
+    """The `columns`, which the `schema` describes, the origin and the fault of a record that is not `sound`, and columns `of_keys`."""
     missing = [
-        F.when(values[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
+        F.when(columns[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]
     problem = F.coalesce(F.col(PROBLEM), F.when(~sound, reason), *missing)
-    return parsed.select(*[values[name].alias(name) for name in schema.names], *file_of(parsed), *origin(problem))
+    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file_of(parsed), *origin(problem), *of_keys)
 
 
 def file_of(records: DataFrame) -> list[Column]:

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import SourceError
-from pipelines.sources.base import Rows
+from pipelines.sources.base import RawTable, Rows
 from pipelines.sources.faults import table_errors
 from pipelines.sources.formats import RawTables
-from pipelines.sources.parsed import LINE, ORIGIN, PROBLEM, RANGE, RECORD
+from pipelines.sources.json_keys import notes
+from pipelines.sources.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Tables:
     """The number of records by table, including malformed ones."""
     handed_on: dict[str, int]
     """The number of rows of each view."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of the records, such as keys of JSON that no schema names."""
     malformed: DataFrame | None = None
     """The malformed records: reason, record, source; None if there are none."""
 
@@ -38,22 +42,35 @@ def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
+    said: list[str] = []
     for name, table in tables.items():
         with table_errors(table):
             found = table.rows(spark)
             if found.count is None:
                 found.rows.persist()
             problems = _problems(found)
+            said += _notes(table, found)
             parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
             if not parsed[name]:
                 raise SourceError(f"{table.settings.place} holds no rows; give a path that does")
         good = found.rows
         if found.ranges:
-            good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN)
+            good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)
         if handed_on[name] < parsed[name]:
             malformed.append(_malformed(spark, name, found))
         good.createOrReplaceTempView(f"`{name}`")
-    return Tables(parsed, handed_on, reduce(DataFrame.unionByName, malformed) if malformed else None)
+    return Tables(parsed, handed_on, tuple(said), reduce(DataFrame.unionByName, malformed) if malformed else None)
+
+
+def _notes(table: RawTable[Any], found: Rows) -> list[str]:
+    """What is to be said of the keys of JSON, from rows that Spark has cached."""
+    rows = found.rows
+    if not found.ranges or UNKNOWN not in rows.columns:
+        return []
+    is_keyless = F.col(PROBLEM).isNull() & F.col(KEYLESS)
+    row = rows.where(is_keyless | F.col(UNKNOWN).isNotNull()).agg(F.count_if(is_keyless), F.collect_list(UNKNOWN)).first()
+    assert row is not None, "an aggregate has a row"
+    return list(notes(table.name, row[1], row[0], [name for name in rows.columns if name not in (*ORIGIN, *KEY_COLUMNS)]))
 
 
 def _problems(found: Rows) -> dict[str | None, int]:

@@ -2,8 +2,10 @@
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
-from pipelines.sources.parsed import PROBLEM, file_of, origin, sound
+from pipelines.errors import ConfigError
+from pipelines.sources.parsed import sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
@@ -15,4 +17,10 @@ class Text(TextTable):
         return Dialect(encoding=encoding_of(self.options), whole=is_on(self.options, "wholetext"), keep_blank=True)
 
     def parse(self, records: DataFrame) -> DataFrame:
-        return records.select(sound(records).alias(self.schema.names[0]), *file_of(records), *origin(F.col(PROBLEM)))
+        """Raises ConfigError unless the records have one column, of text."""
+        if [field.dataType for field in self.record_schema] != [StringType()]:
+            raise ConfigError(
+                f"source.tables.{self.name}.schema: text has one column, a string, besides those of folders (got {self.settings.ddl}); "
+                "declare it as `value string`, and make numbers of it in the query"
+            )
+        return self.apart(records, {self.record_schema.names[0]: sound(records)}, F.lit(True), F.lit(None))

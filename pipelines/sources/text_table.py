@@ -6,29 +6,32 @@ All columns are parsed and cached: a query that reads two of five columns must n
 
 import codecs
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
 from typing import ClassVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
 from pipelines.dataset.sources import SourceFile
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.sources import files, pack
 from pipelines.sources.base import Rows
 from pipelines.sources.content import blocks_of, lines
 from pipelines.sources.distribute import distribute, in_few_batches
 from pipelines.sources.file_table import FileTable
-from pipelines.sources.files import Range
-from pipelines.sources.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, Options, schema_of
+from pipelines.sources.files import File, Range, has_folders
+from pipelines.sources.folder_columns import check_values, declared, folder_columns, quoted, with_folder_columns
+from pipelines.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, apart, schema_of
 from pipelines.sources.records import Dialect, cut
 from pipelines.sources.signatures import PARQUET, binary_format
 
 _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
+Examiner = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Finds faults in a batch of records, and adds KEY_COLUMNS."""
 
 
 class TextTable(FileTable[Table]):
@@ -47,13 +50,32 @@ class TextTable(FileTable[Table]):
     def schema(self) -> StructType:
         return schema_of(self.name, self.settings.ddl or self.default_ddl)
 
+    @cached_property
+    def folder_schema(self) -> StructType:
+        """The columns that the files' folders make."""
+        return declared(folder_columns(self.settings.place, self._files()), self.schema)
+
+    @cached_property
+    def record_schema(self) -> StructType:
+        """The columns of the records: those of the schema that no folder makes. Raises ConfigError if there are none."""
+        of_folders = {name.lower() for name in self.folder_schema.names}
+        fields = [field for field in self.schema if field.name.lower() not in of_folders]
+        if not fields:
+            raise ConfigError(f"source.tables.{self.name}.schema: folders make all of its columns; name those of the records too")
+        return StructType(fields)
+
     @abstractmethod
     def dialect(self) -> Dialect:
         """The rules for cutting files into records."""
 
     @abstractmethod
     def parse(self, records: DataFrame) -> DataFrame:
-        """The table's columns and those of ORIGIN, from RECORD, PROBLEM, LINE and RANGE."""
+        """The table's columns and those of ORIGIN, from RECORD, PROBLEM, LINE, RANGE and the columns of folders."""
+
+    @property
+    def examiner(self) -> Examiner | None:
+        """What is done to records before they are parsed."""
+        return None
 
     @cached_property
     def packed(self) -> bool:
@@ -62,28 +84,37 @@ class TextTable(FileTable[Table]):
 
     def empty(self, spark: SparkSession) -> DataFrame:
         added = [StructField(self.settings.file_column, StringType())] if self._names_file else []
-        return spark.createDataFrame([], StructType([*self.schema.fields, *added]))
+        return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
         return pack.packed_files(self._pack(spark)) if self.packed else super().identity(spark)
 
     def rows(self, spark: SparkSession) -> Rows:
+        check_values(spark, self.settings.place, self.found, self.folder_schema)
         records, ranges = self.records(spark)
-        parsed = self.parse(records)
+        parsed = self.parse(with_folder_columns(spark, records, ranges, self.folder_schema))
         return Rows(parsed.withColumnRenamed(FILE, self.settings.file_column) if self._names_file else parsed, None, ranges)
+
+    def apart(self, parsed: DataFrame, columns: Mapping[str, Column], sound: Column, reason: Column) -> DataFrame:
+        """The `columns` of records and those of folders, and the fault of a record that is not `sound`."""
+        of_folders = {name: parsed[quoted(name)] for name in self.folder_schema.names}
+        of_keys = [parsed[name] for name in KEY_COLUMNS[1:]] if self.examiner else []
+        return apart(parsed, {**columns, **of_folders}, self.record_schema, sound, reason, of_keys)
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
-        dialect = self.dialect()
+        dialect, examiner = self.dialect(), self.examiner
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
-            return self._pack(spark).mapInArrow(partial(_cut_packed, dialect, self._file_names(ranges)), self._schema_of_records), ranges
+            run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
+            return self._pack(spark).mapInArrow(run, self._schema_of_records), ranges
         self.check_text()
         work = files.ranges(self.found, files.task_bytes(self.found, spark.sparkContext.defaultParallelism), split=dialect.splits)
         ranges = tuple(piece for pieces in work for piece in pieces)
         numbers = iter(range(len(ranges)))
         numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
-        return distribute(spark, numbered, partial(_cut, dialect, self._file_names(ranges)), self._schema_of_records), ranges
+        run = partial(_cut, dialect, examiner, self._file_names(ranges))
+        return distribute(spark, numbered, run, self._schema_of_records), ranges
 
     @property
     def _names_file(self) -> bool:
@@ -91,18 +122,21 @@ class TextTable(FileTable[Table]):
 
     @property
     def _schema_of_records(self) -> str:
-        return f"{_RECORDS}, {FILE} string" if self._names_file else _RECORDS
+        return ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *([f"{FILE} string"] if self._names_file else [])])
 
     def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
         """The relative name of each range's file; none if the config wants no column of them."""
         return tuple(self.relative_name(piece.file.path) for piece in ranges) if self._names_file else ()
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """Checksums, with relative names if rows contain them."""
-        if not self._names_file:
-            yield from super().named_by(found, statements)
-            return
-        yield from sorted(f"{file.checksum} {self.relative_name(file.path)}" for file in found)
+        """Checksums, with relative names if rows contain them, or else with the folders that make columns."""
+        folders = {file.path: file.folders for file in self.found}
+        named = [self.relative_name(file.path) if self._names_file else folders.get(file.path, "") for file in found]
+        yield from sorted(f"{file.checksum} {name}".rstrip() for file, name in zip(found, named, strict=True))
+
+    def _files(self) -> list[File]:
+        """The files; none for a path of a single file, which lies in no folder of the table."""
+        return self.found if any(has_folders(path) for path in self.settings.paths) else []
 
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
@@ -128,24 +162,29 @@ def encoding_of(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
-def _cut(dialect: Dialect, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+def _cut(dialect: Dialect, examiner: Examiner | None, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, piece in pieces:
         batches = cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0)
-        yield from _numbered(batches, number, names)
+        yield from _numbered(batches, examiner, number, names)
 
 
-def _cut_packed(dialect: Dialect, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _cut_packed(
+    dialect: Dialect, examiner: Examiner | None, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     return in_few_batches(
         batch
         for rows in packed
         for number, path, content in zip(*(rows.column(name).to_pylist() for name in (pack.NUMBER, "path", "content")), strict=True)
-        for batch in _numbered(cut(blocks_of(path, content), dialect, path), number, names)
+        for batch in _numbered(cut(blocks_of(path, content), dialect, path), examiner, number, names)
     )
 
 
-def _numbered(batches: Iterator[pa.RecordBatch], number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The batches with RANGE, and with FILE if there are names of files."""
+def _numbered(
+    batches: Iterator[pa.RecordBatch], examiner: Examiner | None, number: int, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The batches with RANGE, with KEY_COLUMNS if they are examined, and with FILE if there are names of files."""
+    columns = [RECORD, PROBLEM, LINE, RANGE, *(KEY_COLUMNS if examiner else ()), *([FILE] if names else [])]
     for batch in batches:
-        numbers = pa.array([number] * len(batch), pa.int32())
+        found = (examiner(batch) if examiner else batch).columns
         files_of = [pa.repeat(names[number], len(batch))] if names else []
-        yield pa.record_batch([*batch.columns, numbers, *files_of], names=[RECORD, PROBLEM, LINE, RANGE, *([FILE] if names else [])])
+        yield pa.record_batch([*found[:3], pa.array([number] * len(batch), pa.int32()), *found[3:], *files_of], names=columns)

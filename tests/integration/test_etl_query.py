@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from raw import raw
 
+from pipelines.compat.spark import query_execution
 from pipelines.config import Config, load, parse
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.determinism import warnings_of
 from pipelines.etl.query import run_query
+from pipelines.etl.text_casts import text_cast_notes
 from pipelines.sources.formats import raw_tables
 
 UNREAD = {"format": "csv", "path": "/nowhere.csv", "schema": "i int, x double, s string, day date, `select` array<int>"}
@@ -281,6 +283,13 @@ def test_what_is_wrong_with_a_query_is_said_before_anything_is_read(spark: Spark
     with pytest.raises(SourceError) as raised:
         analysed(spark, config(query))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
+
+
+def test_casts_of_text_to_fractions_are_named(spark: SparkSession) -> None:
+    fractions = "try_cast(s AS double) AS a, CAST(i AS double) AS b, CAST('1' AS float) AS c, trim(s) + 0.5D AS e"
+    (note,) = text_cast_notes(query_execution(spark.sql(f"SELECT {fractions}, CAST(s AS int) AS d FROM t")).analyzed())
+    assert note.startswith("source.query: t.s AS double, trim(t.s) AS double: a cast of text takes what Java takes for a number")
+    assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(s AS int) AS s FROM t")).analyzed()) == ()
 
 
 def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:

@@ -115,6 +115,36 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     assert [record for _, record, _ in malformed(tables)] == sorted(lines[2:])
 
 
+def test_keys_of_json(spark: SparkSession, tmp_path: Path) -> None:
+    twice = '{"plan": "c", "PLAN": "d"}'
+    lines = ['{"Plan": "a", "U": {"N": 1}}', '{"plan": "b", "plna": 2}', twice, '{"x": 1}', '{"x": 2, "u": null}', "[]"]
+    table = {"format": "json", "path": write(tmp_path, "a.json", "\n".join(lines)), "schema": "plan string, u struct<n: int>"}
+    tables = read_tables(spark, source(t=table))
+    assert sorted((row.plan or "", row.u and row.u.n) for row in spark.table("t").collect()) == [
+        ("", None),
+        ("", None),
+        ("a", 1),
+        ("b", None),
+    ]
+    assert malformed(tables) == [
+        ("t: key plan occurs twice in an object", twice, f"{table['path']}:3"),
+        ("t: not a JSON object of these columns' types", "[]", f"{table['path']}:6"),
+    ]
+    assert tables.notes == (
+        "source.tables.t: 1 rows have no key of its schema, so that all of their columns are NULL",
+        "source.tables.t: keys that its schema does not name are left out: x 2 times, plna 1 times (did you mean plan?)",
+    )
+    document = {**table, "path": write(tmp_path, "b.json", f"[{lines[0]},\n{lines[1]}]"), "options": {"multiLine": True}}
+    assert read_tables(spark, source(t=document)).handed_on == {"t": 2}
+    assert sorted(row.plan for row in spark.table("t").collect()) == ["a", "b"]
+
+
+def test_text_has_one_column_of_text(spark: SparkSession, tmp_path: Path) -> None:
+    table = {"format": "text", "path": write(tmp_path, "a.txt", "1\n"), "schema": "value int"}
+    with pytest.raises(ConfigError, match=r"^source.tables.t.schema: text has one column, a string, .* declare it as `value string`"):
+        read_tables(spark, source(t=table))
+
+
 def test_a_json_document(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", '[{"a": 0.1000000000000000055},\n {"a": "x"}]')
     tables = read_tables(spark, source(t={"format": "json", "path": path, "schema": "a decimal(30, 20)", "options": {"multiLine": True}}))

@@ -15,7 +15,7 @@ from pipelines.config.source import Table
 from pipelines.errors import SourceError
 from pipelines.sources.content import blocks, lines, locate
 from pipelines.sources.csv import Csv
-from pipelines.sources.files import File, find, ranges, task_bytes, would_find
+from pipelines.sources.files import File, find, has_folders, ranges, task_bytes, would_find
 from pipelines.sources.spark_files import check_names
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
@@ -232,3 +232,27 @@ def test_a_binary_file_is_no_table_of_text(tmp_path: Path, content: bytes, messa
     table = Csv("t", Table.model_validate({"format": "csv", "path": str(path), "schema": "a string"}))
     with pytest.raises(SourceError, match=re.escape(message)) if message else nullcontext():
         table.check_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "folders"),
+    [
+        ("", ["code=01/day=2", "code=01", ""]),
+        ("/", ["code=01/day=2", "code=01", ""]),
+        ("/raw", ["code=01/day=2", "code=01", ""]),
+        ("/raw/*", ["code=01/day=2", "code=01", ""]),
+        ("/raw/x/*", ["day=2", ""]),
+        ("/raw/x/code=01", ["day=2", ""]),
+        ("/raw/x/{code=0*,zz}", ["day=2", ""]),
+        ("/r*", ["code=01/day=2", "code=01", ""]),
+        ("/raw/x/*/*/*.csv", [""]),
+        ("/raw/x/code=01/b.csv", [""]),
+    ],
+)
+def test_folders_below_the_path_make_columns_and_those_above_do_not(tmp_path: Path, path: str, folders: list[str]) -> None:
+    root = tmp_path / "outer=1"
+    for name in ("raw/x/code=01/day=2/a.csv", "raw/x/code=01/b.csv", "raw/y=z.csv"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("1\n")
+    assert sorted((file.folders for file in find(f"{root}{path}")), reverse=True) == folders
+    assert has_folders(f"{root}{path}") == (not path.endswith("/b.csv"))

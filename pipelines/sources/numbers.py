@@ -1,0 +1,76 @@
+"""What a number is in raw text, in one place for CSV and the names of folders: digits, with a sign, a point and an exponent.
+
+Java's parsers take more, each its own: 12D, 0x1p4, ٣, and 1,234 for a decimal; and they take 1e400 for infinity. Infinity and NaN are
+numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV write them. JSON has its own grammar, and Spark reads it.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType
+
+_WHOLE = r"[+-]?[0-9]+"
+_FRACTION = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Of texts that Spark casts: its whole numbers may have blanks around them, decimals digits of any script, and floats all that Java takes.
+_NOT_WHOLE, _NOT_DECIMAL, _NOT_FLOAT = r"[^0-9+\-]", r"[^0-9+\-.eE]", r"[^0-9+\-.eE \t]"
+_OPTIONS = {"nanvalue": "NaN", "positiveinf": "Infinity", "negativeinf": "-Infinity"}
+
+
+def is_number(kind: DataType) -> bool:
+    return isinstance(kind, IntegralType | FloatType | DoubleType | DecimalType)
+
+
+def pattern(kind: DataType) -> str:
+    """The regular expression of a number of that type. Around a float blanks are allowed, as Spark has always read them."""
+    if isinstance(kind, IntegralType):
+        return rf"\A{_WHOLE}\z"
+    return rf"\A{_FRACTION}\z" if isinstance(kind, DecimalType) else rf"\A[ \t]*{_FRACTION}[ \t]*\z"
+
+
+def number(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
+    """The text as a number; NULL if it is NULL, or out of range, and for some texts that are no numbers, as `strange` tells.
+
+    `options` are those of the table, in lower case, which may name texts for NaN and infinity.
+    """
+    cast = text.try_cast(kind)
+    if not isinstance(kind, FloatType | DoubleType):
+        return cast
+    finite = F.when(F.abs(cast) < float("inf"), cast)
+    told = [(F.lit(options[name]), F.lit(value).cast(kind)) for name, value in _OPTIONS.items() if name in options]
+    return reduce(lambda rest, pair: F.when(text == pair[0], pair[1]).otherwise(rest), told, finite)
+
+
+def is_refused(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
+    """Whether a text is not NULL and not a number of that type. False for types that are not numbers."""
+    if not is_number(kind):
+        return F.lit(False)
+    strange = _strange([text], kind, options)
+    return text.isNotNull() & (number(text, kind, options).isNull() | strange)
+
+
+def any_refused(texts: Mapping[str, tuple[Column, Column, DataType]], options: Mapping[str, str]) -> Column:
+    """Whether one of a record's texts is not a number: (text, number, type) by name.
+
+    The texts of a type are searched together for what no number contains, which takes a fraction of the time of matching each.
+    """
+    failed = [text.isNotNull() & value.isNull() for text, value, _ in texts.values()]
+    sorts = {_characters(kind): kind for _, _, kind in texts.values()}
+    strange = [
+        _strange([text for text, _, other in texts.values() if _characters(other) == sort], kind, options) for sort, kind in sorts.items()
+    ]
+    return reduce(or_, [*failed, *strange], F.lit(False))
+
+
+def _characters(kind: DataType) -> str:
+    """What no text of a number has that Spark casts to that type."""
+    return _NOT_WHOLE if isinstance(kind, IntegralType) else _NOT_DECIMAL if isinstance(kind, DecimalType) else _NOT_FLOAT
+
+
+def _strange(texts: list[Column], kind: DataType, options: Mapping[str, str]) -> Column:
+    """Whether texts have characters that no number has, apart from those that the options name."""
+    told = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
+    plain = [F.when(~text.isin(told), text) if told else text for text in texts]
+    return F.coalesce(F.concat_ws("", *plain).rlike(_characters(kind)), F.lit(False))

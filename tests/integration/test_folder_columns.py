@@ -1,0 +1,86 @@
+"""Folders `column=value` make columns of text, or of the declared type, in every format alike."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tables import raw_table, read_tables, rows_of, source, write
+
+from pipelines.errors import ConfigError, SourceError
+
+CODES = ("00501", "501", "1", "01", "1.10", "1.1", "1e3", "1000", "2024-01-01", "true", "a b", "é", "__HIVE_DEFAULT_PARTITION__")
+VALUES = [(number, None if code.startswith("__") else code) for number, code in enumerate(CODES)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows in four formats: the number of each code, below the code."""
+    folder = tmp_path_factory.mktemp("codes")
+    for number, code in enumerate(CODES):
+        place = f"code={code.replace(' ', '%20')}"
+        for name, text in {"csv": f"{number}\n", "json": f'{{"i": {number}}}\n', "text": f"{number}\n"}.items():
+            (folder / name / place).mkdir(parents=True)
+            write(folder / name / place, f"a.{name}", text)
+        (folder / "parquet" / place).mkdir(parents=True)
+        pq.write_table(pa.table({"i": pa.array([number], pa.int32())}), folder / "parquet" / place / "a.parquet")
+    return folder
+
+
+def tables(folder: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {name: {"format": name, "path": str(folder / name)} for name in ("parquet", "csv", "json", "text")}
+    found["csv"]["schema"] = "i int"
+    found["json"]["schema"] = "code string, i int"
+    found["text"]["schema"] = "i string"
+    return found
+
+
+def test_p6_folders_make_columns_of_text_in_every_format(spark: SparkSession, folder: Path) -> None:
+    read = read_tables(spark, source(**tables(folder)))
+    assert read.malformed is None and set(read.handed_on.values()) == {len(CODES)}
+    for name in ("parquet", "csv", "json", "text"):
+        assert spark.table(name).columns == ["i", "code"] == raw_table(tables(folder)[name]).empty(spark).columns
+        assert sorted((int(i), code) for i, code in spark.table(name).collect()) == VALUES, name
+
+
+def test_p6_a_type_is_that_of_the_schema_and_not_that_of_the_values(spark: SparkSession, tmp_path: Path) -> None:
+    for code in ("01", "2"):
+        (tmp_path / f"csv/Code={code}").mkdir(parents=True)
+        write(tmp_path / f"csv/Code={code}", "a.csv", f"{code},x\n")
+        (tmp_path / f"parquet/Code={code}").mkdir(parents=True)
+        pq.write_table(pa.table({"a": [code]}), tmp_path / f"parquet/Code={code}/a.parquet")
+    typed = {"format": "csv", "path": f"{tmp_path}/csv", "schema": "a string, code int, b string"}
+    columns = {"format": "parquet", "path": f"{tmp_path}/parquet", "schema": "a string, code int"}
+    read_tables(spark, source(t=typed, p=columns))
+    assert rows_of(spark) == [("01", "x", 1), ("2", "x", 2)] and rows_of(spark, "p") == [("01", 1), ("2", 2)]
+    before = list(raw_table(typed).named_by(raw_table(typed).identity(spark), ()))
+    for name in ("csv", "parquet"):
+        (tmp_path / f"{name}/Code=2").rename(tmp_path / f"{name}/Code=2D")
+    assert before != list(raw_table(typed).named_by(raw_table(typed).identity(spark), ()))
+    for table in (typed, columns):
+        with pytest.raises(SourceError, match=r"lies in code=2D, which is not (int|double); declare code as string in its schema"):
+            read_tables(spark, source(t={**table, "schema": str(table["schema"]).replace("code int", "code double")}))
+    read_tables(spark, source(t={**typed, "schema": "a string, code string, b string"}))  # the remedy
+    assert rows_of(spark) == [("01", "x", "01"), ("2", "x", "2D")]
+
+
+def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("code=1/day=2", "code=3"):
+        (tmp_path / name).mkdir(parents=True)
+        write(tmp_path / name, "a.csv", "1\n")
+    table = {"format": "csv", "path": str(tmp_path), "schema": "a int"}
+    with pytest.raises(SourceError, match=r"in folders of the columns code, day, and \S+ in those of code; .* list the files as paths"):
+        read_tables(spark, source(t=table))
+    files = [f"{tmp_path}/code=1/day=2/a.csv", f"{tmp_path}/code=3/a.csv"]
+    for path, rows in ((files, [(1,), (1,)]), (f"{tmp_path}/*/*.csv", [(1,)]), (f"{tmp_path}/code=1*", [(1, "2")])):
+        read_tables(spark, source(t={**table, "path": path}))
+        assert rows_of(spark) == rows
+    with pytest.raises(ConfigError, match=r"^source.tables.t.schema: folders make all of its columns"):
+        read_tables(spark, source(t={**table, "path": f"{tmp_path}/code=1", "schema": "day int"}))
+    (tmp_path / "only/code=").mkdir(parents=True)
+    write(tmp_path / "only/code=", "b.csv", "2\n")
+    with pytest.raises(SourceError, match=re.escape("lies in a folder without a value of code; name the folder code=__HIVE_DEFAULT")):
+        read_tables(spark, source(t={**table, "path": f"{tmp_path}/only"}))
