@@ -51,7 +51,8 @@ class FileTableSettings(TableSettings):
 
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file.
-    In Parquet, CSV, JSON, text and binaryFile, folders `column=value` below it make columns: of text, or of the type in the schema."""
+    In Parquet, CSV, JSON, text and binaryFile, folders `column=value` below it, or below what its glob matches, make columns: of text, or
+    of the type in the schema. Files that the path or its glob names themselves have none."""
     checksum: Literal["sha256", "stat"] = "sha256"
     """`stat` uses size and modification time instead of a hash of the content; for very large inputs."""
 

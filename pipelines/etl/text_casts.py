@@ -1,26 +1,36 @@
-"""Casts of text to fractions in the query, which Spark makes by Java's rules: 12D, 0x1p4 and NaN are numbers there.
+"""Casts of text to numbers in the query, which Spark makes by its rules and Java's: 12D, 0x1p4 and NaN are numbers there.
 
 In raw tables `pipelines.sources.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
+import re
 from collections.abc import Iterator
 
-from pipelines.etl.plans import JavaObject, items, kind, nodes
+from pipelines.etl.plans import JavaObject, below_of, items, kind
 
-_FRACTIONS = ("double", "float", "decimal")
+_NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5
 
 
 def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:
     """What is to be said of the casts in an analysed plan; nothing if there are none."""
-    casts = sorted({cast for node in nodes(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
+    casts = sorted({cast for node in _of_query(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
     if not casts:
         return ()
     shown = ", ".join(casts[:_MOST_SHOWN]) + (f" and {len(casts) - _MOST_SHOWN} more" if len(casts) > _MOST_SHOWN else "")
     return (
-        f"source.query: {shown}: a cast of text takes what Java takes for a number, such as 12D, 0x1p4 or NaN; if the text may hold "
-        "such, declare the column as a number in the table's schema",
+        f"source.query: {shown}: a cast of text takes more than digits: float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any "
+        "script, and all of them, as whole numbers do, blanks around; if the text may hold such, declare the column as a number in the "
+        "table's schema",
     )
+
+
+def _of_query(plan: JavaObject) -> Iterator[JavaObject]:
+    """The nodes of the query itself, without those that read its tables."""
+    yield plan
+    if kind(plan) != "View":
+        for below in below_of(plan):
+            yield from _of_query(below)
 
 
 def _text_casts(expression: JavaObject) -> Iterator[str]:
@@ -28,6 +38,6 @@ def _text_casts(expression: JavaObject) -> Iterator[str]:
         yield from _text_casts(child)
     if kind(expression) != "Cast" or expression.child().foldable():
         return
-    source, target = expression.child().dataType().typeName(), expression.dataType().typeName()
-    if source == "string" and target.startswith(_FRACTIONS):
+    source, target = expression.child().dataType().catalogString(), expression.dataType().catalogString()
+    if "string" in source and _NUMBER.search(target):
         yield f"{expression.child().sql()} AS {target}"

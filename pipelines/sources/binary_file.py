@@ -40,8 +40,8 @@ class BinaryFile(SparkFiles):
         return Rows(rows, count)
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """Checksums and paths, since a row contains its file's path."""
-        yield from (f"{checksum} {name}" for checksum, name in self.names(found))
+        """Checksums and names, since a row contains its file's path, and the folders that make columns."""
+        yield from self.content_names(found, with_names=True)
 
     def _read(self, spark: SparkSession) -> DataFrame:
         return self.reader(spark).load(list(self.settings.paths))

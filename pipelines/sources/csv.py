@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
-from pipelines.sources.numbers import any_refused, is_number, is_refused, number
-from pipelines.sources.parsed import CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, Options, sound
+from pipelines.sources.numbers import is_number, is_refused, may_be_refused, number
+from pipelines.sources.parsed import AGAIN, CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
@@ -42,25 +42,46 @@ class Csv(TextTable):
         given["escape"] = self.options.get("escape") or given["quote"] or "\\"
         settings = {**{name: value for name, value in given.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
         schema = self.record_schema
-        texts = StructType([StructField(f.name, StringType() if _is_read_here(f, settings) else f.dataType) for f in schema])
+        read_as = StructType([StructField(f.name, StringType() if _is_text_first(f, settings) else f.dataType) for f in schema])
         too_wide = _is_too_wide(_separator(settings))
-        read_as = StructType([*texts, StructField(CORRUPT, StringType())]).toDDL()
-        parsed = records.withColumn(VALUES, F.from_csv(F.when(~too_wide, sound(records)), read_as, {**settings, **PERMISSIVE}))
+        record = F.when(~too_wide, sound(records))
+        parsed = records.withColumn(VALUES, _read(record, read_as, {**settings, **PERMISSIVE}))
         read = F.col(VALUES)
-        numbers_read = {
-            field.name: (read[field.name], number(read[field.name], field.dataType, settings), field.dataType)
+        columns = {
+            field.name: number(read[field.name], field.dataType, settings) if _is_text_first(field, settings) else read[field.name]
             for field in schema
-            if _is_read_here(field, settings)
         }
         too_long = _is_too_long([read[field.name] for field in schema if isinstance(field.dataType, StringType)], given)
-        fits = read[CORRUPT].isNull() & ~too_wide & ~too_long & ~any_refused(numbers_read, settings)
-        columns = {name: numbers_read[name][1] if name in numbers_read else read[name] for name in schema.names}
+        parsed, any_refused = _with_refused(parsed, record, schema, settings)
+        fits = read[CORRUPT].isNull() & ~too_wide & ~too_long & ~any_refused
         return self.apart(parsed, columns, fits, _csv_fault(schema, settings, given))
 
 
-def _is_read_here(field: StructField, settings: Options) -> bool:
-    """Whether `numbers` read it, and not Spark: decimals of a `locale` are written as there."""
+def _read(record: Column, columns: StructType, options: Options) -> Column:
+    return F.from_csv(record, StructType([*columns, StructField(CORRUPT, StringType())]).toDDL(), options)
+
+
+def _is_number(field: StructField, settings: Options) -> bool:
+    """Whether `numbers` say what the column takes, and not Spark: decimals of a `locale` are written as there."""
     return is_number(field.dataType) and not (isinstance(field.dataType, DecimalType) and "locale" in settings)
+
+
+def _is_text_first(field: StructField, settings: Options) -> bool:
+    """Whether a number is read as text: a decimal does not show whether it had commas."""
+    return isinstance(field.dataType, DecimalType) and _is_number(field, settings)
+
+
+def _with_refused(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
+    """The records, and whether a number of a record is none, though Spark has read it. Records that may have one are read once more, as
+    text, in a column of its own."""
+    read, fields = F.col(VALUES), [field for field in schema if _is_number(field, settings)]
+    others = [field for field in fields if not _is_text_first(field, settings)]
+    may_be = may_be_refused(F.col(RECORD), [(read[field.name], field.dataType) for field in others])
+    as_texts = StructType([StructField(field.name, StringType()) for field in schema])
+    texts = {field.name: F.col(AGAIN)[field.name] if field in others else read[field.name] for field in fields}
+    wrong = [is_refused(texts[field.name], field.dataType, settings) for field in fields]
+    again = _read(F.when(may_be, record), as_texts, {**settings, **PERMISSIVE})
+    return parsed.withColumn(AGAIN, again) if others else parsed, reduce(Column.__or__, wrong, F.lit(False))
 
 
 def _separator(settings: Options) -> str:
@@ -114,7 +135,7 @@ def _mark(separator: str) -> str:
 
 def _cannot_be(value: Column, field: StructField, settings: Options, mark: str) -> Column:
     """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
-    if _is_read_here(field, settings):
+    if _is_number(field, settings):
         return is_refused(value, field.dataType, settings)
     alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
     bare = {**settings, **PERMISSIVE, "sep": mark, "quote": ""}

@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
 
@@ -44,14 +43,12 @@ class FileTable(RawTable[Settings]):
     def _root(self) -> str:
         return posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
 
-    def names(self, found: tuple[SourceFile, ...]) -> Iterator[tuple[str, str]]:
-        """(checksum, path) of each file, sorted, with paths relative to their common folder."""
-        yield from sorted((file.checksum, posixpath.relpath(_normal(file.path), self._root)) for file in found)
-
-
-def hive_folders(name: str) -> str:
-    """The folders of a relative path that make columns, `column=value`."""
-    return "/".join(part for part in posixpath.dirname(name).split("/") if "=" in part)
+    def content_names(self, found: tuple[SourceFile, ...], with_names: bool) -> list[str]:
+        """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
+        folders = {_normal(file.path): file.folders for file in self.found}
+        names = [self.relative_name(file.path) if with_names else "" for file in found]
+        parts = [(file.checksum, name, folders.get(_normal(file.path), "")) for file, name in zip(found, names, strict=True)]
+        return sorted(" ".join(filter(None, part)) for part in parts)
 
 
 def _normal(path: str) -> str:

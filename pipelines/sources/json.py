@@ -1,5 +1,6 @@
 """JSON: records as columns, each parsed alone and strictly. A file has one per line, or with `multiLine` is a document."""
 
+from collections.abc import Iterator
 from functools import partial, reduce
 from operator import and_
 
@@ -8,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
 from pipelines.sources.json_keys import Names, examined, names_in
-from pipelines.sources.json_numbers import LARGE, is_infinite
-from pipelines.sources.parsed import CORRUPT, END, OURS, PERMISSIVE, RECORD, TEXT, VALUES, sound
+from pipelines.sources.json_numbers import LARGE, STRANGE, has_lists, is_infinite, is_no_decimal, with_texts
+from pipelines.sources.parsed import AGAIN, CORRUPT, END, OURS, PERMISSIVE, RECORD, TEXT, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import Examiner, TextTable, encoding_of, is_on
 
@@ -32,24 +33,44 @@ class Json(TextTable):
         marks the end, on a line of its own after a comment: the record is valid if that element is the second one."""
         allowed = {name: value for name, value in self.options.items() if name not in OURS}
         settings = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", **allowed, **PERMISSIVE}
-        element = StructType([*self.record_schema, StructField(END, IntegerType())])
-        wrapped = StructType([StructField(VALUES, ArrayType(element)), StructField(CORRUPT, StringType())])
         parsed_text = F.coalesce(F.col(TEXT), sound(records)) if self.examiner else sound(records)
         text = F.concat(F.lit(f'{{"{VALUES}":['), parsed_text, F.lit(f'\n,{{"{END}":1}}]}}'))
-        parsed = records.withColumn(VALUES, F.from_json(text, wrapped, settings))
+        parsed = records.withColumn(VALUES, F.from_json(text, _wrapped(self.record_schema), settings))
         elements = F.col(VALUES)[VALUES]
         record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))
         whole = F.col(VALUES)[CORRUPT].isNull() & (F.size(elements) == 2) & (mark[END] == 1) & record.isNotNull()
         columns = {name: record[name] for name in self.record_schema.names}
-        wrong = self._infinite(record)
-        is_sound = reduce(and_, [F.coalesce(whole, F.lit(False)), *(~found for found in wrong.values())])
-        named = [F.when(found, F.lit(f"{name} is not {self.schema[name].dataType.simpleString()}")) for name, found in wrong.items()]
+        parsed, strange = self._with_strange(parsed, text, settings)
+        wrong = [*self._infinite(record), *strange]
+        is_sound = reduce(and_, [F.coalesce(whole, F.lit(False)), *(~condition for _, condition in wrong)])
+        named = [F.when(condition, F.lit(f"{name} is not {self.schema[name].dataType.simpleString()}")) for name, condition in wrong]
         return self.apart(parsed, columns, is_sound, F.coalesce(*named, F.lit("not a JSON object of these columns' types")))
 
-    def _infinite(self, record: Column) -> dict[str, Column]:
+    def _infinite(self, record: Column) -> Iterator[tuple[str, Column]]:
         """By column, whether a record has a float that is too large in it. None is, where an option names infinity."""
         if is_on(self.options, "allownonnumericnumbers"):
-            return {}
-        found = {field.name: is_infinite(record[field.name], field.dataType) for field in self.record_schema}
+            return
         is_large = F.col(RECORD).rlike(LARGE)
-        return {name: is_large & column for name, column in found.items() if column is not None}
+        for field in self.record_schema:
+            condition = is_infinite(record[field.name], field.dataType)
+            if condition is not None:
+                yield field.name, is_large & condition if has_lists(field.dataType) else condition
+
+    def _with_strange(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, list[tuple[str, Column]]]:
+        """The records, and by column, whether a decimal in quotes is no number. Those of a `locale` are written as there.
+
+        Spark does not tell how a decimal was written, so records that may have one are parsed once more, with texts in its place."""
+        texts, record = with_texts(self.record_schema), F.get(F.col(AGAIN)[VALUES], F.lit(0))
+        assert isinstance(texts, StructType)
+        conditions = [(field.name, is_no_decimal(record[field.name], field.dataType)) for field in self.record_schema]
+        strange = [(name, condition) for name, condition in conditions if condition is not None]
+        if not strange or "locale" in settings:
+            return parsed, []
+        again = F.from_json(F.when(F.col(RECORD).rlike(STRANGE), text), _wrapped(texts), settings)
+        return parsed.withColumn(AGAIN, again), strange
+
+
+def _wrapped(schema: StructType) -> StructType:
+    """The columns of a record in an array, before an element that marks its end."""
+    element = StructType([*schema, StructField(END, IntegerType())])
+    return StructType([StructField(VALUES, ArrayType(element)), StructField(CORRUPT, StringType())])

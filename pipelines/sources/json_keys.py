@@ -85,7 +85,7 @@ class _Matched:
         self._scopes: list[Names | None] = [None, names]
         self._scope_of_value = np.zeros(len(keys), np.int64)
         """By key, the number of the names that the object in its value may have; 0 if they are not checked."""
-        for depth in np.unique(keys.depth):
+        for depth in keys.depths:
             self._match_depth(depth)
         self.names = list(self._numbers)
 
@@ -103,8 +103,8 @@ class _Matched:
         here, scope = here[scope > 0], scope[scope > 0]
         pairs = scope * len(self._texts) + self._text[here]
         order = np.argsort(pairs, kind="stable")
-        distinct, first = np.unique(pairs[order], return_index=True)
-        for pair, places in zip(distinct.tolist(), np.split(here[order], first)[1:], strict=True):
+        pairs, first = pairs[order], np.flatnonzero(np.diff(pairs[order], prepend=-1))
+        for pair, places in zip(pairs[first].tolist(), np.split(here[order], first)[1:], strict=True):
             self._match(self._scopes[pair // len(self._texts)], pair % len(self._texts), places)
 
     def _match(self, scope: Names | None, text: int, places: np.ndarray) -> None:

@@ -15,33 +15,38 @@ _STEPS[[ord("{"), ord("[")]], _STEPS[[ord("}"), ord("]")]] = 1, -1
 
 
 class Keys:
-    """The keys in records: the first byte of each and the byte after its last, its record, depth and object, from 0 each but depth."""
+    """The keys in records: the first byte of each and the byte after its last, its record, depth and object, from 0 each but depth; and the
+    `depths` that occur."""
 
     def __init__(self, texts: pa.StringArray) -> None:
         self.data, self.starts = _bytes_of(texts)
+        records = np.arange(len(texts))
         quotes = _quotes(self.data)
         before = np.searchsorted(quotes, self.starts)
-        closed = np.diff(before) % 2 == 0
-        of_record = np.repeat(np.arange(len(texts)), np.diff(before))
-        inside = closed[of_record]
-        opening, closing = quotes[inside][0::2], quotes[inside][1::2]
+        of_quote = np.repeat(records, np.diff(before))
+        if (is_closed := np.diff(before) % 2 == 0).all():
+            strings, of_string = quotes, of_quote[0::2]
+        else:
+            strings, of_string = quotes[is_closed[of_quote]], of_quote[is_closed[of_quote]][0::2]
+        opening, closing = strings[0::2], strings[1::2]
         is_key = _is_before_colon(self.data, closing)
-        self.start, self.stop = opening[is_key] + 1, closing[is_key]
-        self.record = of_record[inside][0::2][is_key]
+        self.start, self.stop, self.record = opening[is_key] + 1, closing[is_key], of_string[is_key]
         steps = np.flatnonzero(_STEPS[self.data])
-        quotes_before = np.searchsorted(quotes, steps)
-        steps = steps[(quotes_before - before[np.searchsorted(self.starts, steps, "right") - 1]) % 2 == 0]
-        heights = np.concatenate(([0], np.cumsum(_STEPS[self.data[steps]], dtype=np.int64)))
-        at = np.searchsorted(steps, self.start)
-        self.depth = heights[at] - heights[np.searchsorted(steps, self.starts[self.record])]
-        self.object = np.zeros(len(self.start), np.int64)
-        opens = _STEPS[self.data[steps]] == 1
+        of_step = np.repeat(records, np.diff(np.searchsorted(steps, self.starts)))
+        is_outside = (np.searchsorted(quotes, steps) - before[of_step]) % 2 == 0
+        steps, of_step = steps[is_outside], of_step[is_outside]
+        change = _STEPS[self.data[steps]]
+        heights = np.concatenate(([0], np.cumsum(change, dtype=np.int64)))
+        at_record = heights[np.searchsorted(steps, self.starts)]
+        self.depth = heights[np.searchsorted(steps, self.start)] - at_record[self.record]
+        self.depths = np.flatnonzero(np.bincount(np.maximum(self.depth, 0))).tolist()
+        self.object = -1 - self.record
         # The depth that an opening bracket leads to, within its record.
-        levels = heights[1:] - heights[np.searchsorted(steps, self.starts[np.searchsorted(self.starts, steps, "right") - 1])]
-        for depth in np.unique(self.depth):
+        levels = np.where(change == 1, heights[1:] - at_record[of_step], 0)
+        for depth in self.depths:
             here = self.depth == depth
-            brackets = steps[opens & (levels == depth)]
-            self.object[here] = brackets[np.searchsorted(brackets, self.start[here]) - 1] if len(brackets) else -1
+            if len(brackets := steps[levels == depth]):
+                self.object[here] = brackets[np.searchsorted(brackets, self.start[here]) - 1]
 
     def __len__(self) -> int:
         return len(self.start)

@@ -4,7 +4,7 @@ Java's parsers take more, each its own: 12D, 0x1p4, ٣, and 1,234 for a decimal;
 numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV write them. JSON has its own grammar, and Spark reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
 
@@ -16,6 +16,9 @@ _WHOLE = r"[+-]?[0-9]+"
 _FRACTION = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Of texts that Spark casts: its whole numbers may have blanks around them, decimals digits of any script, and floats all that Java takes.
 _NOT_WHOLE, _NOT_DECIMAL, _NOT_FLOAT = r"[^0-9+\-]", r"[^0-9+\-.eE]", r"[^0-9+\-.eE \t]"
+_JAVAS = r"[0-9.](?:[dDfF](?![0-9A-Za-z])|[xX])|[\x00-\x08\x0a-\x1f]"
+"""In every record with a float that is one of Java's only, unless it is infinite or NaN."""
+_DIGITS = r"[\p{Nd}&&[^0-9]]"
 _OPTIONS = {"nanvalue": "NaN", "positiveinf": "Infinity", "negativeinf": "-Infinity"}
 
 
@@ -31,7 +34,7 @@ def pattern(kind: DataType) -> str:
 
 
 def number(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
-    """The text as a number; NULL if it is NULL, or out of range, and for some texts that are no numbers, as `strange` tells.
+    """The text as a number; NULL if it is NULL, or out of range, and for some texts that are no numbers: `is_refused` tells of all.
 
     `options` are those of the table, in lower case, which may name texts for NaN and infinity.
     """
@@ -47,30 +50,21 @@ def is_refused(text: Column, kind: DataType, options: Mapping[str, str]) -> Colu
     """Whether a text is not NULL and not a number of that type. False for types that are not numbers."""
     if not is_number(kind):
         return F.lit(False)
-    strange = _strange([text], kind, options)
-    return text.isNotNull() & (number(text, kind, options).isNull() | strange)
+    told = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
+    is_strange = text.rlike(_characters(kind))
+    return text.isNotNull() & (number(text, kind, options).isNull() | (is_strange & ~text.isin(told) if told else is_strange))
 
 
-def any_refused(texts: Mapping[str, tuple[Column, Column, DataType]], options: Mapping[str, str]) -> Column:
-    """Whether one of a record's texts is not a number: (text, number, type) by name.
-
-    The texts of a type are searched together for what no number contains, which takes a fraction of the time of matching each.
-    """
-    failed = [text.isNotNull() & value.isNull() for text, value, _ in texts.values()]
-    sorts = {_characters(kind): kind for _, _, kind in texts.values()}
-    strange = [
-        _strange([text for text, _, other in texts.values() if _characters(other) == sort], kind, options) for sort, kind in sorts.items()
-    ]
-    return reduce(or_, [*failed, *strange], F.lit(False))
+def may_be_refused(record: Column, values: Collection[tuple[Column, DataType]]) -> Column:
+    """Whether one of a record's numbers, which Spark has read as these values, may be none: a cheap look at record and values, since the
+    grammar of each text costs more than all of Spark's parser."""
+    floats = [value for value, kind in values if isinstance(kind, FloatType | DoubleType)]
+    looks = [F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats]  # infinite, or NaN
+    looks += [record.rlike(_JAVAS)] if floats else []
+    looks += [(F.octet_length(record) > F.char_length(record)) & record.rlike(_DIGITS)] if values else []
+    return reduce(or_, looks, F.lit(False))
 
 
 def _characters(kind: DataType) -> str:
     """What no text of a number has that Spark casts to that type."""
     return _NOT_WHOLE if isinstance(kind, IntegralType) else _NOT_DECIMAL if isinstance(kind, DecimalType) else _NOT_FLOAT
-
-
-def _strange(texts: list[Column], kind: DataType, options: Mapping[str, str]) -> Column:
-    """Whether texts have characters that no number has, apart from those that the options name."""
-    told = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
-    plain = [F.when(~text.isin(told), text) if told else text for text in texts]
-    return F.coalesce(F.concat_ws("", *plain).rlike(_characters(kind)), F.lit(False))

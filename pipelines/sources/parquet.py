@@ -20,7 +20,6 @@ from pipelines.dataset.sources import SourceFile
 from pipelines.errors import SourceError
 from pipelines.sources import files
 from pipelines.sources.base import Rows
-from pipelines.sources.file_table import hive_folders
 from pipelines.sources.folder_columns import check_values, declared, folder_columns
 from pipelines.sources.footers import check_rows, damage, reader_failed
 from pipelines.sources.parquet_columns import (
@@ -75,9 +74,8 @@ class Parquet(SparkFiles):
         return damage(spark, [file.path for file in files.find(self.settings.paths)])
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """Checksums with Hive folders, which make columns, and with paths if a statement reads them."""
-        asked = bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements)
-        yield from (f"{checksum} {name if asked else hive_folders(name)}".rstrip() for checksum, name in self.names(found))
+        """Checksums with the folders that make columns, and with names if a statement reads them."""
+        yield from self.content_names(found, bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements))
 
     def _with_file(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
         """The rows with the relative name of their file, if the config wants it."""

@@ -129,10 +129,8 @@ class TextTable(FileTable[Table]):
         return tuple(self.relative_name(piece.file.path) for piece in ranges) if self._names_file else ()
 
     def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """Checksums, with relative names if rows contain them, or else with the folders that make columns."""
-        folders = {file.path: file.folders for file in self.found}
-        named = [self.relative_name(file.path) if self._names_file else folders.get(file.path, "") for file in found]
-        yield from sorted(f"{file.checksum} {name}".rstrip() for file, name in zip(found, named, strict=True))
+        """Checksums, with relative names if rows contain them, and with the folders that make columns."""
+        yield from self.content_names(found, self._names_file)
 
     def _files(self) -> list[File]:
         """The files; none for a path of a single file, which lies in no folder of the table."""

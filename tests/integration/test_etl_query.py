@@ -285,11 +285,30 @@ def test_what_is_wrong_with_a_query_is_said_before_anything_is_read(spark: Spark
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
-def test_casts_of_text_to_fractions_are_named(spark: SparkSession) -> None:
-    fractions = "try_cast(s AS double) AS a, CAST(i AS double) AS b, CAST('1' AS float) AS c, trim(s) + 0.5D AS e"
-    (note,) = text_cast_notes(query_execution(spark.sql(f"SELECT {fractions}, CAST(s AS int) AS d FROM t")).analyzed())
-    assert note.startswith("source.query: t.s AS double, trim(t.s) AS double: a cast of text takes what Java takes for a number")
-    assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(s AS int) AS s FROM t")).analyzed()) == ()
+def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSession) -> None:
+    casts = (
+        "try_cast(s AS double) AS a, CAST(i AS double) AS b, CAST('1' AS float) AS c, trim(s) + 0.5D AS e, s :: int AS f, "
+        "try_cast(split(s, ',') AS array<decimal(9,2)>) AS g, transform(split(s, ','), v -> bigint(v)) AS h"
+    )
+    (note,) = text_cast_notes(query_execution(spark.sql(f"SELECT {casts}, CAST(i AS string) AS d FROM t")).analyzed())
+    named, _, rule = note.partition(": a cast of text takes more than digits: ")
+    assert named == (
+        "source.query: namedlambdavariable() AS bigint, split(t.s, ',', -1) AS array<decimal(9,2)>, t.s AS double, t.s AS int, "
+        "trim(t.s) AS double"
+    )
+    assert rule.startswith("float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any script, and all of them, as whole numbers do")
+    assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(i AS string) AS s FROM t")).analyzed()) == ()
+    texts = "12D", "0x1p4", "NaN", "1e400", "٣", " 1\t", "1.5", "1,234", "1_0", "٣.٣", "1L"
+    taken = {
+        kind: [text for text in texts if spark.sql(f"SELECT try_cast('{text}' AS {kind}) IS NOT NULL AS v").first().v]  # type: ignore[union-attr]
+        for kind in ("double", "decimal(9,2)", "bigint", "int")
+    }
+    assert taken == {
+        "double": ["12D", "0x1p4", "NaN", "1e400", " 1\t", "1.5"],
+        "decimal(9,2)": ["٣", " 1\t", "1.5", "٣.٣"],
+        "bigint": [" 1\t"],
+        "int": [" 1\t"],
+    }  # what the note says
 
 
 def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:

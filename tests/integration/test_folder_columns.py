@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tables import raw_table, read_tables, rows_of, source, write
 
 from pipelines.errors import ConfigError, SourceError
+from pipelines.sources.folder_columns import NULL
 
 CODES = ("00501", "501", "1", "01", "1.10", "1.1", "1e3", "1000", "2024-01-01", "true", "a b", "é", "__HIVE_DEFAULT_PARTITION__")
 VALUES = [(number, None if code.startswith("__") else code) for number, code in enumerate(CODES)]
@@ -80,7 +81,27 @@ def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> N
         assert rows_of(spark) == rows
     with pytest.raises(ConfigError, match=r"^source.tables.t.schema: folders make all of its columns"):
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/code=1", "schema": "day int"}))
+    read_tables(spark, source(t={**table, "path": f"{tmp_path}/code=1", "schema": "day int, a int"}))  # names those of the records too
+    assert rows_of(spark) == [(1, 2)]
     (tmp_path / "only/code=").mkdir(parents=True)
     write(tmp_path / "only/code=", "b.csv", "2\n")
     with pytest.raises(SourceError, match=re.escape("lies in a folder without a value of code; name the folder code=__HIVE_DEFAULT")):
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/only"}))
+    (tmp_path / "only/code=").rename(tmp_path / f"only/code={NULL}")
+    read_tables(spark, source(t={**table, "path": f"{tmp_path}/only"}))
+    assert rows_of(spark) == [(2, None)]
+
+
+@pytest.mark.parametrize("path", ["", "/*/*", "/*/*/a.*", "/code=1*", "/{code=2,other}", "/code=1/day=1/a.{}"])
+def test_the_folders_of_every_format_are_those_of_spark_s_parquet(spark: SparkSession, tmp_path: Path, path: str) -> None:
+    """Those below the path, or below what its glob matches. (Spark refuses a glob of folders that lie beside each other.)"""
+    for name in ("code=1/day=1", "code=2/day=1"):
+        for kind in ("csv", "parquet"):
+            (tmp_path / kind / name).mkdir(parents=True)
+        write(tmp_path / "csv" / name, "a.csv", "1\n")
+        pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), tmp_path / "parquet" / name / "a.parquet")
+    columns = {}
+    for kind in ("csv", "parquet"):
+        place = f"{tmp_path}/{kind}{path.replace('{}', kind)}"
+        columns[kind] = raw_table({"format": kind, "path": place, **({"schema": "a int"} if kind == "csv" else {})}).empty(spark).columns
+    assert columns["csv"] == columns["parquet"] == spark.read.parquet(f"{tmp_path}/parquet{path.replace('{}', 'parquet')}").columns

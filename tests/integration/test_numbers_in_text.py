@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType
 from tables import read_tables, source, write
 
+from pipelines.compat.spark import query_execution
+from pipelines.etl.text_casts import text_cast_notes
 from pipelines.sources.numbers import pattern
 
 NUMBERS = ("0", "-1", "+7", "1.5", "-.5", "5.", "1e3", "1.5E-3", "+2e+2", "007", "1e-400")
@@ -74,19 +76,39 @@ def test_a_locale_that_is_named_writes_decimals_its_way(spark: SparkSession, tmp
     assert [(float(row.n), row.i) for row in spark.table("t").collect()] == [(1234.5, 2)]
 
 
-def test_json_has_json_s_numbers(spark: SparkSession, tmp_path: Path) -> None:
-    good = ['{"d": 1e3, "n": 1.50, "a": [{"n": "2.5", "f": 1e38}], "m": {"x": 7}}', '{"d": null, "n": null, "a": null}', '{"a": [null]}']
+def test_json_has_json_s_numbers_and_decimals_in_quotes_as_in_csv(spark: SparkSession, tmp_path: Path) -> None:
+    good = [
+        '{"d": 1e3, "n": 1.50, "a": [{"n": "2.5", "f": 1e38}], "m": {"x": "+7"}}',
+        '{"d": null, "n": null, "a": null}',
+        '{"a": [null], "s": "1,234"}',
+    ]
     bad = {
         '{"d": 1e400}': "d is not double",
         '{"a": [{"f": 1}, {"f": 1e39}]}': "a is not array<struct<n:decimal(4,1),f:float>>",
         '{"d": "12"}': "not a JSON object of these columns' types",
+        '{"n": "1,234"}': "n is not decimal(9,2)",
+        '{"n": "٣"}': "n is not decimal(9,2)",
+        r'{"n": "1\u0663"}': "n is not decimal(9,2)",
+        '{"d": 1, "a": [{"n": 1}, {"n": ",5"}]}': "a is not array<struct<n:decimal(4,1),f:float>>",
+        '{"m": {"é": "1e3,"}}': "m is not map<string,decimal(5,0)>",
     }
     path = write(tmp_path, "a.json", "\n".join([*good, *bad]))
-    schema = "d double, n decimal(9,2), a array<struct<n: decimal(4,1), f: float>>, m map<string, decimal(5,0)>"
+    schema = "d double, n decimal(9,2), a array<struct<n: decimal(4,1), f: float>>, m map<string, decimal(5,0)>, s string"
     tables = read_tables(spark, source(t={"format": "json", "path": path, "schema": schema}))
     assert tables.malformed is not None
     assert {record: reason.removeprefix("t: ") for reason, record, _ in tables.malformed.collect()} == bad
     first = spark.table("t").where("d = 1000").first()
     assert first is not None and json.loads(json.dumps(first.asDict(True), default=str)) == {
-        "d": 1000.0, "n": "1.50", "a": [{"n": "2.5", "f": 9.999999680285692e37}], "m": {"x": "7"}
+        "d": 1000.0, "n": "1.50", "a": [{"n": "2.5", "f": 9.999999680285692e37}], "m": {"x": "7"}, "s": None
     }  # fmt: skip
+
+
+def test_a_column_that_is_declared_as_a_number_needs_no_cast_in_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "12D,1\n1,1\n")
+    rows, notes = {}, {}
+    for kind in ("string", "double"):
+        read_tables(spark, source(t={"format": "csv", "path": path, "schema": f"a {kind}, n decimal(9,2)"}))
+        query = spark.sql("SELECT CAST(a AS double) AS a FROM t")
+        rows[kind], notes[kind] = sorted(row.a for row in query.collect()), text_cast_notes(query_execution(query).analyzed())
+    assert rows == {"string": [1.0, 12.0], "double": [1.0]}
+    assert len(notes["string"]) == 1 and notes["double"] == ()

@@ -143,6 +143,8 @@ def test_text_has_one_column_of_text(spark: SparkSession, tmp_path: Path) -> Non
     table = {"format": "text", "path": write(tmp_path, "a.txt", "1\n"), "schema": "value int"}
     with pytest.raises(ConfigError, match=r"^source.tables.t.schema: text has one column, a string, .* declare it as `value string`"):
         read_tables(spark, source(t=table))
+    read_tables(spark, source(t={**table, "schema": "value string"}))
+    assert spark.sql("SELECT CAST(value AS int) AS v FROM t").collect() == [(1,)]
 
 
 def test_a_json_document(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_what_is_no_json_disturbs_no_other_record() -> None:
     problems, texts, _, _ = look(*records)
     assert texts[4] == '{"plan": "}"}' and problems[8] == "key n occurs twice in an object"
     assert [problem for place, problem in enumerate(problems) if place != 8] == [None] * 9
+    assert look('"x":', '"x":')[0] == [None, None]
     assert look() == ([], [], {}, [])
 
 

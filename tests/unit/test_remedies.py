@@ -42,6 +42,15 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "listens on {}, which other machines can reach": ("integration/test_local_ray.py", "which other machines can reach"),
     "Ray has no room for the workers": ("integration/test_train.py", "Ray has no room for the workers"),
     "give the table a schema without it": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
+    "name the folder {}={} for NULL": ("integration/test_folder_columns.py", 'rename(tmp_path / f"only/code={NULL}")'),
+    "list the files as paths, which have no such columns": ("integration/test_folder_columns.py", "list the files as paths"),
+    "in its schema, or rename the folder": ("integration/test_folder_columns.py", "# the remedy"),
+    "name those of the records too": ("integration/test_folder_columns.py", "# names those of the records too"),
+    "and make numbers of it in the query": ("integration/test_sources.py", "SELECT CAST(value AS int) AS v FROM t"),
+    "declare the column as a number in the table's schema": (
+        "integration/test_numbers_in_text.py",
+        "declared_as_a_number_needs_no_cast_in_the_query",
+    ),
     "the token is missing or wrong; send Authorization: Bearer TOKEN": (
         "integration/test_endpoint_http.py",
         'asked(port, "/metrics")[0] == 200',
