@@ -1,6 +1,7 @@
 """Exports of a model of many encoders, run by the software they are written for."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,22 @@ def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(mod
     wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
     assert [row["prediction"] for row in predictions] == wanted["prediction"].tolist()
     np.testing.assert_allclose([row["probability_true"] for row in predictions], wanted["probability_true"], atol=1e-6)
+
+
+def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: Exported, onnx: Path) -> None:
+    rows = rows_in_json(model.raw.drop_columns(["rich", "unused"]))
+    assert any(row["word"] == "dög" for row in rows)
+    given = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    wanted = predict_alone(onnx, given=given.decode())
+    # Python takes UTF-8 in the locale C unless it is told not to.
+    command = [sys.executable, "-I", "-X", "utf8=0", "-c", ALONE, str(onnx)]
+    ended = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False, env={**os.environ, "LC_ALL": "C"})
+    assert (ended.returncode, ended.stdout.decode()) == (0, wanted.stdout), ended.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        left = subprocess.run(command, input=given, stdout=output, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (left.returncode, left.stderr) == (0, b"")
 
 
 def test_its_script_refuses_what_the_model_refuses_and_agrees_with_the_examples(onnx: Path) -> None:

@@ -207,3 +207,16 @@ def test_the_files_of_a_script_define_different_names() -> None:
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                 names += [ast.unparse(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
     assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
+
+
+def test_rows_are_counted_from_the_first_of_a_file_and_are_objects() -> None:
+    kinds, rows = {"x": "int64"}, [{"x": 1}, {"x": "two"}]
+    with pytest.raises(ValueError, match="row 1: column x takes int64"):
+        columns.read_columns(rows, kinds)
+    with pytest.raises(ValueError, match=r"row 1025: column x takes int64, and this is 'two'"):
+        columns.read_columns(rows, kinds, 1_024)
+    with pytest.raises(ValueError, match="row 1024 has no column x"):
+        columns.read_columns([{}], kinds, 1_024)
+    for row in (5, None, "x", ["x"]):
+        with pytest.raises(ValueError, match=r"row 7 is .*, and a row is a JSON object"):
+            columns.read_columns([row], kinds, 7)  # type: ignore[list-item]

@@ -41,13 +41,17 @@ def encoder(name: str) -> Callable[[Encode], Encode]:
     return register
 
 
-def read_columns(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[str, Column]:
-    """A column for each name in `kinds`. Raises ValueError if a row lacks a column, or has a value of another type."""
+def read_columns(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], first: int = 0) -> dict[str, Column]:
+    """A column for each name in `kinds`. Raises ValueError if a row lacks a column, or has a value of another type; `first` is the
+    number of the first row there."""
     columns = {}
+    for number, row in enumerate(rows, first):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"row {number} is {row!r:.80}, and a row is a JSON object")
     for name, kind in kinds.items():
         parse = parser(kind)
         values = []
-        for number, row in enumerate(rows):
+        for number, row in enumerate(rows, first):
             if name not in row:
                 raise ValueError(f"row {number} has no column {name}; a row has {', '.join(kinds)}, with null for what is missing")
             try:

@@ -30,19 +30,19 @@ class Model:
     def __init__(self, folder: str | Path) -> None:
         import onnxruntime  # noqa: PLC0415, which only this needs
 
-        self.manifest = json.loads(Path(folder, "manifest.json").read_text())
+        self.manifest = json.loads(Path(folder, "manifest.json").read_bytes())
         self.kinds: Mapping[str, str] = self.manifest["rows"]
         """The type of each column of a raw row."""
         self._form = self.manifest["answer"]
         self._session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
         self._taken = {each.name for each in self._session.get_inputs()}
 
-    def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """A prediction for each row; `refused` has the reason why a row has none, or None.
+    def predict(self, rows: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+        """A prediction for each row; `refused` has the reason why a row has none, or None. Errors count rows from `first`.
 
         Raises ValueError if a row lacks a column, or has a value of another type.
         """
-        columns = read_columns(rows, self.kinds)
+        columns = read_columns(rows, self.kinds, first)
         inputs, reasons = self._encode(columns, len(rows))
         accepted = [number for number, reason in enumerate(reasons) if reason is None]
         predictions: list[dict[str, Any]] = [{"refused": reason} for reason in reasons]
@@ -124,7 +124,7 @@ def differences(given: Any, wanted: Any, tolerance: float) -> Iterator[str]:
 
 def check(folder: Path) -> str:
     """A line that says how many examples agree. Raises ValueError for the first one that does not."""
-    examples = json.loads((folder / "examples.json").read_text())
+    examples = json.loads((folder / "examples.json").read_bytes())
     predictions = Model(folder).predict(examples["rows"])
     for number, (given, wanted) in enumerate(zip(predictions, examples["predictions"], strict=True)):
         both = (given, wanted) if examples["exact"] else ({"refused": given["refused"]}, {"refused": wanted["refused"]})
@@ -143,12 +143,16 @@ def main() -> None:
         if arguments.check:
             print(check(folder))
             return
-        model = Model(folder)
-        with sys.stdin if arguments.rows == "-" else open(arguments.rows, encoding="utf-8") as file:
+        model, first = Model(folder), 0
+        # JSON is UTF-8, whatever the locale says.
+        with open(0 if arguments.rows == "-" else arguments.rows, encoding="utf-8") as file, open(1, "w", encoding="utf-8") as output:
             lines = (json.loads(line) for line in file if line.strip())
             while rows := list(islice(lines, _ROWS_AT_ONCE)):
-                for prediction in model.predict(rows):
-                    print(json.dumps(prediction, ensure_ascii=False, allow_nan=False))
+                for prediction in model.predict(rows, first):
+                    print(json.dumps(prediction, ensure_ascii=False, allow_nan=False), file=output)
+                first += len(rows)
+    except BrokenPipeError:  # whoever reads the predictions wants no more of them
+        pass
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 
