@@ -51,6 +51,13 @@ def is_promoted(present: ModelVersion, past: Sequence[ModelVersion]) -> bool:
     return bool(past) and str(past[-1].version) == str(present.version)
 
 
+def tags_after(present: ModelVersion | None, past: Sequence[ModelVersion]) -> dict[str, str]:
+    """The tag of a new champion that names the one before it, where the alias was moved or removed by hand: the last promoted one."""
+    if present is not None and is_promoted(present, past):
+        return {}
+    return {PREVIOUS: str(past[-1].version) if past else ""}
+
+
 def before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
     """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one."""
     past = history(client, uri, name)

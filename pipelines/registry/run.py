@@ -74,9 +74,7 @@ def promote(config: Config, run_id: str) -> Decision:
         told = f"{'; '.join(failed)}; {judgement}"
         _record(client, uri, run_id, {**record, "decision": "refused"}, f"refused: {told}")
         raise RefusedError(f"run {run_id} does not become the champion of {name}: {told}")
-    tags = {"dataset.digest": found.version.digest}
-    if present is not None and not alias.is_promoted(present, history):
-        tags[alias.PREVIOUS] = str(history[-1].version) if history else ""
+    tags = {"dataset.digest": found.version.digest, **alias.tags_after(present, history)}
     version = alias.promoted(client, uri, name, found.uri, run_id, present, tags)
     before = f"version {present.version}" if present else "no champion"
     text = f"run {run_id} is the champion of {name} as version {version.version}, after {before}; {judgement}"
