@@ -91,31 +91,41 @@ def check_same_columns(files: Sequence[FileColumns]) -> None:
     """Raises SourceError if two files have different columns, or nested columns that differ. Other types may be widened."""
     if not files:
         return
-    first = _comparable(files[0])
+    known: dict[str, FileColumns] = {}
+    for file in files:  # the first that tells what a column is: one that is NULL in all rows of a file may be anything elsewhere
+        known |= {name: file for name in file.leaves if name not in known or known[name].kind(name) == NULL}
+    first = _comparable(files[0], known)
     for file in files[1:]:
-        if differing := sorted(set(_comparable(file).items()) ^ set(first.items())):
-            kinds = {(name, path): kind for one in (files[0], file) for name, path, kind in one.each_leaf()}
-            shown = some_of([f"{place[1]} {kinds[place]}" for place in dict.fromkeys(place for place, _ in differing)])
-            raise SourceError(
-                f"{file.path} and {files[0].path} differ in their columns: {shown}; "
-                "make them tables of their own, or set options: {mergeSchema: true} to have NULL where one is missing"
-            )
+        if differing := sorted(_comparable(file, known) ^ first):
+            places = dict.fromkeys(place for place, _ in differing)
+            kinds = {(name, path): kind for one in (*known.values(), file) for name, path, kind in one.each_leaf()}
+            shown = some_of([f"{place[1]} {kinds[place]}" for place in places])
+            other = next((known[name] for name, _ in places if known[name] is not file), files[0])
+            merge = "" if len(places) < len(differing) else ", or set options: {mergeSchema: true} to have NULL where one is missing"
+            raise SourceError(f"{file.path} and {other.path} differ in their columns: {shown}; make them tables of their own{merge}")
 
 
-def _comparable(file: FileColumns) -> dict[tuple[str, str], str]:
-    """The leaves with their kinds; without the kind of columns that are not nested."""
-    return {(name, path): "" if path == name else kind for name, path, kind in file.each_leaf()}
+def _comparable(file: FileColumns, known: Mapping[str, FileColumns]) -> set[tuple[tuple[str, str], str]]:
+    """The leaves with their kinds; without the kind of columns that are not nested, and as in `known` for those that are NULL."""
+    columns = [(name, known[name] if file.kind(name) == NULL else file) for name in file.leaves]
+    return {((name, path), "" if path == name else kind) for name, told in columns for path, kind in told.leaves[name].items()}
 
 
 def groups_of(files: Sequence[FileColumns]) -> list[list[FileColumns]]:
-    """The files in groups in which no column that is not nested has two kinds; one group if there is no such column at all."""
+    """The files in groups in which no column that is not nested has two kinds, and none is nested in some files only; one group if
+    there is no such column at all."""
     names = dict.fromkeys(name for file in files for name in file.leaves)
-    kinds = {name: {file.kind(name) for file in files} - {""} for name in names}
+    kinds = {name: {_kind_of_column(file, name) for file in files} - {""} for name in names}
     differing = [name for name in names if len(kinds[name]) > 1]
     groups: dict[tuple[str, ...], list[FileColumns]] = {}
     for file in files:
-        groups.setdefault(tuple(file.kind(name) for name in differing), []).append(file)
+        groups.setdefault(tuple(_kind_of_column(file, name) for name in differing), []).append(file)
     return list(groups.values())
+
+
+def _kind_of_column(file: FileColumns, name: str) -> str:
+    """As `FileColumns.kind`, and `nested` for columns that are."""
+    return file.kind(name) or ("nested" if name in file.leaves else "")
 
 
 def _batch(paths: list[str]) -> Iterator[pa.RecordBatch]:
@@ -127,17 +137,20 @@ def _columns_of(path: str) -> tuple[str, str]:
     """The path, and the leaves by column as JSON."""
     with file_errors(path), open_file(path) as stream:
         file = pq.ParquetFile(stream)
-        schema = file.schema
-        tops = file.schema_arrow.names
-    columns: dict[str, dict[str, str]] = {name.lower(): {} for name in tops}
-    place = 0
-    for number in range(len(schema)):
+        schema, fields = file.schema, file.schema_arrow
+    columns: dict[str, dict[str, str]] = {name.lower(): {} for name in fields.names}
+    # Leaves come in the order of their columns. Their paths do not tell whose they are: a column's name may have a dot.
+    tops = [field.name for field in fields for _ in range(_leaves(field.type))]
+    for number, top in enumerate(tops):
         leaf = schema.column(number)
-        while not (leaf.path == tops[place] or leaf.path.startswith(f"{tops[place]}.")):
-            place += 1  # leaves come in the order of their columns
-        name = tops[place].lower()
-        columns[name][leaf.path.lower() if leaf.path == tops[place] else leaf.path] = _kind(leaf)
+        columns[top.lower()][leaf.path.lower() if leaf.path == top else leaf.path] = _kind(leaf)
     return path, json.dumps(columns)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """The number of a column's leaves."""
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return sum(_leaves(stored.field(number).type) for number in range(stored.num_fields)) or 1
 
 
 def _kind(leaf: pq.ColumnSchema) -> str:

@@ -89,6 +89,25 @@ def test_columns_are_widened_where_no_value_can_change(spark: SparkSession, tmp_
     assert len(rows_of(spark, path, "i long")) == 4
 
 
+def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    dotted = wrote(tmp_path / "dotted.parquet", **{"a": [7], "a.b": pa.array([5], pa.time64("us"))})
+    assert rows_of(spark, dotted, "a long") == [(7,)]
+    dotted = wrote(tmp_path / "ns.parquet", **{"a": [7], "a.b": pa.array([1_500], pa.timestamp("ns"))})
+    assert rows_of(spark, dotted, "a long, `a.b` bigint") == [(7, 1_500)]
+    assert len(rows_of(spark, dotted)) == 1
+    wrote(tmp_path / "null" / "1.parquet", a=[1], n=pa.nulls(1))
+    wrote(tmp_path / "null" / "2.parquet", a=[2], n=[[3]])
+    for schema in ("", "a long, n array<bigint>"):
+        assert rows_of(spark, str(tmp_path / "null"), schema) == [(1, None), (2, [3])]
+    wrote(tmp_path / "nested" / "0.parquet", n=pa.nulls(1))
+    wrote(tmp_path / "nested" / "1.parquet", n=pa.array([[1]], pa.list_(pa.int32())))
+    wrote(tmp_path / "nested" / "2.parquet", n=[[2]])
+    with pytest.raises(
+        SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"
+    ):
+        rows_of(spark, str(tmp_path / "nested"))
+
+
 def test_types_without_a_common_one_are_named_with_a_cast_that_works(spark: SparkSession, tmp_path: Path) -> None:
     paths = [wrote(tmp_path / "1.parquet", a=[1]), wrote(tmp_path / "2.parquet", a=["x"]), wrote(tmp_path / "3.parquet", a=[0.5])]
     for pair, kind in (((0, 1), "string"), ((0, 2), "double")):
