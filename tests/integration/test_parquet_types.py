@@ -102,9 +102,7 @@ def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhe
     wrote(tmp_path / "nested" / "0.parquet", n=pa.nulls(1))
     wrote(tmp_path / "nested" / "1.parquet", n=pa.array([[1]], pa.list_(pa.int32())))
     wrote(tmp_path / "nested" / "2.parquet", n=[[2]])
-    with pytest.raises(
-        SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"
-    ):
+    with pytest.raises(SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"):
         rows_of(spark, str(tmp_path / "nested"))
 
 
