@@ -104,6 +104,10 @@ def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhe
     wrote(tmp_path / "nested" / "2.parquet", n=[[2]])
     with pytest.raises(SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"):
         rows_of(spark, str(tmp_path / "nested"))
+    one, other = ({"format": "parquet", "path": str(tmp_path / "nested" / name)} for name in ("1.parquet", "2.parquet"))
+    union = "SELECT CAST(n AS array<bigint>) AS n FROM one UNION ALL SELECT n FROM other"
+    read_tables(spark, source(union, one=one, other=other))
+    assert len(spark.sql(union).collect()) == 2, "of their own, with one type"
 
 
 def test_types_without_a_common_one_are_named_with_a_cast_that_works(spark: SparkSession, tmp_path: Path) -> None:

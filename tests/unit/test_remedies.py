@@ -34,6 +34,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "of text there is no _metadata": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
     "where Spark widens only": ("integration/test_parquet_types.py", "SELECT CAST(a AS {kind}) AS a"),
     "or set options: {mergeSchema: true}": ("integration/test_parquet_types.py", "mergeSchema=True"),
+    "differ in their columns: {}; make them tables of their own": ("integration/test_parquet_types.py", "of their own, with one type"),
     "leave it out of the table's schema": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
     "had no part in the loss, and strategy ddp waits": ("integration/test_remedies_of_training.py", "stepped(Unused(requires_grad=False)"),
     "stopped and saved after step {}; run the same command": ("integration/test_train.py", "run the same command to resume"),
