@@ -40,7 +40,7 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     assert values is not None and values["digests"] == digests({"model": {"w": torch.full((3,), 2.0)}})
     altered = Record(**{**values, "digests": {"model.w": "0" * 64}})
     file.write_bytes(to_json(altered))
-    blamed = rf"{newest}: model.w not as in the record, though every file is as it was written, .*; remove the folder"
+    blamed = rf"{newest}: model.w not as in the record, though every file is as it was written, .*; remove .* to start anew"
     with pytest.raises(TrainingError, match=blamed):
         checkpoints.load(newest, altered, state)
     found = checkpoints.restore(state)
