@@ -24,8 +24,10 @@ from unittest.mock import patch
 import mlflow
 import numpy as np
 import torch
+from click.testing import CliRunner
 from loopback import free_port
 from mlflow import MlflowClient
+from mlflow.cli import cli
 from promotions import finished_run, weights_of
 from remedies import ROOT
 from remedy_cases import model, store, training
@@ -92,6 +94,18 @@ def candidate_of(folder: Path, name: str = "toy", path: str = "", key: tuple[str
     config = trained().config
     dataset = config.dataset.model_copy(update={"path": path or config.dataset.path, "key": key})
     return candidate(config.model_copy(update={"name": name, "dataset": dataset}), trained().run_id)
+
+
+def deleted_candidate(folder: Path) -> Any:
+    MlflowClient(trained().config.tracking.uri).delete_run(trained().run_id)
+    return candidate_of(folder)
+
+
+def restored_candidate(folder: Path) -> Any:
+    uri = trained().config.tracking.uri
+    done = CliRunner(env={"MLFLOW_TRACKING_URI": uri}).invoke(cli, ["runs", "restore", "--run-id", trained().run_id])
+    assert done.exit_code == 0, done.output
+    return candidate_of(folder)
 
 
 def other_dataset(folder: Path) -> Config:
@@ -431,6 +445,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: slow_promotion(folder, alias.LEASE_SECONDS),
         (slow_promotion,),
     ),
+    "is deleted in {}, where no decision about it": (deleted_candidate, (restored_candidate,)),
     "and the config is that of {}; give its own config": (lambda folder: candidate_of(folder, name="other"), (candidate_of,)),
     "give the config of the run, or train on this dataset": (
         lambda folder: candidate_of(folder, path=other_dataset(folder).dataset.path),

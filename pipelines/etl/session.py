@@ -63,8 +63,10 @@ TRIES = 4
 """Attempts at a task before the job fails, as on a cluster; Spark's default in local mode is one."""
 BATCH_BYTES = 64 * 2**20
 SHORT_ROW_BYTES = BATCH_BYTES // 65_536
-# They print the stack of every failed task, or of every file on a full disk; the driver also receives these as exceptions.
+# They print the stack of every failed task, or of every file on a full disk; the driver also receives these as exceptions. So does
+# TaskContextImpl: a task that a signal cancels finds no blocks of broadcasts any more, as Java has removed them.
 TALKATIVE = (
+    "org.apache.spark.TaskContextImpl",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.storage.DiskBlockObjectWriter",

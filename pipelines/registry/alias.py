@@ -58,14 +58,32 @@ def tags_after(present: ModelVersion | None, past: Sequence[ModelVersion]) -> di
     return {PREVIOUS: str(past[-1].version) if past else ""}
 
 
+def rival(present: ModelVersion | None, past: Sequence[ModelVersion], run_id: str) -> ModelVersion | None:
+    """The version that a run is compared with: the champion, or the last one of another run that passed the gates if the alias was
+    removed or set to this run by hand."""
+    others = [version for version in past if version.run_id != run_id]
+    return next(reversed(others), None) if present is None or present.run_id == run_id else present
+
+
 def before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
-    """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one."""
+    """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one.
+
+    Raises TrackingError if that version is deleted.
+    """
     past = history(client, uri, name)
     if present is None or not is_promoted(present, past):
         return next(reversed(past), None)
     number = present.tags.get(PREVIOUS, "")
     with reaching(uri):
-        return client.get_model_version(name, number) if number else None
+        try:
+            return client.get_model_version(name, number) if number else None
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            raise TrackingError(
+                f"version {number} of {name}, the champion before version {present.version}, is deleted from the registry, so nothing is "
+                "rolled back; give --run with the run that is to be the champion"
+            ) from error
 
 
 def promoted(

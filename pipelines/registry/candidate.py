@@ -13,7 +13,7 @@ from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.git import GIT_COMMIT
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import model_of
-from pipelines.tracking.recorded import recorded
+from pipelines.tracking.recorded import check_is_not_deleted, recorded
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Candidate:
 
 
 def candidate(config: Config, run_id: str) -> Candidate:
-    """Read a run. Raises TrackingError if there is no such training, if it is not finished or has no model; ConfigError if it was
-    trained on what another config makes; DatasetError if its dataset version is gone."""
+    """Read a run. Raises TrackingError if there is no such training, if it is deleted, not finished or has no model; ConfigError if it
+    was trained on what another config makes; DatasetError if its dataset version is gone."""
     uri = config.tracking.uri
     found = recorded(uri, run_id)
     if found.status != "FINISHED":
@@ -43,6 +43,7 @@ def candidate(config: Config, run_id: str) -> Candidate:
     client = connect(uri)
     with reaching(uri):
         run = client.get_run(run_id)
+        check_is_not_deleted(uri, run)
         model = model_of(client, run)
     return Candidate(run_id, model, run.data.tags, run.data.metrics, _version(config, run_id, run.data.tags.get("dataset.digest", "")))
 

@@ -63,6 +63,16 @@ class Judgement:
         return {"gates": [gate.plain() for gate in self.checked], **states, "measured": self.numbers}
 
 
+def turned_off(settings: Registry, no_rival: str | None) -> dict[str, str]:
+    """Of the gates that need rows: those that would not be checked anyway, and why. `no_rival` says why there is no comparison."""
+    reasons = {
+        "champion": no_rival,
+        "slices": None if settings.slices else "registry.slices is empty",
+        "latency": "registry.latency_ms is not set" if settings.latency_ms is None else None,
+    }
+    return {gate: reason for gate, reason in reasons.items() if reason is not None}
+
+
 def at_most(name: str, found: Value | None, bound: float, unit: str = "") -> Gate:
     """`found` may be the reason why it has no value: then the gate does not hold, nor does it if there is nothing."""
     return Gate(name, not isinstance(found, str | None) and found <= bound, recordable(found), f"at most {bound:g}{unit}")

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.features import Encoders
 from pipelines.features.raw import numbers
 from pipelines.learning import task_of
-from pipelines.registry.gates import Gate, Judgement, at_least, at_most, recordable
+from pipelines.registry.gates import Gate, Judgement, at_least, at_most, recordable, turned_off
 from pipelines.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
 from pipelines.serve.columns import misfits
 from pipelines.serve.process import ModelProcess
@@ -107,7 +107,8 @@ def of_rows(
     if not len(truth):
         found.numbers = {"rows": 0}
         found.add("skew", [at_least("the number of test rows that the model predicts", 0, 1)], "")
-        found.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row")
+        no_rival = None if champion is not None and settings.compare else otherwise.get("champion", "registry.compare is false")
+        found.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row") | turned_off(settings, no_rival)
         return found
     ones = np.ones(len(truth))
     found.numbers = {"rows": len(truth), target.metric: recordable(_value(target, truth, ours))}

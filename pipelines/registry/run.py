@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +11,7 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
 from pipelines.errors import ConfigError, RefusedError, TrackingError
@@ -18,12 +20,13 @@ from pipelines.etl.run import freed
 from pipelines.etl.session import session
 from pipelines.registry import alias, measure
 from pipelines.registry.candidate import Candidate, candidate, commit, lineage
-from pipelines.registry.gates import Gate, Judgement, bounds
+from pipelines.registry.gates import Gate, Judgement, bounds, turned_off
 from pipelines.registry.rows import test_rows
 from pipelines.serve.model import download_model
 from pipelines.serve.process import ModelProcess
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.git import GIT_COMMIT, git_commit
+from pipelines.tracking.recorded import check_is_not_deleted
 from pipelines.tracking.training import reasons
 
 log = logging.getLogger(__name__)
@@ -57,9 +60,8 @@ def promote(config: Config, run_id: str) -> Decision:
     present, history = alias.champion(client, uri, name), alias.history(client, uri, name)
     if present is not None and present.run_id == run_id and alias.is_promoted(present, history):
         return Decision(name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}")
-    # Whoever set the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
-    others = [version for version in history if version.run_id != run_id]
-    rival = next(reversed(others), None) if present is not None and present.run_id == run_id else present
+    # Whoever set or removed the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
+    rival = alias.rival(present, history, run_id)
     with TemporaryDirectory(prefix="lockstep-registry-") as folder:
         judgement = _judged(config, found, rival, Path(folder))
     record: dict[str, Any] = {
@@ -77,6 +79,8 @@ def promote(config: Config, run_id: str) -> Decision:
     tags = {"dataset.digest": found.version.digest, **alias.tags_after(present, history)}
     version = alias.promoted(client, uri, name, found.uri, run_id, present, tags)
     before = f"version {present.version}" if present else "no champion"
+    if config.registry.compare and rival is not None and rival is not present:
+        before += f", compared with version {rival.version}, which was promoted last"
     text = f"run {run_id} is the champion of {name} as version {version.version}, after {before}; {judgement}"
     _record(client, uri, run_id, {**record, "decision": "promoted", "version": str(version.version)}, text, version)
     return Decision(name, str(version.version), run_id, text)
@@ -84,13 +88,14 @@ def promote(config: Config, run_id: str) -> Decision:
 
 def rollback(config: Config) -> Decision:
     """Make the champion before the present one the champion again, as a new version: where the alias was moved by hand, the one that was
-    promoted last. Raises TrackingError if there is none."""
+    promoted last. Raises TrackingError if there is none, or if it or its run is deleted."""
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     present = alias.champion(client, uri, name)
     previous = alias.before(client, uri, name, present)
     if previous is None:
         raise TrackingError(f"{name} has no champion before version {present.version if present else 'none'}, so nothing to roll back to")
+    _check_run(client, uri, previous)
     replaced = str(present.version) if present else ""
     tags = {alias.PREVIOUS: previous.tags.get(alias.PREVIOUS, ""), "lockstep.rollback_of": replaced}
     source = f"models:/{previous.model_id}" if previous.model_id else previous.source
@@ -103,10 +108,26 @@ def rollback(config: Config) -> Decision:
     return Decision(name, str(version.version), run_id, text)
 
 
+def _check_run(client: MlflowClient, uri: str, version: ModelVersion) -> None:
+    """Raises TrackingError if the version's run is deleted: the decision could not be recorded after the alias has moved."""
+    with reaching(uri):
+        try:
+            run = client.get_run(str(version.run_id))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            raise TrackingError(
+                f"version {version.version} of {version.name} does not become the champion again: its run {version.run_id} is gone from "
+                f"{uri}; give --run with the run that is to be the champion"
+            ) from error
+    check_is_not_deleted(uri, run)
+
+
 def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder: Path) -> Judgement:
     """The gates. Spark starts only if those that need no rows hold."""
     settings, uri = config.registry, config.tracking.uri
     no_rival = "there is no other champion to compare with" if settings.compare else "registry.compare is false"
+    not_asked = turned_off(settings, None if rival and settings.compare else no_rival)
     target = _target(config, found, rival)
     ours = download_model(uri, found.uri, folder / "candidate")
     with ModelProcess(ours, "query") as model:
@@ -117,13 +138,12 @@ def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder
     judgement.add("lineage", lineage(found, about["digest"], about["dataset"]), "")
     judgement.add("commit", commit(config, found), "registry.clean_git is false")
     if target is None:
-        judgement.not_checked |= dict.fromkeys(("sources", "skew", "champion"), no_rival)
-        judgement.not_checked |= {"slices": "registry.slices is empty", "latency": "registry.latency_ms is not set"}
+        judgement.not_checked |= dict.fromkeys(("sources", "skew"), no_rival) | not_asked
     elif judgement.failures(()):
-        judgement.not_checked |= dict.fromkeys(_OF_ROWS, "another gate failed before")
+        judgement.not_checked |= dict.fromkeys(_OF_ROWS, "another gate failed before") | not_asked
     else:
         theirs = download_model(uri, f"models:/{rival.name}/{rival.version}", folder / "champion") if rival and settings.compare else None
-        _judge_rows(config, found, target, judgement, ours, theirs, no_rival)
+        _judge_rows(config, found, target, judgement, ours, theirs, not_asked)
     return judgement
 
 
@@ -142,7 +162,13 @@ def _target(config: Config, found: Candidate, rival: ModelVersion | None) -> mea
 
 
 def _judge_rows(
-    config: Config, found: Candidate, target: measure.Target, judgement: Judgement, ours: Path, theirs: Path | None, no_rival: str
+    config: Config,
+    found: Candidate,
+    target: measure.Target,
+    judgement: Judgement,
+    ours: Path,
+    theirs: Path | None,
+    not_asked: Mapping[str, str],
 ) -> None:
     """Add the gates that need the test rows."""
     settings, test_rows_of_version = config.registry, found.version.rows("test")
@@ -151,13 +177,13 @@ def _judge_rows(
         rows, sources = test_rows(spark, config, found.version.manifest.version, settings.most_rows)
     judgement.add("sources", [sources], "")
     if not sources.holds:
-        judgement.not_checked |= dict.fromkeys(_OF_ROWS[1:], "the sources have changed")
+        judgement.not_checked |= dict.fromkeys(_OF_ROWS[1:], "the sources have changed") | not_asked
         return
     measure.check_slices(settings, rows.column_names)
     is_whole = len(rows) < settings.most_rows
     logged = found.metrics.get(f"test/{target.checked}") if is_whole else None
     sampled = f"only {settings.most_rows:,} of the test rows were taken, registry.most_rows"
-    otherwise = {"champion": no_rival, "skew": f"the run has no metric test/{target.checked}" if is_whole else sampled}
+    otherwise = {**not_asked, "skew": f"the run has no metric test/{target.checked}" if is_whole else sampled}
     measured = measure.of_rows(settings, target, rows, logged, ours, theirs, otherwise)
     if is_whole:
         count = measured.numbers["rows"]

@@ -5,6 +5,7 @@ does not have, such as 3,000,000,000 for int32 or 1.5 for an integer, is an erro
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,27 @@ def _array(values: Values) -> pa.Array:
     return array.dictionary_decode() if types.is_dictionary(array.type) else array
 
 
+def _array_for(kind: pa.DataType, values: Values) -> pa.Array:
+    """The values as an array. For floats, JSON's 10**30 is what 1e30 is, though Arrow has no integer of that size."""
+    try:
+        return _array(values)
+    except _FAULTS:
+        if types.is_floating(_element(kind)):
+            with suppress(*_FAULTS):
+                return _array(_as_floats(list(values)))
+        raise
+
+
+def _as_floats(value: Any) -> Any:
+    """Integers as floats, in lists at any depth; all else as it is."""
+    if isinstance(value, list):
+        return [_as_floats(inner) for inner in value]
+    return float(value) if type(value) is int else value
+
+
 def _cast(values: Values, kind: pa.DataType) -> pa.Array:
     """Cast values to a type of the same sort: integers may be cast to other numbers, but text and booleans may not."""
-    array = _array(values)
+    array = _array_for(kind, values)
     if array.type.equals(kind):
         return array
     if _sort(array.type) not in (_sort(kind), "null"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.artifacts import download_artifacts
+from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
@@ -46,6 +47,15 @@ def recorded(uri: str, run_id: str) -> Recorded:
             "use the ID of a run of jobs/train.py that has its artifacts"
         ) from error
     return Recorded(run_id, run.info.status, run.data.tags, _config(path, run_id))
+
+
+def check_is_not_deleted(uri: str, run: Run) -> None:
+    """Raises TrackingError if the run is deleted: MLflow shows it, but records nothing of it any more."""
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        raise TrackingError(
+            f"run {run.info.run_id} is deleted in {uri}, where no decision about it can be recorded; restore it with "
+            f"`MLFLOW_TRACKING_URI={uri} mlflow runs restore --run-id {run.info.run_id}`"
+        )
 
 
 def _config(file: Path, run_id: str) -> dict[str, Any]:

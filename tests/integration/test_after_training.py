@@ -237,6 +237,10 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
     client.set_registered_model_alias("people", "champion", by_hand.version)
     with pytest.raises(RefusedError, match="loss below the champion's"):
         api.promote(changed(config), worse)
+    client.delete_registered_model_alias("people", "champion")
+    with pytest.raises(RefusedError, match="loss below the champion's"):
+        api.promote(changed(config), worse)
+    client.set_registered_model_alias("people", "champion", by_hand.version)
     assert api.rollback(config).text.startswith(f"run {equal}, version 2 of people, is the champion again as version 4, after version 3")
     assert api.rollback(config).run_id == good[0]
     back = client.get_model_version_by_alias("people", "champion")
@@ -270,8 +274,10 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
 )
 def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: dict[str, Any], commit: str, message: str) -> None:
     run_id, _ = finished_run(config, weights_of(config, seed=2), commit)
-    with pytest.raises(RefusedError, match=message):
-        api.promote(changed(config, **registry, model="refusals"), run_id)
+    with pytest.raises(RefusedError, match=message) as refused:
+        api.promote(changed(config, **registry, slices=("city",), slice_bound=0.1, model="refusals"), run_id)
+    assert "slices (another gate failed before)" in str(refused.value)
+    assert "latency (registry.latency_ms is not set)" in str(refused.value)
     assert not MlflowClient(config.tracking.uri).search_registered_models("name = 'refusals'")
 
 

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from quiet_spark import install
+
+from pipelines.compat.spark import jvm
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,3 +22,13 @@ def test_before_a_job_s_first_line_spark_says_nothing(tmp_path: Path) -> None:
     said = (done.stdout + done.stderr).splitlines()  # spark-submit gives out Python's errors as its own output
     assert done.returncode == 2 and "--train.wrokers: no such setting; did you mean workers? (got 2)" in said
     assert [line for line in said if " INFO " in line] == []
+
+
+def test_what_the_driver_receives_as_an_exception_java_does_not_print_too(spark: SparkSession) -> None:
+    """Of a task that a signal cancels, TaskContextImpl would print a stack: its broadcast is gone."""
+    loggers = jvm().org.apache.logging.log4j.LogManager
+    levels = {
+        name: loggers.getLogger(f"org.apache.spark.{name}").getLevel().toString()
+        for name in ("TaskContextImpl", "executor.Executor", "scheduler.TaskSchedulerImpl")
+    }
+    assert levels == {"TaskContextImpl": "OFF", "executor.Executor": "OFF", "scheduler.TaskSchedulerImpl": "ERROR"}

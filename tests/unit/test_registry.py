@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -19,10 +21,11 @@ from mlflow.exceptions import MlflowException
 from pipelines.config.registry import Registry
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
 from pipelines.registry import alias
-from pipelines.registry.gates import Judgement, at_least, at_most, bounds
+from pipelines.registry.gates import Judgement, at_least, at_most, bounds, turned_off
 from pipelines.registry.measure import Target, _judge_slices, _not_worse, _truth, of_rows
+from pipelines.registry.run import rollback
 from pipelines.registry.scores import class_metric, compared, quantity_metric
-from pipelines.serve.columns import misfits
+from pipelines.serve.columns import fitting_rows, misfits
 from pipelines.serve.model import download_model
 from pipelines.serve.predictor import Predictor
 from pipelines.serve.process import ModelProcess
@@ -94,7 +97,11 @@ def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: 
     found = of_rows(Registry(), target, rows, 0.5, model, model)
     assert [str(gate) for gate in found.checked] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
     assert found.numbers == {"rows": 0} and not found.checked[0].holds
-    assert set(found.not_checked) == {"latency", "champion", "slices"}
+    assert found.not_checked == {
+        "champion": "the model predicts no test row",
+        "slices": "registry.slices is empty",
+        "latency": "registry.latency_ms is not set",
+    }
 
 
 def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: Served, tmp_path: Path) -> None:
@@ -171,6 +178,73 @@ def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(
     assert champion_before() == "2"
     promoted(served, "moved")  # after an alias that was removed too
     assert champion_before() == "2"
+
+
+def test_a_rollback_to_a_version_that_was_deleted_is_refused_by_its_number(served: Served) -> None:
+    """It does not fall back to the next lower one."""
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+    assert [promoted(served, "erased") for _ in range(3)] == ["1", "2", "3"]
+    client.delete_model_version("erased", "2")
+    config = served.config.model_copy(update={"registry": Registry(model="erased")})
+    with pytest.raises(TrackingError, match="version 2 of erased, the champion before version 3, is deleted from the registry"):
+        rollback(config)
+    assert str(client.get_model_version_by_alias("erased", "champion").version) == "3"
+    assert promoted(served, "erased") == "4"  # the remedy
+
+
+def test_a_rollback_to_a_run_that_was_deleted_leaves_the_alias(served: Served) -> None:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+    assert [promoted(served, "without a run") for _ in range(2)] == ["1", "2"]
+    config = served.config.model_copy(update={"registry": Registry(model="without a run")})
+    client.delete_run(served.run_id)
+    try:
+        with pytest.raises(TrackingError, match=rf"run {served.run_id} is deleted in .*; restore it with .*mlflow runs restore --run-id"):
+            rollback(config)
+        assert [version.version for version in client.search_model_versions("name = 'without a run'")] == [2, 1]
+    finally:
+        client.restore_run(served.run_id)
+    assert rollback(config).version == "3"
+
+
+def test_a_rollback_to_a_run_that_is_gone_for_good_leaves_the_alias(served: Served) -> None:
+    client = MlflowClient(uri := served.config.tracking.uri)
+    gone = client.create_run("0").info.run_id
+    name = "gone"
+    first = alias.promoted(client, uri, name, served.uri, gone, None, {})
+    alias.promoted(client, uri, name, served.uri, served.run_id, first, {})
+    client.delete_run(gone)
+    client._tracking_client.store._hard_delete_run(gone)  # as `mlflow gc` does
+    config = served.config.model_copy(update={"registry": Registry(model=name)})
+    with pytest.raises(TrackingError, match=rf"version 1 of gone does not become the champion again: its run {gone} is gone from"):
+        rollback(config)
+    assert str(client.get_model_version_by_alias(name, "champion").version) == "2"
+    assert promoted(served, name) == "3"  # its run is gone for good, and another is promoted
+
+
+def test_a_champion_whose_alias_was_moved_or_removed_by_hand_is_still_the_rival(served: Served) -> None:
+    uri = served.config.tracking.uri
+    client = MlflowClient(uri)
+
+    def rival_of(run_id: str) -> str | None:
+        rival = alias.rival(alias.champion(client, uri, "rivals"), alias.history(client, uri, "rivals"), run_id)
+        return rival and str(rival.version)
+
+    assert rival_of("another run") is None
+    promoted(served, "rivals")
+    assert (rival_of("another run"), rival_of(served.run_id)) == ("1", None)
+    client.delete_registered_model_alias("rivals", "champion")
+    assert (rival_of("another run"), rival_of(served.run_id)) == ("1", None)
+
+
+def test_a_gate_that_is_not_set_does_not_wait_for_one_that_failed() -> None:
+    assert turned_off(Registry(), "there is none") == {
+        "champion": "there is none",
+        "slices": "registry.slices is empty",
+        "latency": "registry.latency_ms is not set",
+    }
+    assert turned_off(Registry(slices=("city",), latency_ms=5.0), None) == {}
 
 
 def promoted(served: Served, name: str) -> str:
@@ -271,3 +345,22 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
 )
 def test_a_number_of_another_type_will_do(found: pa.DataType, told: list[str]) -> None:
     assert misfits(pa.schema({"n": pa.int32()}), pa.schema({"n": found})) == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (pa.float64(), [10**30, 2**53 + 1, None], [1e30, 2.0**53, None]),
+        (pa.float64(), [2**63, 1.5], [2.0**63, 1.5]),
+        (pa.list_(pa.float64()), [[10**30, 1.5], [1]], [[1e30, 1.5], [1.0]]),
+        (pa.float64(), [10**400, 1], [None, 1.0]),
+        (pa.int64(), [10**30, 1], [None, 1]),
+    ],
+)
+def test_an_integer_of_json_that_arrow_lacks_is_a_float_where_the_model_takes_one(kind: pa.DataType, values: Any, expected: Any) -> None:
+    for rows in ({"x": values}, pd.DataFrame({"x": pd.Series(values, dtype=object)})):
+        table, reasons = fitting_rows(rows, pa.schema({"x": kind}))
+        assert table["x"].to_pylist() == expected
+        assert [reason is None for reason in reasons.to_pylist()] == [
+            value is not None or given is None for value, given in zip(expected, values, strict=True)
+        ]

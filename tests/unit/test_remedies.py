@@ -64,6 +64,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "is being promoted as version {} ({}); run again after it": ("unit/test_registry.py", "is being promoted as version 1"),
     "the champion is now version {}, not {}; run again": ("unit/test_registry.py", 'promoted(served, "replaced") == "3"'),
     "may not have been moved to it: {}; run the same command again": ("unit/test_registry.py", 'promoted(served, "away") == "3"'),
+    "is deleted from the registry, so nothing is rolled back": ("unit/test_registry.py", '"4"  # the remedy'),
+    "does not become the champion again: its run {} is gone": ("unit/test_registry.py", "its run is gone for good"),
     "the champion refuses all of the test rows": ("unit/test_registry.py", "the champion refuses all of the test rows"),
     "the champion cannot predict the rows of this config": ("unit/test_registry.py", "the champion cannot predict the rows"),
     "the process of the model ended with {}: {}; run again": ("unit/test_registry.py", "the process of the model ended with"),
