@@ -103,7 +103,9 @@ def deleted_candidate(folder: Path) -> Any:
 
 def restored_candidate(folder: Path) -> Any:
     uri = trained().config.tracking.uri
-    done = CliRunner(env={"MLFLOW_TRACKING_URI": uri}).invoke(cli, ["runs", "restore", "--run-id", trained().run_id])
+    with unchanged_uri():
+        mlflow.set_tracking_uri(uri)  # as MLFLOW_TRACKING_URI does in a process of its own
+        done = CliRunner().invoke(cli, ["runs", "restore", "--run-id", trained().run_id])
     assert done.exit_code == 0, done.output
     return candidate_of(folder)
 

@@ -37,7 +37,7 @@ class Predictor:
         self._model.load_state_dict(dict(weights))
         self._model.to(self._device).eval()
         self._query = manifest.served_query
-        self._evaluator = Evaluator()
+        self._evaluator = Evaluator() if self._query else None  # MLflow keeps the last model, and with it a database to the very end
         self.inputs = inputs_of(manifest)
         self.outputs = self._predicted({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
@@ -74,7 +74,7 @@ class Predictor:
 
     def _encoded(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
         """As `Encoders.encode`, after the query if the model takes rows before the query."""
-        if self._query is None:
+        if self._query is None or self._evaluator is None:
             return self._encoders.encode(raw)
         queried, dropped = self._evaluator.queried(raw, self._query)
         encoded, reasons = self._encoders.encode(queried)
