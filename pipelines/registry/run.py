@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -168,7 +167,7 @@ def _judge_rows(
     judgement: Judgement,
     ours: Path,
     theirs: Path | None,
-    not_asked: Mapping[str, str],
+    not_asked: dict[str, str],
 ) -> None:
     """Add the gates that need the test rows."""
     settings, test_rows_of_version = config.registry, found.version.rows("test")
