@@ -31,7 +31,10 @@ _QUERY = (
 _DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
 _CANCELLED = "SPARK_JOB_CANCELLED"
 
-_FILE_COLUMN = "; of text there is no _metadata: set file_column of the table to a name, and select that column"
+_FILE_COLUMN = (
+    "; of text, and of Parquet files with different types, there is no _metadata: set file_column of the table to a name, and select that "
+    "column"
+)
 _COLON = "Relative path in absolute URI"
 """Hadoop's message for a colon in a file's name."""
 

@@ -57,6 +57,17 @@ def find(path: str | tuple[str, ...]) -> list[File]:
     return [found[name] for name in sorted(found)]
 
 
+def repeated(paths: Iterable[str]) -> str:
+    """The first file that two of the paths hold; empty if there is none. Raises SourceError as `find` does."""
+    seen: set[str] = set()
+    for path in paths:
+        names = {os.path.normpath(file.path) for file in find(path)}
+        if twice := sorted(names & seen):
+            return twice[0]
+        seen |= names
+    return ""
+
+
 def has_folders(path: str) -> bool:
     """Whether files of the path may lie in folders below it: it is not that of a single file."""
     return not path.startswith(PACKAGE) and ("://" in path or bool(_WILDCARD.search(path)) or Path(locate(path)[1]).is_dir())

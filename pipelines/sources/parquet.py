@@ -53,6 +53,8 @@ class Parquet(SparkFiles):
 
     def rows(self, spark: SparkSession) -> Rows:
         """Parquet needs no parsing, so its rows are not cached."""
+        if len(self.settings.paths) > 1 and (twice := files.repeated(self.settings.paths)):
+            raise SourceError(f"{twice} is in several of the table's paths, and Spark would read its rows for each; name it in one of them")
         listing = self._listing(spark)
         self.listed(listing)
         if self.schema is not None and self.options.get("recursivefilelookup") != "true":

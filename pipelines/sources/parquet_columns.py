@@ -1,6 +1,7 @@
 """The columns of Parquet files according to their footers: what each is, and in which files it is something else."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pipelines.sources.distribute import distribute
 
 FILES_PER_TASK = 64
 NULL, NANOSECONDS, NANOSECONDS_UTC = "null", "timestamp[ns]", "timestamp[ns, UTC]"
+ALIKE = "alike"
+"""Stands for the kinds of columns of one file whose names differ in case alone."""
 UNREADABLE = {"time32[ms]": "int32", "time64[us]": "int64", "time64[ns]": "int64", "float16": "float32"}
 """Kinds of columns that Spark does not read, and what to write instead."""
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
@@ -66,8 +69,13 @@ def check_readable(files: Iterable[FileColumns], declared: Mapping[str, str] | N
     """Raises SourceError for a column that Spark cannot read. `declared` are the types in the config's schema, if it has one."""
     for file in files:
         for name, path, kind in file.each_leaf():
+            without = "leave it out of the table's schema" if declared is not None else "give the table a schema without it"
+            if kind == ALIKE:
+                names = " and ".join(file.leaves[name])
+                raise SourceError(
+                    f"{file.path}: columns {names} are one to Spark, which ignores case; {without}, or rename one in the file"
+                )
             if (fault := _unreadable(name, path, kind, declared)) is not None:
-                without = "leave it out of the table's schema" if declared is not None else "give the table a schema without it"
                 raise SourceError(f"{file.path}: column {path} is {kind}, which Spark does not read{fault}; {without}, or {_instead(kind)}")
 
 
@@ -144,6 +152,9 @@ def _columns_of(path: str) -> tuple[str, str]:
     for number, top in enumerate(tops):
         leaf = schema.column(number)
         columns[top.lower()][leaf.path.lower() if leaf.path == top else leaf.path] = _kind(leaf)
+    for name, count in Counter(name.lower() for name in fields.names).items():
+        if count > 1:
+            columns[name] = dict.fromkeys((top for top in fields.names if top.lower() == name), ALIKE)
     return path, json.dumps(columns)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tables import read_tables, source
 
 from pipelines.errors import SourceError
+from pipelines.sources.faults import source_errors
 
 NANOSECONDS = [-1, 1_500, -1_500, 10**18 + 999, None]
 FLOORED = [-1, 1, -2, 10**15, None]
@@ -123,3 +124,37 @@ def test_types_without_a_common_one_are_named_with_a_cast_that_works(spark: Spar
         union = f"SELECT CAST(a AS {kind}) AS a FROM one UNION ALL SELECT CAST(a AS {kind}) AS a FROM other"
         read_tables(spark, source(union, one=one, other=other))
         assert len(spark.sql(union).collect()) == 2
+
+
+def test_a_file_named_twice_and_columns_that_differ_in_case_alone_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    def read(path: Any, schema: str = "") -> list[Any]:
+        read_tables(spark, source(t={"format": "parquet", "path": path, "schema": schema}))
+        return [tuple(row) for row in spark.table("t").collect()]
+
+    columns = pa.table({"V": [1], "v": [2], "a": [3]})
+    pq.write_table(columns, file := str(tmp_path / "x.parquet"))
+    for schema in ("", "v bigint"):
+        with pytest.raises(
+            SourceError, match=r"x.parquet: columns V and v are one to Spark, which ignores case; .* rename one in the file"
+        ):
+            read(file, schema)
+    assert read(file, "a bigint") == [(3,)]
+    pq.write_table(columns.rename_columns(["V", "w", "a"]), file)
+    for paths in ([file, file], [str(tmp_path), file]):
+        with pytest.raises(SourceError, match=r"x.parquet is in several of the table's paths, .* name it in one of them"):
+            read(paths)
+    assert read([file]) == [(1, 2, 3)]  # named in one of the paths
+
+
+def test_where_files_are_read_in_groups_the_error_about_metadata_names_file_column(spark: SparkSession, tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.int32(), pa.int64())):
+        pq.write_table(pa.table({"v": pa.array([number], kind)}), tmp_path / f"{number}.parquet")
+    table = {"format": "parquet", "path": str(tmp_path)}
+    read_tables(spark, found := source(query := "SELECT _metadata.file_name FROM t", t=table))
+    with (
+        pytest.raises(SourceError, match="of Parquet files with different types, there is no _metadata: set file_column"),
+        source_errors(found),
+    ):
+        spark.sql(query).collect()
+    read_tables(spark, source(t={**table, "file_column": "file"}))
+    assert sorted(row.file for row in spark.sql("SELECT file FROM t").collect()) == ["0.parquet", "1.parquet"]

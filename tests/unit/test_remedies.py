@@ -31,8 +31,10 @@ IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_tra
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "is of the file that Spark happens to read": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
-    "of text there is no _metadata": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
+    "there is no _metadata: set file_column": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
     "where Spark widens only": ("integration/test_parquet_types.py", "SELECT CAST(a AS {kind}) AS a"),
+    "or rename one in the file": ("integration/test_parquet_types.py", 'rename_columns(["V", "w"'),
+    "would read its rows for each; name it in one": ("integration/test_parquet_types.py", "in one of the paths"),
     "or set options: {mergeSchema: true}": ("integration/test_parquet_types.py", "mergeSchema=True"),
     "differ in their columns: {}; make them tables of their own": ("integration/test_parquet_types.py", "of their own, with one type"),
     "leave it out of the table's schema": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
