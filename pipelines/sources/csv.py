@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
-from pipelines.sources.numbers import is_number, is_refused, may_be_refused, number
-from pipelines.sources.parsed import AGAIN, CORRUPT, OURS, PERMISSIVE, RECORD, VALUES, Options, sound
+from pipelines.sources.numbers import doubt, is_number, is_refused, is_unbounded, number
+from pipelines.sources.parsed import AGAIN, CORRUPT, OURS, PERMISSIVE, RECORD, STRANGE, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import TextTable, encoding_of, is_on
 
@@ -35,6 +35,11 @@ class Csv(TextTable):
             header=is_on(options, "header"),
             columns=() if is_on(options, "enforceschema") else tuple(self.record_schema.names),
         )
+
+    @property
+    def looks(self) -> dict[str, str]:
+        kinds = [field.dataType for field in self.record_schema if _is_native(field, self.options)]
+        return {STRANGE: doubt(kinds)} if kinds else {}
 
     def parse(self, records: DataFrame) -> DataFrame:
         """A doubled quote is a quote, as in RFC 4180; Spark's default escapes quotes with a backslash."""
@@ -71,17 +76,24 @@ def _is_text_first(field: StructField, settings: Options) -> bool:
     return isinstance(field.dataType, DecimalType) and _is_number(field, settings)
 
 
+def _is_native(field: StructField, settings: Options) -> bool:
+    """Whether Spark reads a number as one, so that its text is looked at only in doubt."""
+    return _is_number(field, settings) and not _is_text_first(field, settings)
+
+
 def _with_refused(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
     """The records, and whether a number of a record is none, though Spark has read it. Records that may have one are read once more, as
     text, in a column of its own."""
     read, fields = F.col(VALUES), [field for field in schema if _is_number(field, settings)]
-    others = [field for field in fields if not _is_text_first(field, settings)]
-    may_be = may_be_refused(F.col(RECORD), [(read[field.name], field.dataType) for field in others])
+    others = [field for field in fields if _is_native(field, settings)]
     as_texts = StructType([StructField(field.name, StringType()) for field in schema])
     texts = {field.name: F.col(AGAIN)[field.name] if field in others else read[field.name] for field in fields}
     wrong = [is_refused(texts[field.name], field.dataType, settings) for field in fields]
-    again = _read(F.when(may_be, record), as_texts, {**settings, **PERMISSIVE})
-    return parsed.withColumn(AGAIN, again) if others else parsed, reduce(Column.__or__, wrong, F.lit(False))
+    any_refused = reduce(Column.__or__, wrong, F.lit(False))
+    if not others:
+        return parsed, any_refused
+    is_doubtful = F.col(STRANGE) | is_unbounded([(read[field.name], field.dataType) for field in others])
+    return parsed.withColumn(AGAIN, _read(F.when(is_doubtful, record), as_texts, {**settings, **PERMISSIVE})), any_refused
 
 
 def _separator(settings: Options) -> str:

@@ -8,9 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
-from pipelines.sources.json_keys import Names, examined, names_in
-from pipelines.sources.json_numbers import LARGE, STRANGE, has_lists, is_infinite, is_no_decimal, with_texts
-from pipelines.sources.parsed import AGAIN, CORRUPT, END, OURS, PERMISSIVE, RECORD, TEXT, VALUES, Options, sound
+from pipelines.sources.json_keys import examined
+from pipelines.sources.json_names import Names, names_in
+from pipelines.sources.json_numbers import LARGE_NUMBER, STRANGE_DECIMAL, has_lists, is_infinite, is_no_decimal, with_texts
+from pipelines.sources.parsed import AGAIN, CORRUPT, END, LARGE, OURS, PERMISSIVE, STRANGE, TEXT, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import Examiner, TextTable, encoding_of, is_on
 
@@ -27,6 +28,14 @@ class Json(TextTable):
         if any(is_on(self.options, option) for option in _NOT_JSON):
             return None
         return partial(examined, Names({field.name: names_in(field.dataType) for field in self.record_schema}))
+
+    @property
+    def looks(self) -> dict[str, str]:
+        """For what `_infinite` and `_with_strange` need."""
+        of_types = [(field.dataType, F.lit(None)) for field in self.record_schema]
+        has_floats = any(has_lists(kind) and is_infinite(value, kind) is not None for kind, value in of_types)
+        has_decimals = any(is_no_decimal(value, kind) is not None for kind, value in of_types)
+        return {**({LARGE: LARGE_NUMBER} if has_floats else {}), **({STRANGE: STRANGE_DECIMAL} if has_decimals else {})}
 
     def parse(self, records: DataFrame) -> DataFrame:
         """Spark ignores text after the first value. So the record is put into an array, before an element that
@@ -50,11 +59,10 @@ class Json(TextTable):
         """By column, whether a record has a float that is too large in it. None is, where an option names infinity."""
         if is_on(self.options, "allownonnumericnumbers"):
             return
-        is_large = F.col(RECORD).rlike(LARGE)
         for field in self.record_schema:
             condition = is_infinite(record[field.name], field.dataType)
             if condition is not None:
-                yield field.name, is_large & condition if has_lists(field.dataType) else condition
+                yield field.name, F.col(LARGE) & condition if has_lists(field.dataType) else condition
 
     def _with_strange(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, list[tuple[str, Column]]]:
         """The records, and by column, whether a decimal in quotes is no number. Those of a `locale` are written as there.
@@ -66,7 +74,7 @@ class Json(TextTable):
         strange = [(name, condition) for name, condition in conditions if condition is not None]
         if not strange or "locale" in settings:
             return parsed, []
-        again = F.from_json(F.when(F.col(RECORD).rlike(STRANGE), text), _wrapped(texts), settings)
+        again = F.from_json(F.when(F.col(STRANGE), text), _wrapped(texts), settings)
         return parsed.withColumn(AGAIN, again), strange
 
 

@@ -8,14 +8,13 @@ overwritten in a copy of the text, which Spark parses.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.config.did_you_mean import suggestion
+from pipelines.sources.json_names import Names, shape
 from pipelines.sources.json_tokens import Keys, decode_key
 from pipelines.sources.parsed import KEYLESS, TEXT, UNKNOWN
 
@@ -27,42 +26,24 @@ OTHERS = ""
 _SCHEMA = pa.schema({TEXT: pa.string(), UNKNOWN: pa.string(), KEYLESS: pa.bool_()})
 
 
-@dataclass(frozen=True)
-class Names:
-    """The names that an object may have as keys; of a map, any."""
-
-    fields: dict[str, "Names | None"] = field(default_factory=dict)
-    values: "Names | None" = None
-    """Of a map's values."""
-    is_map: bool = False
-
-    def matching(self, key: str) -> str | None:
-        """The field of that name, or the one that differs in case alone."""
-        return key if key in self.fields else next((name for name in self.fields if name.lower() == key.lower()), None)
-
-
-def names_in(kind: DataType) -> Names | None:
-    """The keys of the objects in values of a type; None if it has no objects."""
-    match kind:
-        case StructType():
-            return Names({one.name: names_in(one.dataType) for one in kind})
-        case MapType():
-            return Names(values=names_in(kind.valueType), is_map=True)
-        case ArrayType():
-            return names_in(kind.elementType)
-    return None
-
-
 def examined(names: Names, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch of record, problem and line, with refused duplicates and KEY_COLUMNS: the text to parse in place of the record, NULL if
-    it is the record; the unknown keys of the batch with their numbers, in its first row; whether a record has no key of the schema."""
-    keys = Keys(batch["record"])
+    it is the record; the unknown keys of the batch with their numbers, in its first row; whether a record has no key of the schema.
+
+    Keys are searched for only in records that have not the usual `shape`."""
+    usual = shape(names)
+    is_other = pc.invert(pc.match_substring_regex(batch["record"], usual)) if usual else pa.repeat(True, len(batch))
+    others = batch.filter(is_other)
+    keys = Keys(others["record"])
     matched = _Matched(keys, names)
-    keyless = np.ones(len(batch), bool)
-    keyless[keys.record[matched.is_known & (keys.depth == 1)]] = False
+    is_keyless = np.ones(len(others), bool)
+    is_keyless[keys.record[matched.is_known & (keys.depth == 1)]] = False
+    problems = pc.replace_with_mask(batch["problem"], is_other, _with_twice(keys, matched, others))
+    renamed = pc.replace_with_mask(pa.nulls(len(batch), pa.string()), is_other, _renamed(keys, matched, others["record"]))
     unknown = [json.dumps(dict(matched.unknown)) if matched.unknown else None, *[None] * (len(batch) - 1)][: len(batch)]
-    added = [_renamed(keys, matched, batch["record"]), pa.array(unknown, pa.string()), pa.array(keyless, pa.bool_())]
-    columns = [batch["record"], _with_twice(keys, matched, batch), batch["line"], *added]
+    has_no_string = pc.invert(pc.match_substring(batch["record"], '"'))
+    keyless = pc.replace_with_mask(has_no_string, is_other, pa.array(is_keyless, pa.bool_()))
+    columns = [batch["record"], problems, batch["line"], renamed, pa.array(unknown, pa.string()), keyless]
     return pa.record_batch(columns, schema=pa.schema([*batch.schema, *_SCHEMA]))
 
 

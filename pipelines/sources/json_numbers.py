@@ -9,11 +9,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, FloatType, MapType, StringType, StructField, StructType
 
-from pipelines.sources.numbers import pattern
+from pipelines.sources.numbers import DIGITS, pattern
 
-LARGE = r"[eE]\+?[0-9]{2}|(?<![0-9])[0-9]{38}"
-"""In the text of every record with a float that is too large."""
-STRANGE = r'"(?=[^"]*[0-9])[0-9+.eE-]*,[0-9+.eE,-]*"|[\p{Nd}&&[^0-9]]|"[0-9+.eE,-]*\\u'
+LARGE_NUMBER = r"[eE]\+?[0-9]{2}|[0-9]{29}"
+"""In the text of every record with a float that is too large. For RE2, as the next."""
+STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
 """In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
 Leaf = Callable[[Column, DataType], Column | None]
 

@@ -19,7 +19,9 @@ FILE = "_file_of_record"
 TEXT, UNKNOWN, KEYLESS = KEY_COLUMNS = ("_json_text", "_json_unknown", "_json_keyless")
 KEY_TYPES = f"{TEXT} string, {UNKNOWN} string, {KEYLESS} boolean"
 """Of JSON: the text to parse in place of the record, and what `json_keys` finds."""
-TAKEN = {*ORIGIN, *KEY_COLUMNS, VALUES, AGAIN, FAULT, CORRUPT, END}
+LARGE, STRANGE = LOOKS = ("_look_large", "_look_strange")
+"""Whether a record may have a number that is too large, or one that is none though Spark reads it."""
+TAKEN = {*ORIGIN, *KEY_COLUMNS, *LOOKS, VALUES, AGAIN, FAULT, CORRUPT, END}
 """Names that no column of the table may have."""
 
 # Options that `records` applies before Spark sees a record, and those that every parser gets.

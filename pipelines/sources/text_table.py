@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -31,7 +32,7 @@ from pipelines.sources.signatures import PARQUET, binary_format
 
 _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
 Examiner = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Finds faults in a batch of records, and adds KEY_COLUMNS."""
+"""Finds faults in a batch of records, and adds columns."""
 
 
 class TextTable(FileTable[Table]):
@@ -74,8 +75,13 @@ class TextTable(FileTable[Table]):
 
     @property
     def examiner(self) -> Examiner | None:
-        """What is done to records before they are parsed."""
+        """Finds faults in records before they are parsed, and adds KEY_COLUMNS."""
         return None
+
+    @property
+    def looks(self) -> dict[str, str]:
+        """Columns of LOOKS, and for each the expression of RE2 that is looked for in every record before it is parsed."""
+        return {}
 
     @cached_property
     def packed(self) -> bool:
@@ -103,7 +109,7 @@ class TextTable(FileTable[Table]):
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
-        dialect, examiner = self.dialect(), self.examiner
+        dialect, examiner = self.dialect(), partial(_examined, self.examiner, self.looks)
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
             run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
@@ -122,7 +128,8 @@ class TextTable(FileTable[Table]):
 
     @property
     def _schema_of_records(self) -> str:
-        return ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *([f"{FILE} string"] if self._names_file else [])])
+        looks = [f"{name} boolean" for name in self.looks]
+        return ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if self._names_file else [])])
 
     def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
         """The relative name of each range's file; none if the config wants no column of them."""
@@ -160,15 +167,20 @@ def encoding_of(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
-def _cut(dialect: Dialect, examiner: Examiner | None, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+def _examined(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
+    examined = examiner(batch) if examiner else batch
+    for name, expression in looks.items():
+        examined = examined.append_column(name, pc.match_substring_regex(batch["record"], expression))
+    return examined
+
+
+def _cut(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, piece in pieces:
         batches = cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0)
         yield from _numbered(batches, examiner, number, names)
 
 
-def _cut_packed(
-    dialect: Dialect, examiner: Examiner | None, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _cut_packed(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return in_few_batches(
         batch
         for rows in packed
@@ -177,12 +189,11 @@ def _cut_packed(
     )
 
 
-def _numbered(
-    batches: Iterator[pa.RecordBatch], examiner: Examiner | None, number: int, names: tuple[str, ...]
-) -> Iterator[pa.RecordBatch]:
-    """The batches with RANGE, with KEY_COLUMNS if they are examined, and with FILE if there are names of files."""
-    columns = [RECORD, PROBLEM, LINE, RANGE, *(KEY_COLUMNS if examiner else ()), *([FILE] if names else [])]
+def _numbered(batches: Iterator[pa.RecordBatch], examiner: Examiner, number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The batches with RANGE, with the columns that the examiner adds, and with FILE if there are names of files."""
     for batch in batches:
-        found = (examiner(batch) if examiner else batch).columns
+        examined = examiner(batch)
+        columns = [RECORD, PROBLEM, LINE, RANGE, *examined.schema.names[3:], *([FILE] if names else [])]
         files_of = [pa.repeat(names[number], len(batch))] if names else []
-        yield pa.record_batch([*found[:3], pa.array([number] * len(batch), pa.int32()), *found[3:], *files_of], names=columns)
+        ranges = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
+        yield pa.record_batch([*examined.columns[:3], ranges, *examined.columns[3:], *files_of], names=columns)

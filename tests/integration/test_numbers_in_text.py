@@ -85,6 +85,7 @@ def test_json_has_json_s_numbers_and_decimals_in_quotes_as_in_csv(spark: SparkSe
     bad = {
         '{"d": 1e400}': "d is not double",
         '{"a": [{"f": 1}, {"f": 1e39}]}': "a is not array<struct<n:decimal(4,1),f:float>>",
+        f'{{"a": [{{"f": 1{"0" * 33}e9}}]}}': "a is not array<struct<n:decimal(4,1),f:float>>",
         '{"d": "12"}': "not a JSON object of these columns' types",
         '{"n": "1,234"}': "n is not decimal(9,2)",
         '{"n": "٣"}': "n is not decimal(9,2)",

@@ -4,11 +4,15 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-from pipelines.sources.json_keys import Names, examined, names_in, notes
+from pipelines.sources import json_keys
+from pipelines.sources.json_keys import examined, notes
+from pipelines.sources.json_names import Names, names_in
+from pipelines.sources.json_tokens import Keys
 
 A = StructType().add("a", "integer")
 USER = StructType().add("name", "string").add("tags", ArrayType(A))
@@ -74,6 +78,24 @@ def test_what_is_no_json_disturbs_no_other_record() -> None:
     assert [problem for place, problem in enumerate(problems) if place != 8] == [None] * 9
     assert look('"x":', '"x":')[0] == [None, None]
     assert look() == ([], [], {}, [])
+
+
+def test_only_records_of_an_unusual_shape_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(json_keys, "Keys", lambda texts: searched.extend(texts.to_pylist()) or Keys(texts))
+    usual = [
+        '{"plan": "a: \\"n\\": {}", "n": null}', ' { "n" :1}\t', "{}",
+        '{"user": {"name": "x", "tags": [{"a": 1}, {}, null]}, "counts": null}',
+        '{"user": null, "größe": 2}', '{"plan": "\\\\", "user": {"tags": []}}',
+    ]  # fmt: skip
+    unusual = [
+        '{"n": 1, "n": 2}', '{"n": 1, "plan": "a"}', '{"N": 1}', '{"x": 1}', '{"user": {"a": 1}}', '{"user": {"tags": [{"a": 1, "a": 2}]}}',
+        '{"counts": {"x": {"a": 1}}}', '{"plan": {"n": 1}}', r'{"pl\u0061n": "a"}', '[{"n": 1}]', '{"n": 1', '"n"', '{"n": 1} {"n": 2}', "",
+    ]  # fmt: skip
+    problems, texts, unknown, keyless = look(*usual, *unusual)
+    assert searched == unusual
+    assert problems[:6] == [None] * 6 and texts[:6] == [None] * 6 and keyless[:6] == [False, False, True, False, False, False]
+    assert (problems[6:], texts[6:], unknown, keyless[6:]) == look(*unusual)
 
 
 class Pairs(list[tuple[str, Any]]):
