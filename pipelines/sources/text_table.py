@@ -109,7 +109,7 @@ class TextTable(FileTable[Table]):
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
-        dialect, examiner = self.dialect(), partial(_examined, self.examiner, self.looks)
+        dialect, examiner = self.dialect(), partial(examined, self.examiner, self.looks)
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
             run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
@@ -167,11 +167,12 @@ def encoding_of(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
-def _examined(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
-    examined = examiner(batch) if examiner else batch
+def examined(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch of record, problem and line, with what the examiner adds, and a column for each of the `looks`."""
+    batch = examiner(batch) if examiner else batch
     for name, expression in looks.items():
-        examined = examined.append_column(name, pc.match_substring_regex(batch["record"], expression))
-    return examined
+        batch = batch.append_column(name, pc.match_substring_regex(batch["record"], expression))
+    return batch
 
 
 def _cut(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
@@ -192,8 +193,8 @@ def _cut_packed(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], pa
 def _numbered(batches: Iterator[pa.RecordBatch], examiner: Examiner, number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The batches with RANGE, with the columns that the examiner adds, and with FILE if there are names of files."""
     for batch in batches:
-        examined = examiner(batch)
-        columns = [RECORD, PROBLEM, LINE, RANGE, *examined.schema.names[3:], *([FILE] if names else [])]
+        added = examiner(batch)
+        columns = [RECORD, PROBLEM, LINE, RANGE, *added.schema.names[3:], *([FILE] if names else [])]
         files_of = [pa.repeat(names[number], len(batch))] if names else []
         ranges = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
-        yield pa.record_batch([*examined.columns[:3], ranges, *examined.columns[3:], *files_of], names=columns)
+        yield pa.record_batch([*added.columns[:3], ranges, *added.columns[3:], *files_of], names=columns)
