@@ -109,7 +109,7 @@ class TextTable(FileTable[Table]):
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
-        dialect, examiner = self.dialect(), partial(examined, self.examiner, self.looks)
+        dialect, examiner = self.dialect(), partial(examine, self.examiner, self.looks)
         if self.packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
             run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
@@ -167,7 +167,7 @@ def encoding_of(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
-def examined(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
+def examine(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch of record, problem and line, with what the examiner adds, and a column for each of the `looks`."""
     batch = examiner(batch) if examiner else batch
     for name, expression in looks.items():

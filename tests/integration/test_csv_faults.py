@@ -15,7 +15,7 @@ from pipelines.sources.csv import Csv
 from pipelines.sources.parsed import LINE, PROBLEM, RANGE, RECORD
 from pipelines.sources.records import cut
 from pipelines.sources.soundness import QUOTES
-from pipelines.sources.text_table import examined
+from pipelines.sources.text_table import examine
 
 SCHEMA = "a int, b string, c double"
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -76,7 +76,7 @@ def judged(spark: SparkSession, options: dict[str, Any], number: int) -> DataFra
     table = raw_table({"format": "csv", "path": "nowhere", "schema": SCHEMA, "options": options})
     assert isinstance(table, Csv)
     text = "\n".join(records(options)).encode()
-    batches = [examined(table.examiner, table.looks, batch) for batch in cut([text], table.dialect(), "nowhere")]
+    batches = [examine(table.examiner, table.looks, batch) for batch in cut([text], table.dialect(), "nowhere")]
     cut_records = spark.createDataFrame(pa.Table.from_batches(batches).rename_columns([RECORD, PROBLEM, LINE, *table.looks]))
     parsed = table.parse(cut_records.withColumn(RANGE, F.lit(0)))
     return parsed.select(F.lit(number).alias("number"), F.coalesce(RECORD, F.lit("a row")).alias("record"), F.coalesce(PROBLEM, F.lit("")))
