@@ -87,13 +87,17 @@ def _with_refused(parsed: DataFrame, record: Column, schema: StructType, setting
     read, fields = F.col(VALUES), [field for field in schema if _is_number(field, settings)]
     others = [field for field in fields if _is_native(field, settings)]
     as_texts = StructType([StructField(field.name, StringType()) for field in schema])
-    texts = {field.name: F.col(AGAIN)[field.name] if field in others else read[field.name] for field in fields}
-    wrong = [is_refused(texts[field.name], field.dataType, settings) for field in fields]
-    any_refused = reduce(Column.__or__, wrong, F.lit(False))
+    any_refused = _any_refused(read, [field for field in fields if field not in others], settings)
     if not others:
         return parsed, any_refused
     is_doubtful = F.col(STRANGE) | is_unbounded([(read[field.name], field.dataType) for field in others])
-    return parsed.withColumn(AGAIN, _read(F.when(is_doubtful, record), as_texts, {**settings, **PERMISSIVE})), any_refused
+    again = _read(F.when(is_doubtful, record), as_texts, {**settings, **PERMISSIVE})
+    # One question to the column before those to its fields, since nearly all records are not in doubt.
+    return parsed.withColumn(AGAIN, again), any_refused | (F.col(AGAIN).isNotNull() & _any_refused(F.col(AGAIN), others, settings))
+
+
+def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
+    return reduce(Column.__or__, [is_refused(texts[field.name], field.dataType, settings) for field in fields], F.lit(False))
 
 
 def _separator(settings: Options) -> str:
