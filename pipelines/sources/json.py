@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 
 from pipelines.sources.json_keys import examined
 from pipelines.sources.json_names import Names, names_in
-from pipelines.sources.json_numbers import LARGE_NUMBER, STRANGE_DECIMAL, has_lists, is_infinite, is_no_decimal, with_texts
+from pipelines.sources.json_numbers import LARGE_NUMBER, STRANGE_DECIMAL, is_infinite, is_no_decimal, with_texts
 from pipelines.sources.parsed import AGAIN, CORRUPT, END, LARGE, OURS, PERMISSIVE, STRANGE, TEXT, VALUES, Options, sound
 from pipelines.sources.records import Dialect
 from pipelines.sources.text_table import Examiner, TextTable, encoding_of, is_on
@@ -33,7 +33,7 @@ class Json(TextTable):
     def looks(self) -> dict[str, str]:
         """For what `_infinite` and `_with_strange` need."""
         of_types = [(field.dataType, F.lit(None)) for field in self.record_schema]
-        has_floats = any(has_lists(kind) and is_infinite(value, kind) is not None for kind, value in of_types)
+        has_floats = any(is_infinite(value, kind) is not None for kind, value in of_types)
         has_decimals = any(is_no_decimal(value, kind) is not None for kind, value in of_types)
         return {**({LARGE: LARGE_NUMBER} if has_floats else {}), **({STRANGE: STRANGE_DECIMAL} if has_decimals else {})}
 
@@ -62,7 +62,7 @@ class Json(TextTable):
         for field in self.record_schema:
             condition = is_infinite(record[field.name], field.dataType)
             if condition is not None:
-                yield field.name, F.col(LARGE) & condition if has_lists(field.dataType) else condition
+                yield field.name, F.col(LARGE) & condition
 
     def _with_strange(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, list[tuple[str, Column]]]:
         """The records, and by column, whether a decimal in quotes is no number. Those of a `locale` are written as there.

@@ -11,8 +11,8 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, Floa
 
 from pipelines.sources.numbers import DIGITS, pattern
 
-LARGE_NUMBER = r"[eE]\+?[0-9]{2}|[0-9]{29}"
-"""In the text of every record with a float that is too large. For RE2, as the next."""
+LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
+"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
 STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
 """In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
 Leaf = Callable[[Column, DataType], Column | None]
@@ -26,11 +26,6 @@ def is_infinite(value: Column, kind: DataType) -> Column | None:
 def is_no_decimal(value: Column, kind: DataType) -> Column | None:
     """Whether the text of a decimal in a value is no number; None if the type contains no decimals. The value is as `with_texts` has it."""
     return _any_in(value, kind, _is_no_decimal)
-
-
-def has_lists(kind: DataType) -> bool:
-    """Whether a type contains arrays or maps, of which a search costs much."""
-    return isinstance(kind, ArrayType | MapType) or (isinstance(kind, StructType) and any(has_lists(field.dataType) for field in kind))
 
 
 def with_texts(kind: DataType) -> DataType:

@@ -28,7 +28,7 @@ def test_a_record_with_a_number_of_java_or_of_another_script_is_in_doubt(around:
 
 
 def test_a_json_record_with_a_float_too_large_or_a_strange_decimal_is_looked_at() -> None:
-    large = ("1e39", "1E+400", "3.5e38", "1" + "0" * 39, "1" + "0" * 33 + "e9", "0.1e0400")
+    large = ('"INF"', '"-Infinity"', "1e39", "1E+400", "3.5e38", "1" + "0" * 39, "1" + "0" * 33 + "e9", "0.1e0400")
     assert finds(LARGE_NUMBER, *large) == [True] * len(large)
     assert finds(LARGE_NUMBER, "1e5", "12.5", "1e-40", "12345678901234567890") == [False] * 4
     strange = ('"1,234"', '",5"', '"5,"', '"٣"', r'"1\u0663"', '"1e3,"', '"\U00010d40"')
