@@ -153,8 +153,10 @@ def _cast(values: Values, kind: pa.DataType) -> pa.Array:
         raise pa.ArrowTypeError(f"they are {array.type}")
     if types.is_integer(array.type) and types.is_decimal(kind):
         array = array.cast(pa.decimal128(38, kind.scale))  # Arrow requires a precision for all values of the type
-    # Times arrive in nanoseconds, decimals as float64, and numbers for floats are rounded; all other casts must be exact.
-    rounds = _sort(kind) == "times" or types.is_decimal(_element(kind)) or types.is_floating(_element(kind))
+    if types.is_decimal(array.type) and types.is_decimal(kind):  # as Spark's CAST; an unsafe one would truncate, and overflow unseen
+        array = pc.round(array.cast(pa.decimal256(76, array.type.scale)), kind.scale, "half_towards_infinity")
+    # Times arrive in nanoseconds, and numbers for floats are rounded; of float64 Arrow rounds decimals by itself. All else is exact.
+    rounds = _sort(kind) == "times" or types.is_floating(_element(kind))
     return array.cast(kind, safe=not rounds)
 
 

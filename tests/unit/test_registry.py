@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -355,9 +356,13 @@ def test_a_number_of_another_type_will_do(found: pa.DataType, told: list[str]) -
         (pa.list_(pa.float64()), [[10**30, 1.5], [1]], [[1e30, 1.5], [1.0]]),
         (pa.float64(), [10**400, 1], [None, 1.0]),
         (pa.int64(), [10**30, 1], [None, 1]),
+        (pa.decimal128(12, 2), [1e37, 1.234], [None, Decimal("1.23")]),
+        (pa.decimal128(12, 2), [Decimal("1e37"), Decimal("9999999999.999")], [None, None]),
+        (pa.decimal128(12, 2), [Decimal("-1.235"), Decimal("9999999999.99")], [Decimal("-1.24"), Decimal("9999999999.99")]),
+        (pa.list_(pa.decimal128(12, 2)), [[1e37], [1.234]], [None, [Decimal("1.23")]]),
     ],
 )
-def test_an_integer_of_json_that_arrow_lacks_is_a_float_where_the_model_takes_one(kind: pa.DataType, values: Any, expected: Any) -> None:
+def test_a_number_that_the_models_type_lacks_is_refused_and_no_other(kind: pa.DataType, values: Any, expected: Any) -> None:
     for rows in ({"x": values}, pd.DataFrame({"x": pd.Series(values, dtype=object)})):
         table, reasons = fitting_rows(rows, pa.schema({"x": kind}))
         assert table["x"].to_pylist() == expected
