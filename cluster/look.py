@@ -10,11 +10,11 @@ by tasks on their Ray nodes: set RAY_ADDRESS.
 import os
 import sys
 
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config import home
 from pipelines.errors import ConfigError, exit_on_error
-from pipelines.launch.look import look_at
+from pipelines.monitor.stack_dump import look_at
 from pipelines.tracking import folder_of_run
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 
 def main() -> None:

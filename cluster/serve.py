@@ -12,7 +12,7 @@ from pipelines.errors import exit_on_error
 
 def main() -> None:
     config = configured("cluster/serve.py", sys.argv[1:])
-    from pipelines.endpoint.start import endpoint  # noqa: PLC0415, after the config has been read
+    from pipelines.serving.http.start import endpoint  # noqa: PLC0415, after the config has been read
 
     with endpoint(config) as address:
         print(f"{address}/docs", flush=True)

@@ -1,24 +1,22 @@
 """Lockstep: raw tables to a tracked model, as a pure function of (dataset digest, config).
 
-1. `config`    reads one YAML file, which describes a pipeline, and the command line's overrides.
-2. `etl`       reads the raw tables of `sources` with Spark, refuses bad rows, fits `features`, shuffles, and writes a dataset version.
-3. `dataset`   is the format of a version, which is immutable: Parquet parts, a row-group index, a manifest with a digest of the rows.
-4. `loader`    turns a version into batches, in an order that depends only on its arguments.
-5. `tasks`     define model, loss and metrics; `learning` binds a task to the columns of a version.
-6. `train`     is the training loop of every worker. `parallel` computes its steps, with the all-reduce of `collectives`;
-               `checkpoint` saves its state.
-               `servers` are parameter servers, and the loop of their workers; `federated` trains on the rows of clients, in rounds.
-7. `launch`    runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts; `timing` finds slow workers, and
-               profiles steps.
-8. `tracking`  logs the training as one MLflow run, and `serve` logs the model, which takes raw rows; `rowwise` applies the query to them.
-9. `export`    writes the model for other software and hardware; `endpoint` serves it over HTTP; `predict` predicts tables with Spark;
-               `registry` makes it the champion if it passes gates.
-10. `report`   draws figures and writes pages from what runs leave behind.
+The way of the data:
 
-`api` and `commands` are the entry points. `baseline` fits Spark's linear models to the same rows; `installed` compares the
-versions installed on machines; `compat` has all private names of libraries that are used; `weights` converts a model's weights to
-bytes; `progress` shows progress bars; `atomic` writes files atomically; `philox` generates random words; `interrupts` handles SIGINT
-and SIGTERM, `output` a reader of standard output that leaves; `errors` defines the exceptions.
+1. `config`      reads one YAML file, which describes a pipeline, and the overrides of the command line.
+2. `data`        knows raw tables (`sources`), encoders (`features`), the format of a dataset on disk (`versions`), and batches (`loader`).
+3. `etl`         is the Spark job: it reads, refuses bad rows, splits, fits encoders, shuffles, and writes a dataset version.
+                 `spark` has what every Spark job needs.
+4. `tasks`       define model, loss and metrics.
+5. `train`       is the loop of every worker, with the strategies `ddp` and `exact`, the all-reduce and checkpoints.
+                 `strategies` has the others, a folder each.
+6. `launch`      is the driver: it runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts. `monitor` finds
+                 slow and stuck workers.
+7. `tracking`    records each run in MLflow.
+8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
+9. `report`      draws figures and writes pages from what runs leave behind.
 
-A module imports only from layers below its own; `tests/unit/test_layers.py` has the list.
+`api` and `commands` are the ways in, from Python and from a shell. `errors` is the tree of exceptions; `runtime` has signals, files,
+progress, versions, and the insides of libraries.
+
+A module imports only from rooms below its own; `tests/unit/test_layers.py` has the list.
 """

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
     from pyarrow.dataset import Dataset
 
-    from pipelines.dataset.manifest import Manifest
+    from pipelines.data.loader import Loader, Order
+    from pipelines.data.versions.manifest import Manifest
     from pipelines.launch.run import Result
-    from pipelines.loader import Loader, Order
-    from pipelines.predict.output import Predictions
-    from pipelines.registry.run import Decision
+    from pipelines.serving.batch.output import Predictions
+    from pipelines.serving.registry.run import Decision
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -45,7 +45,7 @@ def prepare(config: Config) -> Manifest:
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.etl.run import run
     from pipelines.launch.checks import check_before_etl, refusal
-    from pipelines.report.survey import files_of
+    from pipelines.report.data_profile import files_of
 
     check_before_etl(config)
     manifest = run(config, files_of)
@@ -70,14 +70,14 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
 
 def export(config: Config, run_id: str, target: str) -> Path:
     """Write the model of a run for a target such as `onnx`, compare it with the model in MLflow, and return its folder."""
-    from pipelines.export.run import export
+    from pipelines.serving.export.run import export
 
     return export(config, run_id, target)
 
 
 def baseline(config: Config) -> dict[str, float]:
     """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
-    from pipelines.baseline import run
+    from pipelines.launch.spark_baseline import run
 
     return run(config)
 
@@ -92,8 +92,8 @@ def report(uri: str, *run_ids: str) -> str:
 
 def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
     """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
-    from pipelines.dataset.versions import open_version
-    from pipelines.loader import Loader
+    from pipelines.data.loader import Loader
+    from pipelines.data.versions.versions import open_version
     from pipelines.train.state import order_of
 
     return Loader(open_version(config.dataset.path, config.data_identity), split, order or order_of(config))
@@ -101,21 +101,22 @@ def open_loader(config: Config, split: str = "train", order: Order | None = None
 
 def load_model(config: Config, uri: str = "") -> PyFuncModel:
     """Load a model from MLflow, `models:/…`; without a URI, the newest one of the config's experiment."""
-    from pipelines import serve, tracking
+    from pipelines import tracking
+    from pipelines.serving import model as serve
 
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))
 
 
 def promote(config: Config, run_id: str) -> Decision:
     """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
-    from pipelines.registry.run import promote
+    from pipelines.serving.registry.run import promote
 
     return promote(config, run_id)
 
 
 def rollback(config: Config) -> Decision:
     """Make the champion before the present one the champion again."""
-    from pipelines.registry.run import rollback
+    from pipelines.serving.registry.run import rollback
 
     return rollback(config)
 
@@ -124,13 +125,13 @@ def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (),
     """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
 
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
-    from pipelines.predict.run import run
+    from pipelines.serving.batch.run import run
 
     return run(config, model, inputs, absolute_path(output, home()), keep)
 
 
 def open_predictions(output: str) -> Dataset:
     """The predictions in a folder of `predict` that were made or confirmed last."""
-    from pipelines.predict.output import open_predictions
+    from pipelines.serving.batch.output import open_predictions
 
     return open_predictions(absolute_path(output, home()))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError, exit_on_error
-from pipelines.interrupts import is_not_of_a_signal
+from pipelines.runtime.interrupts import is_not_of_a_signal
 
 if TYPE_CHECKING:
     from pipelines.config import Config
@@ -29,7 +29,7 @@ def etl(program: str, arguments: list[str]) -> None:
     config = _spoken(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import summary
-    from pipelines.progress import tell
+    from pipelines.runtime.progress import tell
 
     manifest = prepare(config)
     told = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
@@ -121,7 +121,7 @@ def report(program: str, arguments: list[str]) -> None:
 
 def _tell_page(config: "Config") -> None:
     """The last line of a command that has logged something: where MLflow shows it."""
-    from pipelines.progress import tell
+    from pipelines.runtime.progress import tell
     from pipelines.tracking import browse_line
 
     if line := browse_line(config):
@@ -172,7 +172,7 @@ def _spoken(program: str, arguments: list[str]) -> "Config":
         raise ConfigError("--quiet and --json exclude each other; give one of them")
     config = configured(program, others)
     if asked:
-        from pipelines.progress import speak
+        from pipelines.runtime.progress import speak
 
         speak("json" if "--json" in asked else "quiet")
         _log_as(asked[0])
@@ -181,7 +181,7 @@ def _spoken(program: str, arguments: list[str]) -> "Config":
 
 def _log_as(way: str) -> None:
     """With `--quiet`, log warnings and errors only; with `--json`, log to standard output in lines of JSON."""
-    from pipelines.progress import JsonLines
+    from pipelines.runtime.progress import JsonLines
 
     if way == "--quiet":
         logging.getLogger("pipelines").setLevel(logging.WARNING)

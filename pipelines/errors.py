@@ -22,8 +22,8 @@ with its traceback.
 import sys
 from collections.abc import Callable
 
-from pipelines import interrupts
-from pipelines.output import until_reader_leaves
+from pipelines.runtime import interrupts
+from pipelines.runtime.output import until_reader_leaves
 
 
 class LockstepError(Exception):

@@ -23,7 +23,7 @@ class RawRows(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         digest = checked(Path(__file__).parent)
-        from pipelines.serve import load_predictor, scoring
+        from pipelines.serving.model import load_predictor, scoring
 
         self._predictor, self._scoring = load_predictor(context.artifacts, digest), scoring
         scoring.prepare(self._predictor.inputs)

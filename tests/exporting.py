@@ -11,11 +11,11 @@ from stores import new_store
 from torch import nn
 
 from pipelines.config import Config, parse
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.schema import schema_to_text, to_numpy
-from pipelines.features import Encoders
-from pipelines.learning import task_of
-from pipelines.serve import log_model
+from pipelines.data.features import Encoders
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.schema import schema_to_text, to_numpy
+from pipelines.serving.model import log_model
+from pipelines.tasks.bind import task_of
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.schema import schema_to_text
-from pipelines.features import fit_encoders
-from pipelines.learning import task_of
-from pipelines.serve import log_model
+from pipelines.data.features import fit_encoders
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.schema import schema_to_text
+from pipelines.serving.model import log_model
+from pipelines.tasks.bind import task_of
 
 ROWS = 500
 CONFIG: dict[str, Any] = {

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.features import check_columns, fit_encoders, needs
-from pipelines.features.base import Encoder
-from pipelines.features.encoding import restored
-from pipelines.features.statistics import COUNTED, Accumulator, Statistics, merge
+from pipelines.data.features import check_columns, fit_encoders, needs
+from pipelines.data.features.base import Encoder
+from pipelines.data.features.encoding import restored
+from pipelines.data.features.statistics import COUNTED, Accumulator, Statistics, merge
+from pipelines.data.versions.manifest import FittedEncoder
 
 
 def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
-from pipelines.collectives.context import WorkerContext
+from pipelines.train.reduce.context import WorkerContext
 
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
@@ -26,9 +26,9 @@ FORKING.set_forkserver_preload(
         "torch",
         "torchmetrics",
         "pipelines.train.loop",
-        "pipelines.parallel.ddp.ddp",
-        "pipelines.parallel.exact.exact",
-        "pipelines.parallel.sharded.sharded",
+        "pipelines.train.ddp.ddp",
+        "pipelines.train.exact.exact",
+        "pipelines.strategies.sharded.sharded",
     ]
 )
 LIMIT_SECONDS = 240.0

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 from trainings import StopsAfter, training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
-from pipelines.learning import task_of
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.language import Language
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.
 SETTINGS: dict[str, Any] = {

@@ -6,8 +6,8 @@ Ray's workers import it from the folder in which the tests were started.
 from pathlib import Path
 from typing import Any
 
-from pipelines.parallel.ddp.ddp import DataParallel
-from pipelines.parallel.step import Flags, StepResult
+from pipelines.train.ddp.ddp import DataParallel
+from pipelines.train.step import Flags, StepResult
 from tests.waiting import wait_until
 
 PAUSED_BEFORE = 143

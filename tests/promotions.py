@@ -6,12 +6,12 @@ from torch import Tensor
 
 from pipelines.api import open_loader
 from pipelines.config import Config
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.loader import Order
-from pipelines.serve import log_model
+from pipelines.data.loader import Order
+from pipelines.data.versions.versions import open_version
+from pipelines.runtime.weights import model_digest
+from pipelines.serving.model import log_model
+from pipelines.tasks.bind import task_of
 from pipelines.tracking.client import experiment_of
-from pipelines.weights import model_digest
 
 
 def weights_of(config: Config, seed: int, times: float = 1.0) -> dict[str, Tensor]:

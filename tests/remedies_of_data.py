@@ -35,39 +35,39 @@ from torch.nn.modules import batchnorm
 from versions import write_version
 
 from pipelines import commands
-from pipelines.compat import haproxy, present
 from pipelines.config.dataset import Dataset
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.source import TableSettings
 from pipelines.config.task import settings_class
-from pipelines.dataset import manifest, storage
-from pipelines.dataset.balance import Balance, check_balance
-from pipelines.dataset.commit import commit
-from pipelines.dataset.from_arrays import VERSION
-from pipelines.dataset.manifest import parse_manifest
-from pipelines.dataset.versions import Version, open_version
-from pipelines.endpoint.requests import rows_of
+from pipelines.data.sources import content, footers
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.idx import read_columns
+from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.tar import Tar, read_members
+from pipelines.data.sources.text_table import TextTable
+from pipelines.data.versions import manifest, storage
+from pipelines.data.versions.attempt import Attempt
+from pipelines.data.versions.balance import Balance, check_balance
+from pipelines.data.versions.commit import commit
+from pipelines.data.versions.from_arrays import VERSION
+from pipelines.data.versions.manifest import parse_manifest
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
-from pipelines.etl import ambient
-from pipelines.etl.attempt import Attempt
-from pipelines.etl.executors import check_executors
 from pipelines.etl.query import _check_variables
 from pipelines.etl.run import check_unchanged
 from pipelines.etl.shares import Unit, asked_of, compared, described, is_off, of_windows, shares_of
-from pipelines.installed import disagreement, installed
-from pipelines.predict import output
-from pipelines.predict.formats import with_actual_formats
-from pipelines.predict.model import Model, check_model
-from pipelines.predict.run import _check_apart
-from pipelines.predict.source import with_inputs
-from pipelines.sources import content, footers
-from pipelines.sources.formats import raw_tables
-from pipelines.sources.idx import read_columns
-from pipelines.sources.records import Dialect, cut
-from pipelines.sources.tar import Tar, read_members
-from pipelines.sources.text_table import TextTable
+from pipelines.runtime.compat import haproxy, present
+from pipelines.runtime.installed import disagreement, installed
+from pipelines.serving.batch import output
+from pipelines.serving.batch.formats import with_actual_formats
+from pipelines.serving.batch.model import Model, check_model
+from pipelines.serving.batch.run import _check_apart
+from pipelines.serving.batch.source import with_inputs
+from pipelines.serving.http.requests import rows_of
+from pipelines.spark import ambient_settings as ambient
+from pipelines.spark.executor_versions import check_executors
 
 ROOT = Path(__file__).parents[1]
 PEOPLE = VALUES["source"]["tables"]["people"]
@@ -106,7 +106,7 @@ def call(command: str, *arguments: str, name: str = "") -> Do:
 
 def speaking(*flags: str) -> Do:
     def speak(folder: Path) -> None:
-        with mock.patch("pipelines.progress.speak") as spoken, mock.patch.object(commands, "_log_as"):
+        with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(commands, "_log_as"):
             commands._spoken("lockstep etl", [yaml(folder), *flags])
         spoken.assert_called_once_with(*[flag.removeprefix("--") for flag in flags])
 
@@ -322,7 +322,7 @@ def output_beside(folder: Path, place: str) -> None:
 class Counted(TableSettings):
     """A table without files."""
 
-    implementation: ClassVar[str] = "pipelines.sources.csv:Csv"
+    implementation: ClassVar[str] = "pipelines.data.sources.csv:Csv"
     rows: int = 3
 
 

@@ -42,23 +42,23 @@ from werkzeug.serving import make_server
 from pipelines.config import Config
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.task import Tabular, Vision
-from pipelines.endpoint.requests import read_body
-from pipelines.endpoint.start import _check_port
 from pipelines.errors import LockstepError
-from pipelines.export.environment import Environment
-from pipelines.export.subject import subject_of
-from pipelines.export.targets import writer
-from pipelines.learning import task_of
-from pipelines.parallel.sharded.stages import stages_by_place
-from pipelines.registry import alias
-from pipelines.registry.candidate import candidate
-from pipelines.registry.run import _target
 from pipelines.report.arguments import asked as read_report
 from pipelines.report.command import report
 from pipelines.report.command import write as write_report
 from pipelines.report.filing import file_baseline
-from pipelines.serve.model import download_model, load_model, without_other_duckdb
+from pipelines.serving.export.environment import Environment
+from pipelines.serving.export.subject import subject_of
+from pipelines.serving.export.targets import writer
+from pipelines.serving.http.requests import read_body
+from pipelines.serving.http.start import _check_port
+from pipelines.serving.model.model import download_model, load_model, without_other_duckdb
+from pipelines.serving.registry import alias
+from pipelines.serving.registry.candidate import candidate
+from pipelines.serving.registry.run import _target
+from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.exports import model_of_run
@@ -316,7 +316,7 @@ def written_page(folder: Path, file: str) -> None:
 
 def of_other_duckdb(compared: str) -> None:
     manifest = dataset_of(trained().config).manifest.model_copy(update={"versions": {"duckdb": compared}, "served_query": "a query"})
-    raise_what_is_logged("pipelines.serve.model", lambda: without_other_duckdb(manifest))
+    raise_what_is_logged("pipelines.serving.model.model", lambda: without_other_duckdb(manifest))
 
 
 class Unordered(Metric):
@@ -378,7 +378,7 @@ def exported(folder: Path, path: str = "") -> Any:
 def hls4ml() -> Any:
     """The target's module, for its functions that need nothing of hls4ml's."""
     with patch.dict(sys.modules, {"hls4ml": ModuleType("hls4ml")}):
-        return import_module("pipelines.export.hls4ml")
+        return import_module("pipelines.serving.export.hls4ml")
 
 
 def overflow(precision: str, largest: float) -> None:

@@ -11,22 +11,22 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
-from pipelines.parallel.exact.deterministic import check_model
-from pipelines.parallel.sharded.parameter_shards import check_parameters
-from pipelines.parallel.sharded.recompute import check_recompute
-from pipelines.parallel.sharded.tensor import check_divisible
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import check_weights_fit, chosen, strategy_class
-from pipelines.servers.check import check_servers
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.strategies.parameter_server.check import check_servers
+from pipelines.strategies.sharded.parameter_shards import check_parameters
+from pipelines.strategies.sharded.recompute import check_recompute
+from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import Language
-from pipelines.tasks.splits import Split
+from pipelines.tasks.tensor_parallel_plan import Split
 from pipelines.tasks.vision import Vision
+from pipelines.train.exact.deterministic import check_model
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import check_weights_fit, chosen, strategy_class
 
 Do = Callable[[Path], Any]
 ROWS = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [-2.0, 2.0], [1.0, -1.0]])

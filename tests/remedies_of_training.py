@@ -30,40 +30,40 @@ from trainings import StopsAfter, training, version_of
 from versions import write_version
 
 from pipelines import tracking
-from pipelines.checkpoint import checkpoints, run_directory
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import append_step
-from pipelines.checkpoint.record import Record
-from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
-from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.config import parse
 from pipelines.config.train import Train
-from pipelines.dataset.versions import Version
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.federated.clients import read_column
 from pipelines.launch.checks import check, check_before_etl
 from pipelines.launch.cluster import takes_gpus
-from pipelines.launch.heartbeat import Heartbeat
+from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights
-from pipelines.launch.look import look_at, stack
 from pipelines.launch.run import _filed
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _check, _left_behind, _version
-from pipelines.launch.watch import watch
 from pipelines.launch.worker import _initial_weights
-from pipelines.learning import task_of
-from pipelines.loader import Loader, Order
-from pipelines.loader.reader import Reader
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step_clock import clock_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
+from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.stack_dump import look_at, stack
+from pipelines.runtime.weights import model_digest, to_bytes
+from pipelines.strategies.federated.clients import read_column
+from pipelines.tasks.bind import task_of
 from pipelines.tracking.recorded import Recorded
 from pipelines.tracking.recorded import recorded as recorded_in
 from pipelines.train.balance import Balance
+from pipelines.train.checkpoint import checkpoints, run_directory
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.digest_log import append_step
+from pipelines.train.checkpoint.record import Record
+from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.weights import model_digest, to_bytes
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
+from pipelines.train.step_clock import clock_of
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 Do = Callable[[Path], Any]
 NOISE = {"clip": 1.0, "noise": 1.0, "weighting": "equal"}
@@ -344,7 +344,7 @@ def looked_at(folder: Path, host: str = "") -> None:
     """A worker, this process, that has a heartbeat."""
     directory = RunDirectory(str(folder))
     name = host or socket.gethostname()
-    with patch("pipelines.launch.heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
+    with patch("pipelines.monitor.heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
         pass
     with patch.dict(os.environ):
         os.environ.pop("RAY_ADDRESS", None)
@@ -395,7 +395,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
 def as_nobody() -> None:
     """The stack of a process that another user has started."""
     if os.getuid() == 0:
-        with patch("pipelines.launch.look.subprocess.run", partial(subprocess.run, user=NOBODY, group=NOBODY)):
+        with patch("pipelines.monitor.stack_dump.subprocess.run", partial(subprocess.run, user=NOBODY, group=NOBODY)):
             refuse_without_stack(stack(os.getpid()))
     refuse_without_stack(stack(1))
 

@@ -16,7 +16,6 @@ from stores import new_store
 from versions import write_version
 
 from pipelines import commands
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config.dataset import ByFraction
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.flags import read as read_flags
@@ -24,33 +23,34 @@ from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import own_settings
 from pipelines.config.task import Recommendation, Tabular, Text, settings_class
-from pipelines.dataset.manifest import parse_manifest
-from pipelines.dataset.plain import from_parquet
-from pipelines.dataset.storage import locate as locate_dataset
-from pipelines.dataset.versions import Version, open_version
-from pipelines.endpoint.access import token_digest
-from pipelines.endpoint.requests import rows_of
+from pipelines.data.features.raw import numbers
+from pipelines.data.loader import Loader, Order, shards_of
+from pipelines.data.loader.reader import Reader
+from pipelines.data.sources import content, documents, files
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.records import SCHEMA, Dialect, cut
+from pipelines.data.sources.spark_files import check_names
+from pipelines.data.versions.manifest import parse_manifest
+from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.storage import locate as locate_dataset
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.placement import check_splits
 from pipelines.etl.quality import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_apart
-from pipelines.features.raw import numbers
-from pipelines.learning import task_of
-from pipelines.loader import Loader, Order, shards_of
-from pipelines.loader.reader import Reader
-from pipelines.parallel.sharded.degrees import check_degrees
-from pipelines.predict.formats import with_actual_formats
-from pipelines.predict.source import with_inputs
 from pipelines.report.arguments import asked as read_report
-from pipelines.sources import content, documents, files
-from pipelines.sources.formats import raw_tables
-from pipelines.sources.records import SCHEMA, Dialect, cut
-from pipelines.sources.spark_files import check_names
+from pipelines.serving.batch.formats import with_actual_formats
+from pipelines.serving.batch.source import with_inputs
+from pipelines.serving.http.access import token_digest
+from pipelines.serving.http.requests import rows_of
+from pipelines.strategies.sharded.degrees import check_degrees
+from pipelines.tasks.bind import task_of
 from pipelines.tracking.client import check_host, connect, experiment_of
 from pipelines.tracking.history import history, newest_run
 from pipelines.tracking.models import newest_model
 from pipelines.tracking.recorded import recorded
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import IDENTITY
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 Do = Callable[[Path], Any]
 

@@ -11,9 +11,9 @@ from stores import new_store
 from trainings import write_once
 
 from pipelines.config import Config, parse
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.schema import schema_to_text, to_numpy
-from pipelines.features import Encoders, fit_encoders
+from pipelines.data.features import Encoders, fit_encoders
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.schema import schema_to_text, to_numpy
 
 
 def training_on(

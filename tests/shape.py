@@ -17,7 +17,7 @@ DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict", "_fields"}
 
 
 def package_of(file: Path, root: Path = ROOT) -> str:
-    """`loader` for `pipelines/loader/order.py`, `baseline` for `pipelines/baseline.py`, `jobs` for `jobs/etl.py`."""
+    """`loader` for `pipelines/data/loader/order.py`, `baseline` for `pipelines/launch/spark_baseline.py`, `jobs` for `jobs/etl.py`."""
     top, *rest = file.relative_to(root).with_suffix("").parts
     return top if top == "jobs" else rest[0]
 

@@ -7,10 +7,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.config.source import Source
-from pipelines.sources import tables
-from pipelines.sources.base import RawTable
-from pipelines.sources.formats import raw_tables
-from pipelines.sources.tables import Tables
+from pipelines.data.sources import tables
+from pipelines.data.sources.base import RawTable
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.tables import Tables
 
 
 def source(query: str = "SELECT 1", **found: dict[str, Any]) -> Source:

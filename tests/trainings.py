@@ -13,12 +13,12 @@ from stores import new_store
 from versions import write_version
 
 from pipelines.config import Config, parse
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.manifest import FittedEncoder, content_digest, parse_manifest
-from pipelines.dataset.schema import TensorColumn, schema_to_text
-from pipelines.dataset.versions import Version, open_version
-from pipelines.features import restored
-from pipelines.features.base import Packer
+from pipelines.data.features import restored
+from pipelines.data.features.base import Packer
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.manifest import FittedEncoder, content_digest, parse_manifest
+from pipelines.data.versions.schema import TensorColumn, schema_to_text
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.train.hooks import Silent
 
 FEATURES = 8

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from pipelines.parallel.exact.exact import Exact
+from pipelines.train.exact.exact import Exact
 
 SLOW = "TESTS_SLOW_MACHINE"
 """The variable that a slow node is started with."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.plain import taken_as_they_are
-from pipelines.dataset.schema import TensorColumn
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.plain import taken_as_they_are
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.versions import Version
 
 
 def write_version(

@@ -24,9 +24,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from benchmarks.report import RESULTS, Row, machine, show
-from pipelines import atomic
 from pipelines.config import Config, from_command_line
 from pipelines.config.load import home
+from pipelines.runtime import atomic
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,7 +27,7 @@ from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import Config, parse
 from pipelines.etl.run import run
-from pipelines.etl.session import session
+from pipelines.spark.session import session
 
 FLOATS = [f"float_{number}" for number in range(13)]
 WHOLE = [f"int_{number}" for number in range(13)]

@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines.config import Config, parse
-from pipelines.dataset.survey import Files, Survey
+from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.etl.run import run
-from pipelines.etl.session import session
+from pipelines.spark.session import session
 
 FLOATS = ["float_0", "float_1", "float_2", "float_3"]
 NUMBERS = [*FLOATS, "int_0"]

@@ -22,7 +22,7 @@ from benchmarks.etl.against_by_hand import config, generate
 from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import Row, save, show, versions_of
 from pipelines.etl.run import run
-from pipelines.etl.session import session
+from pipelines.spark.session import session
 
 GIB = 2**30
 

@@ -26,18 +26,18 @@ from torch import Tensor
 
 from benchmarks.exact.matrix import Case, fit_all, have_data, join, matrix
 from benchmarks.report import RESULTS, Row, save, show, versions_of
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_class
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.runtime.weights import from_bytes
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
-from pipelines.weights import from_bytes
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_class
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 NO_FLAGS = Flags()

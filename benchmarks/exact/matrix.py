@@ -22,17 +22,17 @@ import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
 from benchmarks.report import Row
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.runtime.weights import model_digest, to_bytes, weights_of
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.weights import model_digest, to_bytes, weights_of
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)
@@ -43,9 +43,7 @@ SMALL_WORKERS, SMALL_RESIZED = (1, 3, 8), (3, 2, 4)
 LIMIT_SECONDS = 600
 # Workers are forked from a server that has imported these modules: importing them in each worker took 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(
-    ["torch", "torchmetrics", "pipelines.train.loop", "pipelines.parallel.ddp.ddp", "pipelines.parallel.exact.exact"]
-)
+FORKING.set_forkserver_preload(["torch", "torchmetrics", "pipelines.train.loop", "pipelines.train.ddp.ddp", "pipelines.train.exact.exact"])
 
 
 @dataclass(frozen=True)

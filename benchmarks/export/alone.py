@@ -22,10 +22,10 @@ from benchmarks.report import Row, save, show, versions_of
 from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError
-from pipelines.etl.session import session
-from pipelines.export.examples import example_predictions, rows_in_json
-from pipelines.export.subject import subject_of
-from pipelines.registry.rows import test_rows
+from pipelines.serving.export.examples import example_predictions, rows_in_json
+from pipelines.serving.export.subject import subject_of
+from pipelines.serving.registry.rows import test_rows
+from pipelines.spark.session import session
 
 CONF = Path(__file__).parents[2] / "conf"
 ALONE = """

@@ -9,16 +9,16 @@ import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.train.cases import Case, config_of
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.loader import Batch, Loader
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.loader import Batch, Loader
+from pipelines.data.versions.versions import open_version
 from pipelines.tasks.base import Task
+from pipelines.tasks.bind import task_of
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import order_of
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20

@@ -18,13 +18,13 @@ from versions import write_version
 
 from benchmarks.loader import rows as made
 from benchmarks.loader.measure import CORES, Result, first_batch, pace, rows_in, run
-from pipelines.dataset import storage
-from pipelines.dataset.commit import commit
-from pipelines.dataset.manifest import content_digest
-from pipelines.dataset.versions import open_version
-from pipelines.loader import Loader, Order
-from pipelines.loader.order import Epoch
-from pipelines.loader.windows import Windows
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.order import Epoch
+from pipelines.data.loader.windows import Windows
+from pipelines.data.versions import storage
+from pipelines.data.versions.commit import commit
+from pipelines.data.versions.manifest import content_digest
+from pipelines.data.versions.versions import open_version
 
 SHARDS = 8
 SECONDS = 4.0

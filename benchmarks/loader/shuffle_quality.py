@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from benchmarks.report import RESULTS, Row, save, show, versions_of
-from pipelines.dataset.plain import from_parquet
-from pipelines.loader import Loader, Order
-from pipelines.loader.order import Epoch
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.order import Epoch
+from pipelines.data.versions.plain import from_parquet
 
 CLASSES = 10
 BATCH = 512

@@ -22,15 +22,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from benchmarks.report import RESULTS, Row, save, show, versions_of
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import load
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 LOCAL = {"replicas": 2, "inner_steps": 16}
 HIGHER_RATE = "local_sgd, lr x 1.41"

@@ -24,14 +24,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.network.case import CASE
 from benchmarks.train.cases import config_of, tensors_of
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import first_model, strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import first_model, strategy_of
 
 PORT = 29_555
 

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.planted.cases import CASES, GROUP, VARIABLE
-from pipelines.collectives.all_reduce import TreeAllReduce
 from pipelines.config import TaskSettings
-from pipelines.dataset.parts import RowGroup
-from pipelines.loader.reader import Reader
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.parts import RowGroup
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Perceptron, Tabular
+from pipelines.train.reduce.all_reduce import TreeAllReduce
 
 RANK = 1
 """The worker whose surroundings differ, where only one worker's do."""

@@ -31,10 +31,10 @@ from benchmarks.etl.options import add_options, submit_arguments
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines import api
 from pipelines.config import Config
-from pipelines.dataset.versions import open_version
-from pipelines.etl.session import session
-from pipelines.learning import task_of
-from pipelines.serve import log_model
+from pipelines.data.versions.versions import open_version
+from pipelines.serving.model import log_model
+from pipelines.spark.session import session
+from pipelines.tasks.bind import task_of
 
 FOLDER = Path(tempfile.gettempdir()) / "lockstep-benchmark-predict"
 CONFIG = Path(__file__).parents[2] / "conf/adult.yaml"

@@ -31,8 +31,8 @@ from mlflow import MlflowClient
 from benchmarks.report import Row, save, show, versions_of
 from pipelines import api
 from pipelines.config import Config
-from pipelines.serve.model import read_model
-from pipelines.serve.signature import example_of
+from pipelines.serving.model.model import read_model
+from pipelines.serving.model.signature import example_of
 from pipelines.tracking.registered import downloaded, version_of
 
 PORT, CONNECTIONS = 8123, 32

@@ -28,17 +28,17 @@ from benchmarks.report import RESULTS, Row, save, show, versions_of
 from benchmarks.train.cases import CASES, Case, config_of, write_version
 from benchmarks.train.unequal import Timed, quota
 from pipelines import api
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.dataset.versions import open_version
+from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.servers.group import servers_of
-from pipelines.servers.loop import ServedLoop
-from pipelines.servers.strategy import Served
+from pipelines.strategies.parameter_server.group import servers_of
+from pipelines.strategies.parameter_server.loop import ServedLoop
+from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH, SERVERS = 8, 768, 2

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
 from benchmarks.train.cases import WORKERS, case_of, config_of, tensors_of
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import TensorColumn, schema_to_text
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn, schema_to_text
 
 WORKERS = 2
 CLASSES = 10

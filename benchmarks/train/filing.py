@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from pipelines import api
-from pipelines.dataset.storage import locate
+from pipelines.data.versions.storage import locate
 from pipelines.tracking.client import connect
 from pipelines.tracking.training import FOLDER, TrainingRun
 
@@ -44,7 +44,7 @@ def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
     from pipelines.report.evaluation import read_splits  # noqa: PLC0415
     from pipelines.report.figures.drawn import drawn  # noqa: PLC0415
     from pipelines.report.filing import file_report  # noqa: PLC0415
-    from pipelines.report.material import collect  # noqa: PLC0415
+    from pipelines.report.run_data import collect  # noqa: PLC0415
 
     add("imports", began)
     with tempfile.TemporaryDirectory() as name:

@@ -20,10 +20,10 @@ from torch.nn import functional
 from torch.optim import Adam
 
 from benchmarks.train.cases import WORKERS, Case, case_of, config_of, write_version
-from pipelines.dataset.schema import to_numpy
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.versions.schema import to_numpy
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.launch.run import train
-from pipelines.learning import task_of
+from pipelines.tasks.bind import task_of
 
 SHUFFLED_BATCHES = 16
 """Size of Ray Data's local shuffle buffer, in batches."""

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Parallel
 from pipelines.config.task import Language as Settings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import Language
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 
 @dataclass(frozen=True)

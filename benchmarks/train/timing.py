@@ -21,15 +21,15 @@ import torch.multiprocessing as mp
 
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from benchmarks.train.cases import CASES, Case, config_of, write_version
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.step_clock import StepClock
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import StepClock
+from pipelines.train.strategies import strategy_of
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 1_600_000, 64, 200, 24_000)
 NETWORKS = {

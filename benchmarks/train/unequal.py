@@ -25,15 +25,15 @@ import torch.multiprocessing as mp
 
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from benchmarks.train.cases import CASES, Case, config_of, write_version
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.runtime.weights import model_digest
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.weights import model_digest
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH = 24, 768

@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.train.cases import WORKERS, case_of, config_of, write_version
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 
 class Printed(Silent):

@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from pipelines import atomic
+from pipelines.runtime import atomic
 
 
 def secret(folder: Path, name: str) -> Path:

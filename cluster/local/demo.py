@@ -25,7 +25,7 @@ from ray_head import answers, authorization, ray_address, stop_jobs
 from sessions import leave_on_signals, process
 
 from pipelines.config import Config, from_command_line
-from pipelines.dataset.versions import open_version
+from pipelines.data.versions.versions import open_version
 
 
 def main(arguments: list[str]) -> None:

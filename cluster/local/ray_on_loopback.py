@@ -10,7 +10,7 @@ import os
 from loopback import LOOPBACK
 from ray.scripts.scripts import main
 
-from pipelines.compat.ray import known_as
+from pipelines.runtime.compat.ray import known_as
 
 VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """For processes that connect to such nodes with `ray.init`; jobs inherit it from their node."""

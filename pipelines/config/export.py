@@ -7,11 +7,11 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from pipelines.config.section import Section
 
 EXPORTS = {
-    "onnx": "pipelines.export.onnx",
-    "onnx-int8": "pipelines.export.onnx_int8",
-    "stablehlo": "pipelines.export.stablehlo",
-    "hls4ml": "pipelines.export.hls4ml",
-    "executorch": "pipelines.export.executorch",
+    "onnx": "pipelines.serving.export.onnx",
+    "onnx-int8": "pipelines.serving.export.onnx_int8",
+    "stablehlo": "pipelines.serving.export.stablehlo",
+    "hls4ml": "pipelines.serving.export.hls4ml",
+    "executorch": "pipelines.serving.export.executorch",
 }
 """The module of each target, whose `write` is an `export.targets.Write`."""
 

@@ -31,7 +31,7 @@ class TableSettings(Section):
     """Base class of the settings of all raw tables. Derive your own source from it, or from `FileTableSettings` if it reads files."""
 
     implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.sources.base.RawTable` that these settings configure; imported after Spark has started."""
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that these settings configure; imported after Spark has started."""
     format: str
     """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
 

@@ -8,14 +8,14 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.config.plugins import is_path
 
 STRATEGIES = {
-    "ddp": "pipelines.parallel.ddp.ddp:DataParallel",
-    "exact": "pipelines.parallel.exact.exact:Exact",
-    "local_sgd": "pipelines.parallel.local.local_sgd:LocalSgd",
-    "federated": "pipelines.federated.strategy:Federated",
-    "sharded": "pipelines.parallel.sharded.sharded:Sharded",
-    "parameter_server": "pipelines.servers.strategy:Served",
+    "ddp": "pipelines.train.ddp.ddp:DataParallel",
+    "exact": "pipelines.train.exact.exact:Exact",
+    "local_sgd": "pipelines.strategies.local_sgd.local_sgd:LocalSgd",
+    "federated": "pipelines.strategies.federated.strategy:Federated",
+    "sharded": "pipelines.strategies.sharded.sharded:Sharded",
+    "parameter_server": "pipelines.strategies.parameter_server.strategy:Served",
 }
-"""`module:Class` of each `pipelines.parallel.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""
+"""`module:Class` of each `pipelines.train.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""
 
 
 def _known(name: str) -> str:

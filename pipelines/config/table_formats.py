@@ -19,18 +19,18 @@ JSON_OPTIONS = (
 @dataclass(frozen=True)
 class Format:
     implementation: str
-    """`module:Class` of the `pipelines.sources.base.RawTable` that reads it."""
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it."""
     options: tuple[str, ...] = ()
     needs_schema: bool = False
 
 
 FORMATS = {
-    "csv": Format("pipelines.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "json": Format("pipelines.sources.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "parquet": Format("pipelines.sources.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
-    "text": Format("pipelines.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
-    "binaryFile": Format("pipelines.sources.binary_file:BinaryFile", _FOUND),
-    "idx": Format("pipelines.sources.idx:Idx"),
-    "package": Format("pipelines.sources.package:Package", _CSV + _DATES + TEXT_OPTIONS),
-    "tar": Format("pipelines.sources.tar:Tar"),
+    "csv": Format("pipelines.data.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "json": Format("pipelines.data.sources.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "parquet": Format("pipelines.data.sources.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
+    "text": Format("pipelines.data.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
+    "binaryFile": Format("pipelines.data.sources.binary_file:BinaryFile", _FOUND),
+    "idx": Format("pipelines.data.sources.idx:Idx"),
+    "package": Format("pipelines.data.sources.package:Package", _CSV + _DATES + TEXT_OPTIONS),
+    "tar": Format("pipelines.data.sources.tar:Tar"),
 }

@@ -1,9 +1,9 @@
 """Raw tables to a committed dataset version, with Spark. `run` names the version, `make` writes it stage by stage, and `run` commits it:
 
-1.  `session`    starts Spark, and sets every option that the content depends on; `ambient` fixes what surrounds it.
-2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's `plans`;
+1.  The room `spark` starts a session.
+2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's plans;
                  `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
-3.  `identity`   names the version by the identities of its raw tables and by the config. The package `sources` reads tables.
+3.  `identity`   names the version by the identities of its raw tables and by the config. The room `data.sources` reads tables.
 4.  `query`      runs over the tables' views; `text_casts` says where it makes numbers of text. `served` translates it for the
                  served model, and `served_check` compares the translation with Spark on rows of the source and on extreme ones,
                  `served_check_rows`.
@@ -11,13 +11,11 @@
 6.  `placement`  gives every row its identity, split, part and position, by hashes of its key and content.
 7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
                  tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the
-                 values of categories in every split, and `alike` finds features that several splits have.
+                 values of categories in every split, and `leakage` finds features that several splits have.
                  `shares` compares the shares of the splits with those that were asked for.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
-                 `raw_rows` are those that are also kept as they are. `attempt` holds the paths and reports of these files.
+                 `raw_rows` are those that are also kept as they are.
 9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
-`executors` refuses machines with other versions; `driver` explains failures of Spark's Java driver; `leave` handles signals;
-`private` keeps a session's sockets, pages and files private; `width` sets what follows the number of columns; `progress` shows the
-progress of stages, and `spark_stages` what Spark says about its own.
+`spark_stages` reads what Spark says about its own stages.
 """

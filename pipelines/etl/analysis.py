@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.compat.spark import query_execution
 from pipelines.config import Config
+from pipelines.data.features import check_columns
+from pipelines.data.sources.formats import RawTables
+from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.etl import placement
 from pipelines.etl.determinism import refuse_chance, warnings_of
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_condition, check_names, check_query
-from pipelines.features import check_columns
-from pipelines.sources.faults import source_errors, table_errors
-from pipelines.sources.formats import RawTables
+from pipelines.runtime.compat.spark import query_execution
 
 
 def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:

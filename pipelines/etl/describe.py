@@ -7,12 +7,12 @@ from platform import python_version
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.dataset.balance import Balance, TableBalance
-from pipelines.dataset.manifest import Manifest, content_digest, split_summaries
-from pipelines.dataset.schema import schema_to_text
-from pipelines.etl.attempt import Attempt, Report
+from pipelines.data.sources.tables import Tables
+from pipelines.data.versions.attempt import Attempt, Report
+from pipelines.data.versions.balance import Balance, TableBalance
+from pipelines.data.versions.manifest import Manifest, content_digest, split_summaries
+from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.fit import Fitted, Gathered
-from pipelines.sources.tables import Tables
 
 
 def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Report) -> Balance:

@@ -7,7 +7,7 @@ values. Spark marks each expression as `deterministic` or not.
 from collections.abc import Iterator
 
 from pipelines.errors import ConfigError
-from pipelines.etl.plans import JavaObject, below_of, items, kind, nodes
+from pipelines.spark.plans import JavaObject, below_of, items, kind, nodes
 
 # It draws a random initialisation vector, but Spark marks it as deterministic.
 _DRAWS = {"aes_encrypt"}

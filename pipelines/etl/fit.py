@@ -24,16 +24,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
-from pipelines.dataset.manifest import SPLITS, FittedEncoder
-from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
-from pipelines.etl import alike, row_sample, value_counts
+from pipelines.data.features import fit_encoders, needs
+from pipelines.data.features.raw import is_category, is_number, is_text
+from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
+from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder
+from pipelines.etl import leakage as alike
+from pipelines.etl import row_sample, value_counts
 from pipelines.etl.key_hashes import KeyHashes, repeat
 from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, quoted
 from pipelines.etl.quality import REASON, check_rows_left
 from pipelines.etl.summaries import GATHERED, VALUES, rows_of_counts, rows_of_hashes, summaries_of, summarised
-from pipelines.features import fit_encoders, needs
-from pipelines.features.raw import is_category, is_number, is_text
-from pipelines.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
 
 Needs = dict[str, frozenset[str]]
 

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import Config
 from pipelines.config.features import Bpe
-from pipelines.dataset.manifest import FORMAT
-from pipelines.dataset.sources import Sources
+from pipelines.data.features import ENCODERS_VERSION
+from pipelines.data.sources.formats import RawTables
+from pipelines.data.versions.manifest import FORMAT
+from pipelines.data.versions.sources import Sources
 from pipelines.etl import placement
-from pipelines.etl.ambient import ambient_identity
-from pipelines.features import ENCODERS_VERSION
-from pipelines.sources.formats import RawTables
+from pipelines.spark.ambient_settings import ambient_identity
 
 
 def version_name(config: Config, tables: RawTables, sources: Sources, spark: SparkSession) -> str:

@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.compat.spark import query_execution
 from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of
-from pipelines.dataset.manifest import SPLITS, Manifest
-from pipelines.dataset.sources import Sources
+from pipelines.data.sources.formats import RawTables
+from pipelines.data.sources.source_errors import source_errors
+from pipelines.data.sources.tables import Tables, read_tables
+from pipelines.data.versions.attempt import Attempt, Report
+from pipelines.data.versions.manifest import SPLITS, Manifest
+from pipelines.data.versions.sources import Sources
 from pipelines.etl import placement
-from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.describe import balanced, describe
 from pipelines.etl.fit import Gathered, fit, gather
-from pipelines.etl.progress import Stages
 from pipelines.etl.quality import check_quarantined, expectations
 from pipelines.etl.quarantine import sampled, write_malformed
 from pipelines.etl.query import run_query
 from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.served import served_query
-from pipelines.etl.session import weigh_batches
 from pipelines.etl.shares import compared, of_windows
 from pipelines.etl.text_casts import text_cast_notes
-from pipelines.etl.width import suit_columns
 from pipelines.etl.write import Job, encoded_bytes, part_numbers, write_parts
-from pipelines.sources.faults import source_errors
-from pipelines.sources.formats import RawTables
-from pipelines.sources.tables import Tables, read_tables
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.spark.progress import Stages
+from pipelines.spark.session import weigh_batches
+from pipelines.spark.wide_tables import suit_columns
 
 log = logging.getLogger(__name__)
 

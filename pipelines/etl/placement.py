@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
-from pipelines.dataset.manifest import SPLITS
+from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted, refused
 

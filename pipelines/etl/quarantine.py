@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.dataset import storage
-from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.data.versions import storage
+from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, together
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.quality import REASON
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.compat.spark import jvm, query_execution, sql_parser
 from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
-from pipelines.etl.plans import JavaObject, items, kind, nodes
+from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
+from pipelines.spark.plans import JavaObject, items, kind, nodes
 
 # The nodes of statements that only read, in unresolved plans of Spark's parser.
 _READING = {

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.raw_rows import MOST_COLUMNS, MOST_ROWS, is_shown
+from pipelines.data.features import Encoders
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, is_shown
 from pipelines.etl.placement import INTERNAL, TRAIN
 from pipelines.etl.row_sample import shown
-from pipelines.features import Encoders
 
 
 @dataclass(frozen=True)

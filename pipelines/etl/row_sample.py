@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.dataset.manifest import SPLITS
-from pipelines.dataset.survey import TEXT_LENGTH
-from pipelines.features.raw import is_list, is_text
+from pipelines.data.features.raw import is_list, is_text
+from pipelines.data.versions.data_profile import TEXT_LENGTH
+from pipelines.data.versions.manifest import SPLITS
 
 ROWS, LEAST_ROWS, CELLS = 2_000, 200, 1_000_000
 """Rows of each split: the first, by which the standard error of a share is at most 0.011. Of tables with so many columns that these would

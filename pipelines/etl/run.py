@@ -23,27 +23,27 @@ from pyspark.sql import SparkSession
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.source import Source
-from pipelines.dataset import storage
-from pipelines.dataset.commit import commit, read_manifest, remove_attempt, remove_debris
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.sources import SourceFile, Sources
-from pipelines.dataset.survey import Page, Survey
-from pipelines.dataset.versions import confirm, open_version
+from pipelines.data.sources.base import RawTable
+from pipelines.data.sources.formats import RawTables, raw_tables
+from pipelines.data.sources.source_errors import naming_table, source_errors
+from pipelines.data.versions import storage
+from pipelines.data.versions.attempt import Attempt
+from pipelines.data.versions.commit import commit, read_manifest, remove_attempt, remove_debris
+from pipelines.data.versions.data_profile import Page, Survey
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.sources import SourceFile, Sources
+from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.analysis import analyse
-from pipelines.etl.attempt import Attempt
-from pipelines.etl.driver import driver_errors
-from pipelines.etl.executors import check_executors
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import Made, make
-from pipelines.etl.progress import Stages
-from pipelines.etl.session import session
 from pipelines.etl.shares import checked
 from pipelines.etl.spark_stages import event_log, spark_stages
-from pipelines.interrupts import Deferred, done
-from pipelines.sources.base import RawTable
-from pipelines.sources.faults import naming_table, source_errors
-from pipelines.sources.formats import RawTables, raw_tables
+from pipelines.runtime.interrupts import Deferred, done
+from pipelines.spark.driver import driver_errors
+from pipelines.spark.executor_versions import check_executors
+from pipelines.spark.progress import Stages
+from pipelines.spark.session import session
 
 log = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from operator import or_
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.compat.spark import context_is_stopped
 from pipelines.config import Config
-from pipelines.dataset.manifest import ServedQuery
-from pipelines.dataset.schema import schema_to_text
+from pipelines.data.rowwise.translate import Expression, Rowwise, columns_in, rowwise, sql_of
+from pipelines.data.rowwise.untranslatable import UntranslatableError, duckdb_errors
+from pipelines.data.sources.source_errors import fails_any_stage
+from pipelines.data.versions.manifest import ServedQuery
+from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.served_check import Translated, prove
-from pipelines.interrupts import received
-from pipelines.rowwise.translate import Expression, Rowwise, columns_in, rowwise, sql_of
-from pipelines.rowwise.untranslatable import UntranslatableError, duckdb_errors
-from pipelines.sources.faults import fails_any_stage
+from pipelines.runtime.compat.spark import context_is_stopped
+from pipelines.runtime.interrupts import received
 
 log = logging.getLogger(__name__)
 

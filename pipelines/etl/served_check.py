@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField
 
 from pipelines.config import Config
-from pipelines.dataset.manifest import ServedQuery
+from pipelines.data.rowwise.engine import Evaluator, quoted
+from pipelines.data.rowwise.expression_parts import check_casts, parts_of
+from pipelines.data.rowwise.translate import Expression, literals_in, sql_of
+from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.versions.manifest import ServedQuery
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.placement import named
 from pipelines.etl.served_check_rows import hostile_rows
-from pipelines.rowwise.engine import Evaluator, quoted
-from pipelines.rowwise.expression_parts import check_casts, parts_of
-from pipelines.rowwise.translate import Expression, literals_in, sql_of
-from pipelines.rowwise.untranslatable import UntranslatableError
 
 SAMPLE_ROWS = 2_000
 """Rows of the source; there are at least as many hostile rows."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.rowwise.untranslatable import UntranslatableError
+from pipelines.data.rowwise.untranslatable import UntranslatableError
 
 _MIXED_ROWS = 2_000
 """Rows with hostile values in several columns, in addition to those with one."""

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.dataset.manifest import SPLITS, Shares
+from pipelines.data.versions.manifest import SPLITS, Shares
 from pipelines.errors import SourceError
 from pipelines.etl.placement import SPLIT, TRAIN, VALIDATION, dealt_by, named
 from pipelines.etl.quality import accepted

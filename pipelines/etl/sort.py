@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines import philox
+from pipelines.runtime import philox
 
 
 def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pipelines.compat.spark import stages_of
-from pipelines.dataset.survey import SparkStage
+from pipelines.data.versions.data_profile import SparkStage
+from pipelines.runtime.compat.spark import stages_of
 
 Spans = Mapping[str, tuple[float, float]]
 """Begin and end of each stage of the ETL, in seconds since 1970."""

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipelines.etl import alike, row_sample, value_counts
+from pipelines.data.features.statistics import combine
+from pipelines.etl import leakage as alike
+from pipelines.etl import row_sample, value_counts
 from pipelines.etl.placement import ALIKE, ROW, SPLIT
 from pipelines.etl.quality import REASON
-from pipelines.features.statistics import combine
 
 # Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
 GATHERED = "column string, value string, count bigint, summary string, hashes binary"

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import Config
-from pipelines.dataset import storage
-from pipelines.dataset.manifest import Manifest
+from pipelines.data.features import kind_of
+from pipelines.data.versions import storage
+from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl.quality import reasons, shares
-from pipelines.features import kind_of
 
 
 def summary(config: Config, manifest: Manifest) -> str:

@@ -1,12 +1,12 @@
 """Casts of text to numbers in the query, which Spark makes by its rules and Java's: 12D, 0x1p4 and NaN are numbers there.
 
-In raw tables `pipelines.sources.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
+In raw tables `pipelines.data.sources.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
 import re
 from collections.abc import Iterator
 
-from pipelines.etl.plans import JavaObject, below_of, items, kind
+from pipelines.spark.plans import JavaObject, below_of, items, kind
 
 _NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5

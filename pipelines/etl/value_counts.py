@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.dataset.manifest import SPLITS
-from pipelines.dataset.survey import TEXT_LENGTH, ValueCounts
-from pipelines.features.raw import categories, is_text
-from pipelines.features.statistics import Statistics
+from pipelines.data.features.raw import categories, is_text
+from pipelines.data.features.statistics import Statistics
+from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
+from pipelines.data.versions.manifest import SPLITS
 
 MOST_VALUES, MOST_INTEGERS = 256, 16
 """Values of a text and of an integer that are counted; an integer with more is drawn as a number."""

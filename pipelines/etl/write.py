@@ -17,19 +17,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.dataset import storage
-from pipelines.dataset.manifest import SPLITS, FittedEncoder, columns_of
-from pipelines.dataset.parts import write_part
-from pipelines.dataset.raw_rows import RAW_ROWS, write_raw_rows
-from pipelines.dataset.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.data.features import Encoders, kind_of
+from pipelines.data.features.base import Packer
+from pipelines.data.versions import storage
+from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, columns_of
+from pipelines.data.versions.parts import write_part
+from pipelines.data.versions.raw_rows import RAW_ROWS, write_raw_rows
+from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, named, placed
 from pipelines.etl.quality import REASON, accepted
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.raw_rows import RawRows
 from pipelines.etl.sort import order_of, shuffled, sort_rows
-from pipelines.features import Encoders, kind_of
-from pipelines.features.base import Packer
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,16 @@
-"""Runs a training on the workers of a Ray cluster, and handles failures, restarts and interrupts.
+"""Runs a training on the workers of a Ray cluster, and handles failures, restarts and interrupts. It hears, and never computes.
 
 1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
    `checks`     is what it refuses before it starts, which ETL also says.
    `init_from`  fetches the initial weights from another run, if the config names one.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine;
                 `ray_files` keeps its files private, `ray_output` shows what tasks print and keeps Ray's own reports.
-3. `trainer`    configures Ray Train; `watch` forwards interrupts and explains failures; `training_progress` prints progress
-                and results; `worker_watch` names workers that are slow or that all wait for, `preemption` has them save before a
-                machine goes, and `evidence` files their profiles and what hung ones waited for. `look` is for a live training, from
-                outside.
+3. `trainer`    configures Ray Train; `driver_monitor` forwards interrupts and explains failures; `training_progress` prints progress
+                and results; `preemption` has workers save before a machine goes, and `diagnostics` files their profiles and what hung
+                ones waited for.
 4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
-                loop's callbacks, to Ray, MLflow and the driver; `heartbeat` writes where each worker is, `gauges` are what
-                Prometheus sees of a run, and `deaths` tells the driver which workers have died.
+                loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver which workers have died.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
+
+`spark_baseline` fits Spark's linear models to the same rows, to compare with.
 """

@@ -5,16 +5,16 @@ import logging
 from pipelines.config import Config
 from pipelines.config.effects import Run, without_effect_in
 from pipelines.config.train import Train
-from pipelines.dataset.schema import ROW_KEYS, ROW_NUMBERS
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
-from pipelines.federated.check import check_column, check_federated
-from pipelines.learning import check_task, task_of
-from pipelines.parallel.single_rows import check_single_rows, may_have_batch_norm
-from pipelines.parallel.strategies import chosen
-from pipelines.servers.check import check_servers
+from pipelines.strategies.federated.check import check_column, check_federated
+from pipelines.strategies.parameter_server.check import check_servers
 from pipelines.tasks.base import Task
+from pipelines.tasks.bind import check_task, task_of
+from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.train.state import total_steps
+from pipelines.train.strategies import chosen
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import ray
 
-from pipelines.compat.ray import output_through
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import own_ray, restored_handler
 from pipelines.launch.ray_files import keep_token, ray_folder
 from pipelines.launch.ray_output import RayOutput
+from pipelines.runtime.compat.ray import output_through
 
 log = logging.getLogger(__name__)
 

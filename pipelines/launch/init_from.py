@@ -3,13 +3,13 @@
 from safetensors import SafetensorError
 
 from pipelines import tracking
-from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.config import Config
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import check_weights_fit, meta_model
-from pipelines.weights import from_bytes, model_digest, to_bytes
+from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
+from pipelines.train.strategies import check_weights_fit, meta_model
 
 
 def initial_weights(config: Config, version: Version) -> bytes | None:

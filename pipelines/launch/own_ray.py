@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import ray
 
-from pipelines.compat.ray import on_loopback
 from pipelines.errors import TrainingError
-from pipelines.interrupts import NUMBERS
+from pipelines.runtime.compat.ray import on_loopback
+from pipelines.runtime.interrupts import NUMBERS
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 * 2**20

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 import ray
 
-from pipelines.checkpoint.run_directory import STOP, RunDirectory
-from pipelines.compat.ray import draining_nodes
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import host_names
-from pipelines.launch.worker_watch import beats_in
+from pipelines.monitor.worker_monitor import beats_in
+from pipelines.runtime.compat.ray import draining_nodes
+from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipelines import atomic
 from pipelines.errors import LockstepError, TrainingError
+from pipelines.runtime import atomic
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
-from pipelines.checkpoint.run_directory import RunDirectory
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 FILE = "ray.log"
 _MOST_LINES = 20_000

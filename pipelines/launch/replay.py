@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from pipelines.checkpoint.digest_log import DigestLog, differing_tensors, machine_of
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.agree import gathered
-from pipelines.launch.heartbeat import Heartbeat
+from pipelines.data.loader import Loader
 from pipelines.launch.reports import RankZeroReports, Reports
 from pipelines.launch.worker import Assignment, attempted, config_and_context, loop_class, prepared
-from pipelines.loader import Loader
-from pipelines.parallel.step import Flags, StepResult
-from pipelines.parallel.strategy import Strategy
+from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.runtime.weights import digests, model_digest
 from pipelines.tasks.base import Batch
+from pipelines.train.checkpoint.digest_log import DigestLog, differing_tensors, machine_of
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.agreement import gathered
 from pipelines.train.state import total_steps
-from pipelines.weights import digests, model_digest
+from pipelines.train.step import Flags, StepResult
+from pipelines.train.strategy import Strategy
 
 
 @dataclass

@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import ray.train
 
-from pipelines.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
-from pipelines.collectives.agree import of_rank_0
 from pipelines.errors import TrainingError
-from pipelines.launch.gauges import Gauges
-from pipelines.launch.heartbeat import Heartbeat
+from pipelines.monitor.gauges import Gauges
+from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, packed
 from pipelines.tasks.details import Evaluated
 from pipelines.tasks.values import Value, defined
+from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.train.hooks import Silent
+from pipelines.train.reduce.agreement import of_rank_0
 
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs

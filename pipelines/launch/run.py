@@ -6,28 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import serve, tracking
-from pipelines.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
+from pipelines import tracking
 from pipelines.config import Config
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.launch.checks import check
 from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
-from pipelines.launch.evidence import file_evidence
-from pipelines.launch.heartbeat import HEARTBEATS, HUNG
+from pipelines.launch.diagnostics import file_evidence
+from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
 from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.training_progress import TrainingProgress, for_json, result_line, summary
-from pipelines.launch.watch import watch
 from pipelines.launch.worker import work
-from pipelines.launch.worker_watch import WorkerWatch
+from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
+from pipelines.monitor.worker_monitor import WorkerWatch
 from pipelines.report.filing import REPORT, file_report
-from pipelines.servers.group import servers_of
+from pipelines.runtime.weights import from_bytes, model_digest
+from pipelines.serving import model as serve
+from pipelines.strategies.parameter_server.group import servers_of
 from pipelines.tasks.values import defined, reasons_of
+from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
-from pipelines.weights import from_bytes, model_digest
 
 log = logging.getLogger(__name__)
 

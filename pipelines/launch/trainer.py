@@ -8,17 +8,17 @@ from typing import Any
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import COLLECTIVE_SHARE
-from pipelines.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.config import Config
 from pipelines.config.train import Train
-from pipelines.dataset.versions import Version
-from pipelines.installed import installed
+from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import may_grow
-from pipelines.launch.deaths import Deaths
 from pipelines.launch.worker import PACKAGES, Assignment
-from pipelines.parallel.strategies import strategy_class
+from pipelines.launch.worker_failures import Deaths
+from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
+from pipelines.runtime.installed import installed
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import COLLECTIVE_SHARE
+from pipelines.train.strategies import strategy_class
 
 _STARTS, _START_SECONDS = 120, 5
 """How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""

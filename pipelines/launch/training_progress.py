@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.progress import Progress
+from pipelines.runtime.progress import Progress
 from pipelines.tasks.values import Value, defined, in_words, reasons_of
 
 

@@ -7,26 +7,26 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
-from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
-from pipelines.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.config import Config, parse
 from pipelines.config.balance import Balance
 from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import PLACEMENT
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights, keep_initial
 from pipelines.launch.replay import Found, replay
 from pipelines.launch.trainer import trainer_of
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.launch.watch import watch
-from pipelines.parallel.strategies import strategy_class
+from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flattened
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.recorded import Recorded, recorded
 from pipelines.tracking.training import folder_of
-from pipelines.weights import from_bytes, model_digest
+from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
+from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
+from pipelines.train.strategies import strategy_class
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:

@@ -18,29 +18,29 @@ from ray.actor import ActorHandle
 from torch import Tensor
 
 from pipelines import config as configs
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
-from pipelines.collectives.context import COLLECTIVE_SHARE, WorkerContext
-from pipelines.compat.ray import quiet_reports
 from pipelines.config import Config
 from pipelines.config.train import Train
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
-from pipelines.federated.loop import FederatedLoop
-from pipelines.installed import disagreement, installed
-from pipelines.launch.gauges import Gauges
-from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import Reports, TrackedReports
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
-from pipelines.servers.loop import ServedLoop
-from pipelines.servers.strategy import Served
+from pipelines.monitor.gauges import Gauges
+from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.profile import PROFILE, StepProfiler
+from pipelines.runtime.compat.ray import quiet_reports
+from pipelines.runtime.installed import disagreement, installed
+from pipelines.runtime.weights import from_bytes, to_bytes
+from pipelines.strategies.federated.loop import FederatedLoop
+from pipelines.strategies.parameter_server.loop import ServedLoop
+from pipelines.strategies.parameter_server.strategy import Served
 from pipelines.tasks.base import Task
-from pipelines.timing.profile import PROFILE, StepProfiler
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.state import total_steps
-from pipelines.weights import from_bytes, to_bytes
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
 """Packages whose versions affect the model, or the protocols between machines."""

@@ -3,13 +3,13 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines import atomic
 from pipelines.errors import ConfigError, TrackingError
 from pipelines.report.arguments import Asked
 from pipelines.report.comparison import comparison_page
-from pipelines.report.material import material
+from pipelines.report.data_profile import DATA_PAGE
+from pipelines.report.run_data import material
 from pipelines.report.run_page import run_page
-from pipelines.report.survey import DATA_PAGE
+from pipelines.runtime import atomic
 from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pipelines.report.cost import end_of, worker_hours
 from pipelines.report.curves import training_charts
-from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, grid, note, page, section, table
 from pipelines.report.pictures import figures_beside
+from pipelines.report.run_data import Material
 from pipelines.report.run_page import best_validation, difference, duration, final_values, shown, trained
 from pipelines.report.verdict import better, verdicts
 from pipelines.tasks.values import Value

@@ -4,7 +4,7 @@ import re
 import time
 from itertools import pairwise
 
-from pipelines.report.material import Material
+from pipelines.report.run_data import Material
 
 POWER = re.compile(r"system/.*?([^/]+)_power_usage_watts$")
 MOST_GAP_SECONDS = 120.0

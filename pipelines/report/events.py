@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 from pipelines.report.charts import Mark
-from pipelines.report.material import Attempt, Material
+from pipelines.report.run_data import Attempt, Material
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 
 TELLING = ("stragglers", "standstill", "machines.left_out")

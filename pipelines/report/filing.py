@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.versions import Version
 from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpack
 from pipelines.report.figures.drawn import drawn
-from pipelines.report.material import collect, material
+from pipelines.report.run_data import collect, material
 from pipelines.report.run_page import run_page
 from pipelines.tracking.run import Run
 from pipelines.tracking.training import TrainingRun

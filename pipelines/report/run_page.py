@@ -8,9 +8,9 @@ from typing import Any
 from pipelines.report.cost import end_of, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import events, marks
-from pipelines.report.material import Material
 from pipelines.report.page import Html, Part, contents, element, facts, folded, grid, note, page, section, table, tiles
 from pipelines.report.pictures import Figures, pictures, worst_tables
+from pipelines.report.run_data import Material
 from pipelines.report.tables import class_tables, slice_tables
 from pipelines.tasks.values import Value, value_of
 from pipelines.tracking.history import History

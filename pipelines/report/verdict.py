@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.report.better import Difference, difference
 from pipelines.report.evaluation import Split
-from pipelines.report.material import Material
 from pipelines.report.page import Html, element, note, text
+from pipelines.report.run_data import Material
 
 _METHOD = (
     "Chance is that of the rows: on other rows of the same kind, the difference lies within the interval in 95 of 100 cases. It comes "

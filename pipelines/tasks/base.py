@@ -16,10 +16,10 @@ from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import suggestion
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.splits import Split
+from pipelines.tasks.tensor_parallel_plan import Split
 from pipelines.tasks.tokens import Divisible
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from torchmetrics import Metric, MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import Language as Settings
-from pipelines.dataset.schema import END
+from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.gpt import GPT
-from pipelines.tasks.splits import Split
 from pipelines.tasks.stages import Link, cut
+from pipelines.tasks.tensor_parallel_plan import Split
 from pipelines.tasks.tokens import Divisible, Tokens
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 

@@ -16,12 +16,12 @@ from torchmetrics import Metric, MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import NextItem as Settings
-from pipelines.dataset.schema import FIRST, FREE, ROW_KEYS, TensorColumn
+from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, RankingDetails
-from pipelines.tasks.draws import content_keys, whole
 from pipelines.tasks.means import Loss, Score
+from pipelines.tasks.row_random import content_keys, whole
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10

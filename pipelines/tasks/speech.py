@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import Speech as Settings
-from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.draws import whole
+from pipelines.tasks.row_random import whole
 from pipelines.tasks.supervised import Supervised
 
 _SHIFT, _FRAMES, _MELS = range(3)

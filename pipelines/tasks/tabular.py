@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.task import Tabular as Settings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
-from pipelines.tasks.members import Heads, SharedLinear
-from pipelines.tasks.splits import Split
+from pipelines.tasks.ensemble import Heads, SharedLinear
 from pipelines.tasks.stages import Link, cut, links_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
+from pipelines.tasks.tensor_parallel_plan import Split
 
 
 class Tabular(Supervised):

@@ -9,7 +9,7 @@ from mlflow.entities import Metric
 from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, experiment_of, reaching
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat
 from pipelines.tracking.naming import run_name

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.dataset.manifest import Manifest
+from pipelines.data.versions.manifest import Manifest
 
 
 def describe_training(config: Config, manifest: Manifest, result: str, trained: Mapping[str, Any], page: str) -> str:

@@ -10,8 +10,8 @@ from mlflow.entities import Metric
 from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.survey import Files, SparkStage
+from pipelines.data.versions.data_profile import Files, SparkStage
+from pipelines.data.versions.manifest import Manifest
 from pipelines.tracking.client import connect, etl_settings, experiment_of, key, log_params, reaching
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat

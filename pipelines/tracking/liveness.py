@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import RunStatus
 from mlflow.exceptions import MlflowException
 
-from pipelines.dataset.versions import versions
+from pipelines.data.versions.versions import versions
 from pipelines.errors import DatasetError
 from pipelines.tracking.naming import HIDDEN, tag_of
 

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.interrupts import Deferred, done, received
+from pipelines.runtime.interrupts import Deferred, done, received
 from pipelines.tracking.client import connect, reaching
 from pipelines.tracking.description import artifact_page
 from pipelines.tracking.liveness import beating

@@ -15,8 +15,8 @@ from mlflow.tracking.context.registry import resolve_tags
 from pyarrow.fs import FileType
 
 from pipelines.config import Config
-from pipelines.dataset import storage
-from pipelines.dataset.versions import Version
+from pipelines.data.versions import storage
+from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, experiment_of, log_params, reaching, training_settings
 from pipelines.tracking.etl import SPARK_APPLICATION

@@ -1,11 +1,24 @@
-"""Trains a task's model on a dataset version, synchronously on all workers. Independent of Ray: torchrun can run it.
+"""Trains a task's model on a dataset version, on all workers together. Independent of Ray: torchrun can run it.
 
-1. `epochs`           resuming, validation, early stopping, saving, the test; `state` is the progress and the best epoch;
-                      `hooks` are the callbacks. `loop` runs the steps of an epoch.
-2. `schedule`         the learning rate of a step; a strategy of `parallel` computes the step.
-3. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
-   `phase_times`      gathers where the workers' time goes; `balance` deals shards to workers in proportion to their speed.
-4. `evaluate`         a split's metrics, with every row once; `remarks` what must be said of them in words;
-                      `trivial` the predictors that the model must beat.
-5. `saver`            decides when the state is saved; `checkpoint` saves it.
+From a batch to new weights:
+
+1. `loop`             takes the steps of an epoch; `epochs` does what lies around them: resuming, validation, early stopping, saving, the
+                      test. `state` is the progress and the best epoch, `hooks` are the callbacks.
+2. `strategy`         is the interface of a step, whose flags and result `step` defines; `strategies` creates the one that a config names.
+                      `ddp` has one model per worker and one pass; `exact` one pass per shard, with sums in a fixed order.
+3. `mesh`             maps workers to rows. `passes` runs a shard's forward passes; `precision` sets their dtype, `randomness` seeds them by
+                      step and shard.
+4. `reduce`           sums over workers, in a tree that is the same for any number of workers.
+5. `update`           divides and clips gradients and steps the `optimizer`, at the learning rate of `schedule`.
+6. `buffers`          keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
+                      rows of all workers, and `single_rows` refuses it where a pass would have one row.
+
+Around the steps:
+
+7. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
+   `step_clock`       measures where the time of a step goes, `phase_times` gathers it from all workers; `balance` deals shards to
+                      workers in proportion to their speed.
+8. `evaluate`         a split's metrics, with every row once; `inference` predicts and samples; `remarks` are what must be said of
+                      metrics in words; `trivial` are the predictors that the model must beat.
+9. `saver`            decides when the state is saved, which `checkpoint` does.
 """

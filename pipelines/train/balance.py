@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from statistics import median_high
 
-from pipelines.collectives.agree import gathered
 from pipelines.config.train import Train
-from pipelines.parallel.step_clock import BACKWARD, FORWARD, OPTIMIZER, PHASES
-from pipelines.parallel.strategy import Strategy
 from pipelines.train.hooks import Hooks
+from pipelines.train.reduce.agreement import gathered
+from pipelines.train.step_clock import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from pipelines.train.strategy import Strategy
 
 log = logging.getLogger(__name__)
 

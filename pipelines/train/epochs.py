@@ -4,17 +4,15 @@ from abc import ABC, abstractmethod
 from contextlib import closing
 from dataclasses import asdict
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.record import Record
 from pipelines.config import Config
-from pipelines.dataset.versions import Version
+from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.loader import Loader
-from pipelines.parallel.step_clock import CHECKPOINT, OTHER
-from pipelines.parallel.strategy import Strategy
 from pipelines.tasks.base import Task
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.record import Record
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
@@ -23,7 +21,9 @@ from pipelines.train.remarks import remarks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
+from pipelines.train.step_clock import CHECKPOINT, OTHER
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import fitted
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from pipelines.collectives.agree import gathered, of_rank_0
 from pipelines.config.train import Train
-from pipelines.dataset.versions import Version
-from pipelines.loader import Loader, Order
-from pipelines.parallel.strategy import Strategy
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.tasks.details import Details, Evaluated, Part
 from pipelines.tasks.directions import directions
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
+from pipelines.train.reduce.agreement import gathered, of_rank_0
+from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import Baseline, best_of, give_up
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from pipelines.collectives.agree import gathered
-from pipelines.collectives.spread import local
 from pipelines.config.train import Train
 from pipelines.errors import NonFiniteError
-from pipelines.parallel.mesh import Mesh
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.agreement import gathered
+from pipelines.train.reduce.dtensor import local
 from pipelines.train.step_statistics import StepStatistics
 
 REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.checkpoint.checkpoints import Checkpoints
 from pipelines.config import Config
-from pipelines.dataset.versions import Version
-from pipelines.parallel.step import Flags
-from pipelines.parallel.step_clock import DATA, OTHER
-from pipelines.parallel.strategy import Strategy
+from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Task
 from pipelines.train.balance import Balance
+from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
+from pipelines.train.step import Flags
+from pipelines.train.step_clock import DATA, OTHER
 from pipelines.train.step_statistics import StepStatistics
+from pipelines.train.strategy import Strategy
 
 
 class Loop(EpochLoop):

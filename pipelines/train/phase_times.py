@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from pipelines.collectives.agree import gathered
-from pipelines.parallel.step_clock import PHASES, StepClock, Totals
+from pipelines.train.reduce.agreement import gathered
+from pipelines.train.step_clock import PHASES, StepClock, Totals
 
 EVERY_SECONDS = 2.0
 """Between two meetings, about: one takes some tenths of a millisecond."""

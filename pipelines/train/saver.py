@@ -3,11 +3,11 @@
 import time
 from typing import Any
 
-from pipelines.checkpoint.checkpoints import Checkpoints, Saving
-from pipelines.checkpoint.record import Record
 from pipelines.config.train import Checkpoint
-from pipelines.parallel.step_clock import CHECKPOINT, OTHER, StepClock
+from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
+from pipelines.train.checkpoint.record import Record
 from pipelines.train.hooks import Hooks
+from pipelines.train.step_clock import CHECKPOINT, OTHER, StepClock
 
 
 class Saver:

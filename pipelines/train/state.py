@@ -6,7 +6,7 @@ from math import isnan
 from typing import Literal
 
 from pipelines.config import Config
-from pipelines.loader import Order
+from pipelines.data.loader import Order
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.values import Value, number_of
 from pipelines.train.step_statistics import CurveWindow

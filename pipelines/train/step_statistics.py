@@ -7,7 +7,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from pipelines.parallel.step import StepResult
+from pipelines.train.step import StepResult
 
 GPU_STEPS_PER_READING = 16
 """Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""

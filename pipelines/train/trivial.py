@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from pipelines.collectives.agree import of_rank_0
-from pipelines.dataset.versions import Version
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.loader.reader import Reader
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value
+from pipelines.train.reduce.agreement import of_rank_0
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from typing import Any
 from groups import in_group
 from trainings import training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 WORKERS, WARM_STEPS = 2, 20
 WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}

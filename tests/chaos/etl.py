@@ -16,7 +16,7 @@ from waiting import wait_until
 
 from chaos.processes import Job
 from chaos.training import Outcome
-from pipelines.dataset.versions import open_version, versions
+from pipelines.data.versions.versions import open_version, versions
 from pipelines.errors import DatasetError, LockstepError
 
 JOB_SECONDS = 240.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from chaos.processes import Server
 from chaos.training import TIMEOUT_SECONDS, Fault, Outcome, Scene
 from chaos.trajectory import Attempt
-from pipelines.checkpoint.run_directory import PROGRESS
+from pipelines.train.checkpoint.run_directory import PROGRESS
 
 
 def _names(scene: Scene) -> set[str]:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from versions import write_version
 
-from pipelines.dataset.sealed import seal, unseal
-from pipelines.dataset.versions import open_version
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions.checksummed_json import seal, unseal
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import LockstepError
-from pipelines.loader import Loader, Order
 
 ROWS = {"train": (900, 700), "validation": (300,)}
 Columns = dict[str, np.ndarray]

@@ -12,9 +12,9 @@ from threading import Event, Thread
 import psutil
 
 from chaos.processes import actors
-from pipelines.checkpoint.run_directory import PROGRESS
 from pipelines.config import Config
 from pipelines.launch.run import Result, train
+from pipelines.train.checkpoint.run_directory import PROGRESS
 
 STARTS = 0.25
 """Share of the lives that end while workers start."""

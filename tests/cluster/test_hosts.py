@@ -17,9 +17,9 @@ from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_s
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.tracking.training import FOLDER
+from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 RUNS_ON = {
     "postgres": "database",

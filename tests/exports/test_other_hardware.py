@@ -16,15 +16,15 @@ from exporting import Eigenvalues, Exported, model_of_many_encoders
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import TensorColumn, schema_to_text
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
-from pipelines.export.executorch import write as write_executorch
-from pipelines.export.run import export
-from pipelines.export.subject import subject_of
-from pipelines.learning import task_of
-from pipelines.serve import log_model
+from pipelines.serving.export.executorch import write as write_executorch
+from pipelines.serving.export.run import export
+from pipelines.serving.export.subject import subject_of
+from pipelines.tasks.bind import task_of
+from pipelines.serving.model import log_model
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]

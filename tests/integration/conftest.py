@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.endpoint import haproxy
+from pipelines.serving.http import haproxy
 
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
@@ -23,7 +23,7 @@ os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imp
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from pipelines.etl.session import session
+    from pipelines.spark.session import session
 
     os.environ["PYSPARK_SUBMIT_ARGS"] = SPARK
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")  # for Spark's workers; of the store that tests start
@@ -37,7 +37,7 @@ def ray_cluster() -> Iterator[None]:
     """A Ray of 4 CPUs in this process, with a token of its own, apart from any other Ray of the machine."""
     import ray
 
-    from pipelines.compat.ray import on_loopback
+    from pipelines.runtime.compat.ray import on_loopback
 
     # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))

@@ -25,23 +25,23 @@ from small import Small, smalls
 from stores import new_store
 
 from pipelines.config import parse
-from pipelines.dataset import storage
-from pipelines.dataset.commit import commit
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.schema import END
-from pipelines.dataset.survey import Survey
-from pipelines.dataset.versions import versions
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.versions import storage
+from pipelines.data.versions.attempt import Attempt, Report
+from pipelines.data.versions.commit import commit
+from pipelines.data.versions.data_profile import Survey
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.schema import END
+from pipelines.data.versions.versions import versions
 from pipelines.errors import ConfigError, DatasetError, SourceError, TrackingError
 from pipelines.etl import make as making
 from pipelines.etl.analysis import analyse
-from pipelines.etl.attempt import Attempt, Report
 from pipelines.etl.make import make
-from pipelines.etl.progress import Stages
 from pipelines.etl.run import run
 from pipelines.etl.summary import summary
 from pipelines.etl.write import Job, write_parts
-from pipelines.report.survey import files_of
-from pipelines.sources.formats import raw_tables
+from pipelines.report.data_profile import files_of
+from pipelines.spark.progress import Stages
 from pipelines.tracking.etl import EtlRun
 
 EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "12"))

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.survey import Files, Survey
+from pipelines.data.versions.data_profile import Files, Survey
+from pipelines.data.versions.manifest import Manifest
 from pipelines.etl.run import run
-from pipelines.report.survey import files_of
+from pipelines.report.data_profile import files_of
 
 ROWS = 3_000
 HOSTILE = "<script>alert(1)</script>"

@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
 
 @pytest.fixture(scope="module")
 def port(model: Exported, ray_cluster: None) -> Iterator[int]:
-    from pipelines.endpoint.start import endpoint
+    from pipelines.serving.http.start import endpoint
 
     found = free_port()
     before = os.environ.get("LOCKSTEP_TOKEN")
@@ -267,7 +267,7 @@ def answers(port: int) -> bool:
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.endpoint.start import endpoint
+    from pipelines.serving.http.start import endpoint
 
     def changed(**settings: Any) -> Any:
         return model.config.model_copy(update={"endpoint": model.config.endpoint.model_copy(update=settings)})

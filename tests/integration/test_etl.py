@@ -17,13 +17,13 @@ from raw import raw
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.dataset.parts import RowGroup
-from pipelines.dataset.raw_rows import read_raw_rows
-from pipelines.dataset.schema import to_numpy
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.raw_rows import read_raw_rows
+from pipelines.data.versions.schema import to_numpy
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, CorruptError, DatasetError, QualityError, SourceError
 from pipelines.etl.run import run
-from pipelines.loader import Loader, Order
 
 
 @pytest.fixture(scope="module")

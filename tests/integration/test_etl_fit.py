@@ -6,7 +6,6 @@ import re
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from pipelines.compat.spark import query_execution
 from pipelines.config import parse
 from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.errors import ConfigError
@@ -14,8 +13,9 @@ from pipelines.etl import fit as fitting
 from pipelines.etl import placement
 from pipelines.etl.fit import Fitted, gather
 from pipelines.etl.fit import fit as fit_gathered
-from pipelines.etl.session import BATCH_BYTES, weigh_batches
-from pipelines.etl.width import MOST_GENERATED_COLUMNS, settings_for, suit_columns
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.spark.session import BATCH_BYTES, weigh_batches
+from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, settings_for, suit_columns
 
 DATASET = {
     "path": "data",

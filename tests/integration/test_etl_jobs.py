@@ -13,8 +13,8 @@ import pytest
 from people import ROWS, write_pipeline
 from waiting import wait_until
 
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.versions import open_version, versions
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import open_version, versions
 from pipelines.errors import DatasetError
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
-from pipelines.dataset.survey import Files, Survey
+from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import placement
 from pipelines.etl.placement import CONTENT, PART, PLACE, ROW, SPLIT
@@ -20,7 +20,7 @@ from pipelines.etl.quality import REASON, accepted, refused
 from pipelines.etl.run import run
 from pipelines.etl.shares import compared
 from pipelines.etl.summary import summary
-from pipelines.report.survey import files_of
+from pipelines.report.data_profile import files_of
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from raw import raw
 
-from pipelines.compat.spark import query_execution
 from pipelines.config import Config, load, parse
+from pipelines.data.sources.formats import raw_tables
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.determinism import warnings_of
 from pipelines.etl.query import run_query
 from pipelines.etl.text_casts import text_cast_notes
-from pipelines.sources.formats import raw_tables
+from pipelines.runtime.compat.spark import query_execution
 
 UNREAD = {"format": "csv", "path": "/nowhere.csv", "schema": "i int, x double, s string, day date, `select` array<int>"}
 

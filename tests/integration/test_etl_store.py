@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.dataset import storage
-from pipelines.dataset.raw_rows import read_raw_rows
-from pipelines.dataset.versions import open_version
+from pipelines.data.versions import storage
+from pipelines.data.versions.raw_rows import read_raw_rows
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import DatasetError
 from pipelines.etl.run import run
 

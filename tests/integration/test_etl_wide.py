@@ -5,11 +5,11 @@ import pytest
 from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.sql import SparkSession
 
-from pipelines.compat.spark import query_execution
 from pipelines.config import parse
+from pipelines.data.features import needs
 from pipelines.etl import fit, placement
 from pipelines.etl.determinism import refuse_chance, warnings_of
-from pipelines.features import needs
+from pipelines.runtime.compat.spark import query_execution
 
 
 def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -19,7 +19,7 @@ from trainings import training
 
 from pipelines.config import Config, load
 from pipelines.config.balance import Balance
-from pipelines.dataset.sealed import seal, unseal
+from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run
 from pipelines.launch.run import Result, train

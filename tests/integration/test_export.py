@@ -21,13 +21,13 @@ from exporting import Eigenvalues, Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.export.examples import rows_in_json
-from pipelines.export.exporters import fault
-from pipelines.export.numeric import Numeric
-from pipelines.export.onnx import runner, write_onnx
-from pipelines.export.run import _write_predictions, export
-from pipelines.export.script import check_script
-from pipelines.export.subject import Subject, subject_of, tensors
+from pipelines.serving.export.examples import rows_in_json
+from pipelines.serving.export.exporters import fault
+from pipelines.serving.export.numeric import Numeric
+from pipelines.serving.export.onnx import runner, write_onnx
+from pipelines.serving.export.run import _write_predictions, export
+from pipelines.serving.export.script import check_script
+from pipelines.serving.export.subject import Subject, subject_of, tensors
 
 FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = """
@@ -174,7 +174,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path
     def fails(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("pipelines.export.run.write_manifest", fails)
+    monkeypatch.setattr("pipelines.serving.export.run.write_manifest", fails)
     with pytest.raises(OSError, match="no space"):
         export(model.config, model.run_id, "onnx")
     assert (onnx / "manifest.json").read_bytes() == before

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from tables import read_tables, source, write
 
+from pipelines.data.sources.source_errors import source_errors
 from pipelines.errors import DatasetError, SourceError
-from pipelines.etl.driver import driver_errors
-from pipelines.sources.faults import source_errors
+from pipelines.spark.driver import driver_errors
 
 
 @pytest.mark.parametrize(

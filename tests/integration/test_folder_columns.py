@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tables import raw_table, read_tables, rows_of, source, write
 
+from pipelines.data.sources.folder_columns import NULL
 from pipelines.errors import ConfigError, SourceError
-from pipelines.sources.folder_columns import NULL
 
 CODES = ("00501", "501", "1", "01", "1.10", "1.1", "1e3", "1000", "2024-01-01", "true", "a b", "é", "__HIVE_DEFAULT_PARTITION__")
 VALUES = [(number, None if code.startswith("__") else code) for number, code in enumerate(CODES)]

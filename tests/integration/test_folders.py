@@ -20,12 +20,12 @@ from stores import new_store
 from tables import read_tables, source
 
 from pipelines.config import Config, parse
-from pipelines.dataset.versions import open_version
+from pipelines.data.sources import tables
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.run import run
-from pipelines.sources import tables
-from pipelines.sources.formats import raw_tables
 
 DOCUMENT = Path(__file__).parents[2] / "docs/images.md"
 PICTURES = 300

@@ -14,13 +14,13 @@ from raw import FOLDER, raw
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.dataset.schema import to_numpy
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.features import restored
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.order import shards_of
+from pipelines.data.versions.schema import to_numpy
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.run import run
-from pipelines.features import restored
 from pipelines.launch.run import Result, train
-from pipelines.loader import Loader, Order
-from pipelines.loader.order import shards_of
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, MONTH = 336, 96, 60

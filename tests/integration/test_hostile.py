@@ -13,9 +13,9 @@ from raw import raw
 from tables import read_tables
 
 from pipelines.config.source import Source
+from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.tables import Tables
 from pipelines.errors import SourceError
-from pipelines.sources.records import Dialect, cut
-from pipelines.sources.tables import Tables
 
 
 def read(spark: SparkSession, **tables: dict[str, Any]) -> Tables:

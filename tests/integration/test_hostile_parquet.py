@@ -15,8 +15,8 @@ from raw import raw
 from tables import read_tables
 
 from pipelines.config.source import Source
+from pipelines.data.sources.source_errors import source_errors
 from pipelines.errors import SourceError
-from pipelines.sources.faults import source_errors
 
 ZERO_BITS = "ARROW-GH-43605.parquet"
 """Its only fault is a dictionary of one entry, whose numbers take 0 bits: no reader has to refuse it."""

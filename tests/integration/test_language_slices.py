@@ -17,15 +17,15 @@ from raw import raw
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.dataset.schema import to_numpy
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.features import restored
+from pipelines.data.features.base import Packer
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.order import shards_of
+from pipelines.data.versions.schema import to_numpy
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import QualityError, SourceError
 from pipelines.etl.run import run
-from pipelines.features import restored
-from pipelines.features.base import Packer
 from pipelines.launch.run import Result, train
-from pipelines.loader import Loader, Order
-from pipelines.loader.order import shards_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"task.layers": 1, "task.width": 32, "task.heads": 2, "task.sample_tokens": 20, "train.epochs": 2, "train.workers": 2}

@@ -16,19 +16,19 @@ from trainings import training, version_of
 from unequal import SLOW
 from waiting import wait_until
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import ATTEMPTS, RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.launch import worker_watch
 from pipelines.launch.run import train
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.monitor import worker_monitor as worker_watch
+from pipelines.runtime.weights import model_digest
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import ATTEMPTS, RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.weights import model_digest
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
-RAY = "from pipelines.compat.ray import known_as; known_as('127.0.0.1'); from ray.scripts.scripts import main; main()"
+RAY = "from pipelines.runtime.compat.ray import known_as; known_as('127.0.0.1'); from ray.scripts.scripts import main; main()"
 """Ray's command line, which else takes 127.0.0.1, where the tests' Ray listens, for the machine's address in its network."""
 CPUS = 4
 """Of a node, and of a worker: one worker fits on each node."""

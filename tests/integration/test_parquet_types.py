@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tables import read_tables, source
 
+from pipelines.data.sources.source_errors import source_errors
 from pipelines.errors import SourceError
-from pipelines.sources.faults import source_errors
 
 NANOSECONDS = [-1, 1_500, -1_500, 10**18 + 999, None]
 FLOORED = [-1, 1, -2, 10**15, None]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.etl.private import private_settings
+from pipelines.spark.security import private_settings
 
 ROOT = Path(__file__).parents[2]
 PLANTED = ("planted-one", "planted-two", "planted-three")
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.etl.session import session
+from pipelines.spark.session import session
 
 spark = session("looking")
 

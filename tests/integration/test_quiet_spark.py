@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from quiet_spark import install
 
-from pipelines.compat.spark import jvm
+from pipelines.runtime.compat.spark import jvm
 
 ROOT = Path(__file__).parents[2]
 

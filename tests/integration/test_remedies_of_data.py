@@ -13,12 +13,12 @@ from stores import new_store
 from tables import read_tables, rows_of, source
 
 from pipelines.config import parse
-from pipelines.dataset.plain import from_parquet
-from pipelines.dataset.versions import open_version
+from pipelines.data.sources.source_errors import source_errors
+from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import DatasetError, SourceError
-from pipelines.etl.driver import driver_errors
 from pipelines.etl.run import run
-from pipelines.sources.faults import source_errors
+from pipelines.spark.driver import driver_errors
 
 
 def read_parquet(spark: SparkSession, path: Path, **settings: Any) -> list[tuple]:

@@ -8,8 +8,8 @@ from groups import in_group
 from remedies_of_strategies import Draws, Linear, Mean, Puts, Table, Twice, Unused, stepped
 from torch import nn
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.errors import ConfigError
+from pipelines.train.reduce.context import WorkerContext
 
 
 def tried(context: WorkerContext) -> None:

@@ -7,10 +7,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 from versions import write_version
 
-from pipelines.dataset import storage
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions import storage
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import DatasetError
-from pipelines.loader import Loader, Order
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ from mlflow.pyfunc import PyFuncModel, scoring_server
 from serving import model_server, strictly_parsed
 from starlette.testclient import TestClient
 
-from pipelines.dataset.schema import to_numpy
+from pipelines.data.features import Encoders
+from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import SourceError
-from pipelines.features import Encoders
-from pipelines.learning import task_of
-from pipelines.serve import Predictor
-from pipelines.serve.columns import to_arrow
-from pipelines.serve.model import software_of
+from pipelines.serving.model import Predictor
+from pipelines.serving.model.columns import to_arrow
+from pipelines.serving.model.model import software_of
+from pipelines.tasks.bind import task_of
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_the_model_is_filed_whole_and_unpickles_nothing(served: Served) -> None:
     assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors"} <= files
     assert {file for file in files if file.startswith("code/")} == {"code/pipelines.zip"} and len(files) < 20
     with ZipFile(folder / "code/pipelines.zip") as archive:
-        assert {"pipelines/__init__.py", "pipelines/py.typed", "pipelines/serve/model.py"} < set(archive.namelist())
+        assert {"pipelines/__init__.py", "pipelines/py.typed", "pipelines/serving/model/model.py"} < set(archive.namelist())
     assert not [file for file in files if file.endswith((".pkl", ".pt", ".pth", ".pyc"))]
     pinned = (folder / "requirements.txt").read_text().split()
     assert {f"torch=={torch.__version__.partition('+')[0]}", f"pyarrow=={pa.__version__}", f"mlflow=={mlflow.__version__}"} <= set(pinned)

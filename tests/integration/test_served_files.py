@@ -20,8 +20,8 @@ from filed import filed
 from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
-from pipelines.serve.model import read_model
-from pipelines.serve.process import ModelProcess
+from pipelines.serving.model.model import read_model
+from pipelines.serving.model.process import ModelProcess
 from pipelines.tracking import weights_of
 
 FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
@@ -106,7 +106,7 @@ def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Pat
 
 
 def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.serve.model.WEIGHTS_FILE_BYTES", 600)
+    monkeypatch.setattr("pipelines.serving.model.model.WEIGHTS_FILE_BYTES", 600)
     before = mlflow.get_tracking_uri()
     try:
         served = filed(tmp_path)
@@ -159,7 +159,7 @@ def test_code_that_was_altered_or_added_does_not_run(copy: Path, tmp_path: Path)
     answer = in_a_process(copy, SHOW_IMPORTED)
     assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / ARCHIVE)]
     before = (copy / ARCHIVE).read_bytes()
-    with_line(copy, "pipelines/serve/predictor.py", speaking)
+    with_line(copy, "pipelines/serving/model/predictor.py", speaking)
     with_line(copy, "pipelines/__init__.py", speaking)
     answer = in_a_process(copy)
     assert "CorruptError" in answer and "code/pipelines.zip has SHA-256" in answer and "SPOKEN" not in answer
@@ -214,7 +214,7 @@ def test_a_model_whose_modules_were_logged_as_files_still_loads(copy: Path) -> N
     answer = in_a_process(copy, SHOW_IMPORTED)
     assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / "code")]
     assert load_in_a_process_of_its_own(copy)["pipeline"] == "served"
-    with (copy / "code/pipelines/serve/predictor.py").open("a") as module:
+    with (copy / "code/pipelines/serving/model/predictor.py").open("a") as module:
         module.write("\n")
     with pytest.raises(CorruptError, match=r"predictor\.py has SHA-256"):
         load(copy)

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.dataset.manifest import Manifest, ServedQuery
-from pipelines.dataset.schema import schema_to_text
+from pipelines.data.rowwise.engine import Evaluator, closed_database
+from pipelines.data.versions.manifest import Manifest, ServedQuery
+from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.run import run
 from pipelines.etl.served import served_query
-from pipelines.learning import task_of
-from pipelines.rowwise.engine import Evaluator, closed_database
-from pipelines.serve import Predictor, log_model
+from pipelines.serving.model import Predictor, log_model
+from pipelines.tasks.bind import task_of
 
 SERVED = [
     "IF(i = 999, NULL, i)", "CASE WHEN i < 0 THEN 'low' ELSE s END", "coalesce(i, 0)", "nvl(s, 'none')", "x / 3D", "x / y", "i % 7",

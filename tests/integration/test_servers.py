@@ -17,24 +17,24 @@ from test_train import history, latest_run, once_at, workers
 from torch.distributed.checkpoint.state_dict_loader import load
 from trainings import training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.checkpoint.store import reader
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.servers.client import Servers
-from pipelines.servers.group import servers_of
-from pipelines.servers.loop import ServedLoop
-from pipelines.servers.messages import Plan
-from pipelines.servers.strategy import Served
-from pipelines.servers.streams import Streams
+from pipelines.strategies.parameter_server.client import Servers
+from pipelines.strategies.parameter_server.group import servers_of
+from pipelines.strategies.parameter_server.loop import ServedLoop
+from pipelines.strategies.parameter_server.messages import Plan
+from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.checkpoint.store import reader
 from pipelines.train.hooks import Silent
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import order_of
+from pipelines.train.strategies import strategy_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

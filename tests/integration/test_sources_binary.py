@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tables import idx, raw_table, read_tables, rows_of, source, write
 
-from pipelines.compat.spark import rows_read
 from pipelines.config import Config, parse
+from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.formats import raw_tables
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.run import check_unchanged
-from pipelines.sources.distribute import distribute
-from pipelines.sources.formats import raw_tables
+from pipelines.runtime.compat.spark import rows_read
 
 
 def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,24 +15,25 @@ from pyspark.sql import SparkSession
 from slices import slice_of
 from tables import read_tables
 
-from pipelines import api, baseline
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
+from pipelines import api
 from pipelines.config import Config
-from pipelines.dataset.manifest import Manifest
-from pipelines.dataset.versions import open_version
+from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.etl.run import run
-from pipelines.learning import task_of
-from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
-from pipelines.serve import Predictor, log_model
-from pipelines.serve.columns import to_arrow
+from pipelines.launch import spark_baseline as baseline
+from pipelines.serving.model import Predictor, log_model
+from pipelines.serving.model.columns import to_arrow
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -23,14 +23,14 @@ from trainings import FEATURES, training, version_of
 from waiting import wait_until
 
 from pipelines import api, tracking
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError, TrainingError
 from pipelines.launch import trainer
-from pipelines.launch.look import look_at, stack_on_its_node
 from pipelines.launch.run import Result, train
-from pipelines.launch.worker_watch import beats_in
-from pipelines.weights import from_bytes, model_digest
+from pipelines.monitor.stack_dump import look_at, stack_on_its_node
+from pipelines.monitor.worker_monitor import beats_in
+from pipelines.runtime.weights import from_bytes, model_digest
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -9,25 +9,25 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import training, version_of
 
-from pipelines.checkpoint.agreement import check_agreement
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import DriftError
-from pipelines.learning import task_of
-from pipelines.parallel.ddp.ddp import DataParallel
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
+from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.tabular import Tabular
+from pipelines.train.checkpoint.agreement import check_agreement
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
-from pipelines.weights import model_digest
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -13,11 +13,11 @@ import torch
 from groups import in_group
 from torch import Tensor
 
-from pipelines.collectives import all_reduce, transports
-from pipelines.collectives.all_reduce import TreeAllReduce
-from pipelines.collectives.context import WorkerContext
-from pipelines.collectives.tree import Span, largest_nodes, tree_sum
-from pipelines.loader import shards_of
+from pipelines.data.loader import shards_of
+from pipelines.train.reduce import all_reduce, transports
+from pipelines.train.reduce.all_reduce import TreeAllReduce
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.tree import Span, largest_nodes, tree_sum
 
 pytestmark = pytest.mark.slow
 

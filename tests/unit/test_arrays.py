@@ -12,8 +12,8 @@ from fitting import encoder_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.data.features import arrays
 from pipelines.errors import ConfigError
-from pipelines.features import arrays
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pipelines.baseline import _vectors
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.launch.spark_baseline import _vectors
 
 COLUMNS = [
     TensorColumn(name="age", dtype="float32"),

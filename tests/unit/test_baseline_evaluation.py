@@ -7,8 +7,8 @@ import pytest
 import torch
 from trainings import training, version_of
 
-from pipelines.baseline import _evaluated, _part
-from pipelines.learning import task_of
+from pipelines.launch.spark_baseline import _evaluated, _part
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.values import values_of
 

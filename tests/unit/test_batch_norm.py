@@ -9,8 +9,8 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.collectives.context import WorkerContext
-from pipelines.parallel.batch_norm import _Normalise, synchronised
+from pipelines.train.batch_norm import _Normalise, synchronised
+from pipelines.train.reduce.context import WorkerContext
 
 ROWS, CHANNELS, WORKERS = 24, 5, 3
 SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "one has one": (1, 23, 0)}

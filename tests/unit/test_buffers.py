@@ -7,14 +7,14 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.parallel.buffers import ModelBuffers
-from pipelines.parallel.exact.exact import Exact
-from pipelines.parallel.step import Flags
+from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
-from pipelines.weights import model_digest
+from pipelines.train.buffers import ModelBuffers
+from pipelines.train.exact.exact import Exact
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
 
 CONSTANTS = {
     "mask": torch.full((3, 3), -torch.inf).triu(1),

@@ -10,7 +10,7 @@ from pipelines import api
 from pipelines.config import load, parse
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.launch.checks import check, refusal
-from pipelines.learning import check_task
+from pipelines.tasks.bind import check_task
 
 ROOT = Path(__file__).parents[2]
 ARRAY = {"encoder": "identity", "shape": [3]}

@@ -8,14 +8,11 @@ import pytest
 import torch
 from groups import in_group
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import KINDS
 from pipelines.config.train import Train
-from pipelines.dataset.schema import ROW_KEYS, TensorColumn
+from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.loader.permutations import row_keys
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import meta_model, strategy_of
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
@@ -25,6 +22,9 @@ from pipelines.tasks.speech import Speech
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
 from pipelines.tasks.vision import Vision
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import meta_model, strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

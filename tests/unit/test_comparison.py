@@ -13,11 +13,11 @@ from chromium import GOOD, seen
 
 from pipelines.config.task import NextItem as NextItemSettings
 from pipelines.config.task import Tabular
-from pipelines.dataset.schema import FIRST, ROW_NUMBERS, TensorColumn
+from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.report.better import difference, influences
 from pipelines.report.comparison import comparison_page
 from pipelines.report.evaluation import Split
-from pipelines.report.material import Attempt, Material
+from pipelines.report.run_data import Attempt, Material
 from pipelines.report.run_page import run_page
 from pipelines.tasks import tabular
 from pipelines.tasks.base import Data

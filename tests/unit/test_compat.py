@@ -12,10 +12,10 @@ from ray._private import ray_constants, services
 from ray.serve._private import replica
 from shape import private_names
 
-from pipelines.compat import attribute, haproxy, present, replace
-from pipelines.compat.ray import known_as, on_loopback
-from pipelines.compat.ray_serve import keep_servers_on_loopback
 from pipelines.errors import MismatchError
+from pipelines.runtime.compat import attribute, haproxy, present, replace
+from pipelines.runtime.compat.ray import known_as, on_loopback
+from pipelines.runtime.compat.ray_serve import keep_servers_on_loopback
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(file for folder in ("pipelines", "jobs", "cluster") for file in (ROOT / folder).rglob("*.py"))

@@ -10,19 +10,19 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import StopsAfter, training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
-from pipelines.learning import task_of
-from pipelines.parallel.ddp.ddp import DataParallel
-from pipelines.parallel.step import Flags, StepResult
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.tabular import Tabular
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags, StepResult
+from pipelines.train.strategies import strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,10 +10,10 @@ from raw import raw
 
 from pipelines.config import Config, TaskSettings, load
 from pipelines.config.dataset import ByColumn
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded.sharded import Sharded
-from pipelines.parallel.sharded.skeleton import skeleton
+from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.base import Data
 from pipelines.tasks.language import Language
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from trainings import characters
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded.sharded import Sharded
-from pipelines.parallel.sharded.tokens import DividedTokens
+from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.tokens import DividedTokens
 from pipelines.tasks.language import Language
 from pipelines.tasks.tokens import Tokens
+from pipelines.train.reduce.context import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

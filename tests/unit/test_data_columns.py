@@ -9,11 +9,11 @@ import pytest
 from filed import CONFIG, manifest_of, raw_rows
 
 from pipelines.config import parse
-from pipelines.dataset.manifest import SplitSummary
-from pipelines.dataset.survey import Survey
-from pipelines.report.survey.columns import described_columns
-from pipelines.report.survey.drawing import MOST_FINDINGS, draw
-from pipelines.report.survey.histograms import histogram
+from pipelines.data.versions.data_profile import Survey
+from pipelines.data.versions.manifest import SplitSummary
+from pipelines.report.data_profile.columns import described_columns
+from pipelines.report.data_profile.drawing import MOST_FINDINGS, draw
+from pipelines.report.data_profile.histograms import histogram
 
 
 def surveyed(raw: pa.Table, name: str) -> Survey:

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from versions import write_version
 
-from pipelines.dataset import storage
-from pipelines.dataset.commit import commit, remove_debris, row_groups_path
-from pipelines.dataset.plain import from_parquet
-from pipelines.dataset.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
-from pipelines.dataset.sealed import checksum, seal, unseal
-from pipelines.dataset.sources import SourceFile
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions import storage
+from pipelines.data.versions.checksummed_json import checksum, seal, unseal
+from pipelines.data.versions.commit import commit, remove_debris, row_groups_path
+from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
+from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
-from pipelines.loader import Loader, Order
 
 
 @pytest.fixture

@@ -14,26 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainings import training
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.balance import Balance
 from pipelines.config.train import Train
-from pipelines.dataset.versions import open_version
+from pipelines.data.loader import shards_of
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
-from pipelines.learning import task_of
-from pipelines.loader import shards_of
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step_clock import clock_of
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
+from pipelines.runtime.weights import model_digest
+from pipelines.tasks.bind import task_of
 from pipelines.train import balance
 from pipelines.train.balance import shard_counts
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.weights import model_digest
+from pipelines.train.step_clock import clock_of
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 SHARDS, SECONDS_PER_SHARD = 8, 0.01
 
@@ -150,7 +150,7 @@ def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: b
 def trained_by_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
     balance.EVERY_SECONDS = 0.01
     if not in_memory:
-        from pipelines.parallel import ddp
+        from pipelines.train import ddp
 
         ddp._all_reduce_in_memory = lambda *_: None  # as on two machines
     return trained(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto", workers=2)

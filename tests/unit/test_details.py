@@ -10,13 +10,13 @@ from torch import Tensor
 
 from pipelines.config import TaskSettings
 from pipelines.config.task import Forecasting, Language, NextItem, Tabular
-from pipelines.dataset.schema import FIRST, ROW_NUMBERS, TensorColumn
+from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details import ClassDetails, Details, Evaluated, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details.eval_samples import SHOWN_BYTES
 from pipelines.tasks.details.parts import Kept, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
-from pipelines.tasks.details.shown import SHOWN_BYTES
 from pipelines.tasks.targets import target_kind
 
 X = TensorColumn(name="x", dtype="float32")

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.record import RECORD, Record, from_json, to_json
-from pipelines.checkpoint.run_directory import WEIGHTS, RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.errors import TrainingError
-from pipelines.weights import digests, to_bytes
+from pipelines.runtime.weights import digests, to_bytes
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.record import RECORD, Record, from_json, to_json
+from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
+from pipelines.train.reduce.context import WorkerContext
 
 
 @pytest.fixture

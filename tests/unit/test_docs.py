@@ -19,17 +19,17 @@ import torch
 import yaml
 from documents import DOCUMENTS, IN_CLUSTER_TESTS, NOT_TYPED, ROOT, shell_blocks, write_files
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.commands import COMMANDS
 from pipelines.config import Config, load, parse
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.features import Encoders
+from pipelines.data.features.encoding import implementation
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.features import Encoders
-from pipelines.features.encoding import implementation
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Data, Task
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
 
 README = (ROOT / "README.md").read_text()
 EXTENDING = (ROOT / "docs/extending.md").read_text()

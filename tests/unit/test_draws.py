@@ -7,11 +7,11 @@ import pytest
 import torch
 from versions import write_version
 
-from pipelines.dataset.schema import ROW_KEYS
+from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
-from pipelines.loader import ROW_NUMBERS, Loader, Order, shards_of
-from pipelines.loader.permutations import row_keys
-from pipelines.tasks.draws import content_keys, whole
+from pipelines.tasks.row_random import content_keys, whole
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import FittedEncoder, columns_of
-from pipelines.dataset.schema import arrow_schema
+from pipelines.data.features import Encoders, needs
+from pipelines.data.versions.manifest import FittedEncoder, columns_of
+from pipelines.data.versions.schema import arrow_schema
 from pipelines.errors import ConfigError, SourceError
-from pipelines.features import Encoders, needs
 
 FEATURES: dict[str, Any] = {
     "x": "standardize",

@@ -15,18 +15,18 @@ from filed import CONFIG, manifest_of, raw_rows
 
 from pipelines.config import parse
 from pipelines.config.endpoint import Endpoint
-from pipelines.endpoint.access import may_enter, token_digest
-from pipelines.endpoint.batches import Batches
-from pipelines.endpoint.counters import Counters, Key, observe
-from pipelines.endpoint.page import page
-from pipelines.endpoint.refusals import RequestError
-from pipelines.endpoint.requests import read_body, rows_of
-from pipelines.endpoint.schema import openapi
-from pipelines.endpoint.served import Served, example_row
 from pipelines.errors import ConfigError
-from pipelines.learning import task_of
-from pipelines.serve import REFUSED, Predictor
-from pipelines.serve.signature import example_of
+from pipelines.serving.http.access import may_enter, token_digest
+from pipelines.serving.http.batches import Batches
+from pipelines.serving.http.counters import Counters, Key, observe
+from pipelines.serving.http.page import page
+from pipelines.serving.http.refusals import RequestError
+from pipelines.serving.http.requests import read_body, rows_of
+from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.served import Served, example_row
+from pipelines.serving.model import REFUSED, Predictor
+from pipelines.serving.model.signature import example_of
+from pipelines.tasks.bind import task_of
 
 SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)
 TOKEN = "0123456789abcdef"

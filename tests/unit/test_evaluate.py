@@ -7,12 +7,12 @@ import pytest
 from groups import in_group
 from trainings import training, version_of
 
-from pipelines.collectives.context import WorkerContext
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.details import ClassDetails, Evaluated
 from pipelines.tasks.targets import target_kind
 from pipelines.train.evaluate import Evaluation
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 METHODS = ("__init__", "update", "merge", "evaluated")
 

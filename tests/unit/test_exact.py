@@ -13,19 +13,19 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
-from pipelines.collectives.context import WorkerContext
-from pipelines.collectives.tree import additions, halves, largest_nodes, tree_sum
 from pipelines.config.train import Train
-from pipelines.dataset.versions import open_version
+from pipelines.data.loader import Loader, Order, shards_of
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.loader import Loader, Order, shards_of
-from pipelines.parallel.exact import gradient_reducer
-from pipelines.parallel.exact.exact import Exact
-from pipelines.parallel.exact.gradient_reducer import GradientReducer
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step import Flags
+from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
-from pipelines.weights import model_digest
+from pipelines.train.exact import gradient_reducer
+from pipelines.train.exact.exact import Exact
+from pipelines.train.exact.gradient_reducer import GradientReducer
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.tree import additions, halves, largest_nodes, tree_sum
+from pipelines.train.step import Flags
 
 pytestmark = pytest.mark.slow
 

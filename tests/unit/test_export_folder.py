@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.export.artifact import committed
+from pipelines.serving.export.artifact import committed
 
 
 def write(folder: Path, content: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from pipelines.errors import ConfigError, ExportError
-from pipelines.export.environment import Environment, started
-from pipelines.export.subject import padded
-from pipelines.export.targets import writer
+from pipelines.serving.export.environment import Environment, started
+from pipelines.serving.export.subject import padded
+from pipelines.serving.export.targets import writer
 
 SCRIPT = """
 import os, sys
@@ -33,7 +33,7 @@ for number, line in enumerate(sys.stdin):
 @pytest.mark.parametrize("target", ["stablehlo", "executorch", "hls4ml"])
 def test_a_target_needs_no_package_of_another_one(target: str) -> None:
     code = "import sys\nfor name in ('onnx', 'onnxruntime', 'onnxscript'): sys.modules[name] = None\nsys.modules['hls4ml'] = sys"
-    subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.export.{target}"], check=True)
+    subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.serving.export.{target}"], check=True)
 
 
 def test_an_unknown_target_is_refused() -> None:

@@ -15,32 +15,32 @@ from rows import training_on
 from torch import Tensor, nn
 from trainings import StopsAfter
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.config.clients import Clients
-from pipelines.dataset.versions import Version, open_version
+from pipelines.data.loader import Loader, shards_of
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.federated.clients import drawn, places, seated
-from pipelines.federated.loop import FederatedLoop
-from pipelines.federated.privacy import epsilon, noise
-from pipelines.federated.rounds import Round, Rounds, Turn
-from pipelines.federated.strategy import Federated
 from pipelines.launch.checks import check
-from pipelines.learning import task_of
-from pipelines.loader import Loader, shards_of
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
-from pipelines.serve.model import without_carried
-from pipelines.serve.predictor import features_of, inputs_of
+from pipelines.runtime.weights import model_digest
+from pipelines.serving.model.model import without_carried
+from pipelines.serving.model.predictor import features_of, inputs_of
+from pipelines.strategies.federated.clients import drawn, places, seated
+from pipelines.strategies.federated.loop import FederatedLoop
+from pipelines.strategies.federated.privacy import epsilon, noise
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_step
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
+from pipelines.train.step import Flags
 from pipelines.train.step_statistics import StepStatistics
-from pipelines.weights import model_digest
+from pipelines.train.strategies import strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

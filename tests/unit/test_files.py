@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.source import Table
+from pipelines.data.sources.content import blocks, lines, locate
+from pipelines.data.sources.csv import Csv
+from pipelines.data.sources.files import File, find, has_folders, ranges, task_bytes, would_find
+from pipelines.data.sources.spark_files import check_names
 from pipelines.errors import SourceError
-from pipelines.sources.content import blocks, lines, locate
-from pipelines.sources.csv import Csv
-from pipelines.sources.files import File, find, has_folders, ranges, task_bytes, would_find
-from pipelines.sources.spark_files import check_names
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.dataset.survey import TEXT_LENGTH, SparkStage
-from pipelines.etl import alike, row_sample
-from pipelines.report.survey.coincidence import share_by_chance
-from pipelines.report.survey.findings import Finding, constants, drifts, explained, leaks, shared_contents, skewed, stability
+from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage
+from pipelines.etl import leakage as alike
+from pipelines.etl import row_sample
+from pipelines.report.data_profile.coincidence import share_by_chance
+from pipelines.report.data_profile.findings import Finding, constants, drifts, explained, leaks, shared_contents, skewed, stability
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(1)

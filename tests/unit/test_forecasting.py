@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipelines.config.features import Scale
 from pipelines.config.task import Forecasting as Settings
-from pipelines.dataset.schema import TensorColumn, to_numpy
+from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.forecasting import Forecasting

@@ -18,15 +18,15 @@ import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
 
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees
 from pipelines.errors import TrainingError
-from pipelines.launch import worker_watch
-from pipelines.launch.heartbeat import Heartbeat, _whereabouts
-from pipelines.parallel.sharded.degrees import device_mesh
-from pipelines.parallel.sharded.relay import receive
-from pipelines.parallel.step_clock import StepClock
+from pipelines.monitor import worker_monitor as worker_watch
+from pipelines.monitor.heartbeat import Heartbeat, _whereabouts
+from pipelines.strategies.sharded.degrees import device_mesh
+from pipelines.strategies.sharded.relay import receive
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import StepClock
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +118,7 @@ def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["recv", "send", "recv_object_list", "_wait_batch_p2p", "wait_tensor", "all_gather", "backward"])
 def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
-    own = FrameSummary("pipelines/parallel/sharded/pipeline.py", 90, "run")
+    own = FrameSummary("pipelines/strategies/sharded/pipeline.py", 90, "run")
     torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
     assert _whereabouts([own, torch_s]) == (own, True)
     assert _whereabouts([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)

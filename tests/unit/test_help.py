@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config import Config, from_command_line
 from pipelines.config.section import Section
-from pipelines.features.raw import words
+from pipelines.data.features.raw import words
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from trainings import training, version_of
 
 from pipelines import tracking
-from pipelines.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.init_from import initial_weights, is_kept
 from pipelines.launch.run import train
-from pipelines.learning import task_of
-from pipelines.weights import from_bytes, model_digest, to_bytes
+from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,10 +13,10 @@ from installations import session
 
 from pipelines.config.train import Train
 from pipelines.errors import DriftError, MismatchError
-from pipelines.etl.executors import check_executors
-from pipelines.installed import disagreement, installed
 from pipelines.launch.cluster import cluster
 from pipelines.launch.worker import PACKAGES, Assignment, attempted, check_installed
+from pipelines.runtime.installed import disagreement, installed
+from pipelines.spark.executor_versions import check_executors
 
 
 def test_equal_machines_agree() -> None:
@@ -62,7 +62,7 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
     ],
 )
 def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any, said: str) -> None:
-    monkeypatch.setattr("pipelines.etl.ambient.java_version", lambda: "17")
+    monkeypatch.setattr("pipelines.spark.ambient_settings.java_version", lambda: "17")
     check_executors(session())
     with pytest.raises(MismatchError, match=said):
         check_executors(spark)

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from pipelines.interrupts import Deferred, Taken, handled, is_not_of_a_signal
+from pipelines.runtime.interrupts import Deferred, Taken, handled, is_not_of_a_signal
 
 JOB = """
 import os, signal, sys, time
 from pipelines.errors import DatasetError, exit_on_error
-from pipelines.interrupts import Deferred, done
+from pipelines.runtime.interrupts import Deferred, done
 
 def send(number):
     os.kill(os.getpid(), number)
@@ -49,7 +49,7 @@ AMID_A_CALL = """
 import os, signal, time
 from pipelines import interrupts
 from pipelines.errors import exit_on_error
-from pipelines.etl.leave import Leaving
+from pipelines.spark.cancellation import Leaving
 
 interrupts.REPEAT_SECONDS = 0.2
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.5); raise OSError('cancelled')"
@@ -76,8 +76,8 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
 DONE = """
 import os, signal, time
 from pipelines.errors import exit_on_error
-from pipelines.etl.leave import Leaving
-from pipelines.interrupts import done
+from pipelines.spark.cancellation import Leaving
+from pipelines.runtime.interrupts import done
 
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM)"
 
@@ -106,7 +106,7 @@ GONE_JAVA = """
 import logging, socket, struct, threading
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
-from pipelines.etl.leave import without_broken_connections
+from pipelines.spark.cancellation import without_broken_connections
 
 def go():
     connection = server.accept()[0]
@@ -145,7 +145,7 @@ def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
 
 def test_a_signal_is_the_same_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("pipelines.interrupts.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pipelines.runtime.interrupts.time.monotonic", lambda: now[0])
     taken = Taken()
     assert taken.take(signal.SIGTERM)
     now[0] += 1.9

@@ -10,25 +10,25 @@ import torch
 from groups import in_group
 from torch import Tensor
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config, parse
 from pipelines.config.task import Language as Settings
-from pipelines.dataset.from_arrays import write_arrays
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import TensorColumn
-from pipelines.dataset.versions import open_version
+from pipelines.data.features import restored
+from pipelines.data.features.base import Packer
+from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
-from pipelines.features import restored
-from pipelines.features.base import Packer
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.language import NATS, TOKENS, Language
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
+from pipelines.train.strategies import strategy_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

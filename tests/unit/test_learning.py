@@ -10,10 +10,10 @@ from fitting import fit, gathered
 from pipelines.config import TaskSettings
 from pipelines.config.dataset import Dataset
 from pipelines.config.task import Tabular as Settings
-from pipelines.dataset.manifest import Manifest
+from pipelines.data.features import fit_encoders
+from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
-from pipelines.features import fit_encoders
-from pipelines.learning import data_of, task_of
+from pipelines.tasks.bind import data_of, task_of
 from pipelines.tasks.tabular import Tabular
 
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})

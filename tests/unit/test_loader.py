@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from versions import write_version
 
-from pipelines.dataset.versions import Version
+from pipelines.data.loader import Batch, Loader, Order, shards_of
+from pipelines.data.loader.order import Epoch
+from pipelines.data.loader.producer import Producer
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
-from pipelines.loader import Batch, Loader, Order, shards_of
-from pipelines.loader.order import Epoch
-from pipelines.loader.producer import Producer
-from pipelines.loader.reader import Reader
 
 PARTS = (3_000, 2_500)
 STEPS = 11
@@ -224,13 +224,13 @@ def said():
 
 atexit.register(said)  # runs last
 import torch
-from pipelines.collectives.all_reduce import Background
-from pipelines.loader import Loader, Order
-from pipelines.loader.threads import compute_alone
-from pipelines.dataset.versions import open_version
-import pipelines.loader.threads
+from pipelines.train.reduce.all_reduce import Background
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.threads import compute_alone
+from pipelines.data.versions.versions import open_version
+import pipelines.data.loader.threads
 
-pipelines.loader.threads.ThreadpoolController = None  # to look for libraries is not for a thread
+pipelines.data.loader.threads.ThreadpoolController = None  # to look for libraries is not for a thread
 loader = Loader(open_version(sys.argv[1]), "train", Order(global_batch=512), cache_bytes=0, prefetch_bytes=2**16)
 held, background = iter(loader), Background(torch.device("cpu"))
 next(held)

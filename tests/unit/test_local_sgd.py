@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainings import StopsAfter, training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.digest_log import DigestLog, read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.local_sgd import LocalSgd as Settings
 from pipelines.config.train import Train
+from pipelines.data.loader import shards_of
 from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import Found, ReplayCheck
-from pipelines.learning import task_of
-from pipelines.loader import shards_of
-from pipelines.parallel.local.int8_means import Int8Means
-from pipelines.parallel.local.local_sgd import LocalSgd
-from pipelines.parallel.local.outer import Outer
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
+from pipelines.runtime.weights import model_digest
+from pipelines.strategies.local_sgd.int8_means import Int8Means
+from pipelines.strategies.local_sgd.local_sgd import LocalSgd
+from pipelines.strategies.local_sgd.outer import Outer
 from pipelines.tasks.base import Batch
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.weights import model_digest
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

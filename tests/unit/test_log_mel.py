@@ -10,9 +10,9 @@ from fitting import encoder_of
 from raw import raw
 
 from pipelines.config.features import LogMel
-from pipelines.dataset.schema import to_numpy
-from pipelines.features.base import Encoder
-from pipelines.features.spectrogram import SILENCE, STEP
+from pipelines.data.features.base import Encoder
+from pipelines.data.features.spectrogram import SILENCE, STEP
+from pipelines.data.versions.schema import to_numpy
 
 RATE = 8_000
 

@@ -13,22 +13,22 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import training, version_of
 
-from pipelines.checkpoint import run_directory
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.record import RECORD
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.learning import task_of
-from pipelines.parallel.step import Flags, StepResult
-from pipelines.parallel.strategies import strategy_of
-from pipelines.parallel.strategy import Strategy
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint import run_directory
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.record import RECORD
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.saver import Saver
 from pipelines.train.state import Trained
+from pipelines.train.step import Flags, StepResult
+from pipelines.train.strategies import strategy_of
+from pipelines.train.strategy import Strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

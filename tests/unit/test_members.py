@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pipelines.config.task import Tabular as Settings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage
 from pipelines.tasks.tabular import Tabular

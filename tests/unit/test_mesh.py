@@ -10,21 +10,21 @@ from groups import in_group
 from torch import Tensor
 from trainings import training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.learning import task_of
-from pipelines.loader import shards_of
-from pipelines.parallel.ddp.ddp import DataParallel
-from pipelines.parallel.mesh import Mesh
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.loader import shards_of
 from pipelines.tasks.base import Batch
+from pipelines.tasks.bind import task_of
 from pipelines.tasks.details import Evaluated
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
+from pipelines.train.step import Flags
+from pipelines.train.strategies import strategy_of
 
 SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
 

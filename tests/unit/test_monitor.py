@@ -9,8 +9,8 @@ from trainings import training, version_of
 
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
-from pipelines.learning import task_of
 from pipelines.tasks.base import Task
+from pipelines.tasks.bind import task_of
 from pipelines.train.state import State, breaks_tie, improves
 
 

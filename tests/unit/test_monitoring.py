@@ -14,10 +14,10 @@ from places import MONITORING_PORTS, PORTS, Places
 from textfiles import joined
 
 from pipelines.config import parse
-from pipelines.dataset.manifest import Manifest, SplitSummary
-from pipelines.dataset.survey import SparkStage, Survey
-from pipelines.launch.gauges import GAUGES, STEP, STEPS
-from pipelines.report.survey.textfile import metrics_text, write_metrics
+from pipelines.data.versions.data_profile import SparkStage, Survey
+from pipelines.data.versions.manifest import Manifest, SplitSummary
+from pipelines.monitor.gauges import GAUGES, STEP, STEPS
+from pipelines.report.data_profile.textfile import metrics_text, write_metrics
 
 ROOT = Path(__file__).parents[2] / "cluster/monitoring"
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.data.loader.order import Epoch, Order, Shard, shards_of
 from pipelines.errors import ConfigError
-from pipelines.loader.order import Epoch, Order, Shard, shards_of
 
 group_sizes = st.lists(st.integers(1, 300), min_size=1, max_size=40).map(lambda sizes: np.array(sizes, np.int64))
 

@@ -9,8 +9,8 @@ import pytest
 from pipelines.report.evaluation import FOLDER, Split, archive_name, packed, read_splits, unpack
 from pipelines.report.figures.curves import calibration_error, curves_of, wilson
 from pipelines.report.figures.drawn import Drawn, drawn
-from pipelines.report.material import ATTEMPTS, collect
 from pipelines.report.pictures import MOST_BYTES, pictures, worst_tables
+from pipelines.report.run_data import ATTEMPTS, collect
 from pipelines.report.tables import class_tables, slice_tables
 
 

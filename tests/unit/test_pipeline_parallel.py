@@ -10,20 +10,20 @@ from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fitted, losses
 from torch import Tensor, nn
 from trainings import training
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.parallel.sharded.microbatches import Microbatches
-from pipelines.parallel.sharded.pipelined import Pipelined
-from pipelines.parallel.sharded.stages import microbatches_of, stages_by_place
-from pipelines.parallel.step import Flags
-from pipelines.parallel.strategies import chosen, strategy_of
+from pipelines.strategies.sharded.microbatches import Microbatches
+from pipelines.strategies.sharded.pipelined import Pipelined
+from pipelines.strategies.sharded.stages import microbatches_of, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.language import Language
 from pipelines.tasks.vision import Vision
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags
+from pipelines.train.strategies import chosen, strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.report.cost import kilowatt_hours, worker_hours
 from pipelines.report.events import events
-from pipelines.report.material import Attempt, Material
+from pipelines.report.run_data import Attempt, Material
 from pipelines.report.run_page import run_page
 from pipelines.tracking.history import History, Point
 from pipelines.tracking.power import METRIC, ProcessorPower

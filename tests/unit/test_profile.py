@@ -12,14 +12,14 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pipelines.checkpoint.run_directory import RunDirectory
 from pipelines.config.profile import Profile
 from pipelines.errors import TrainingError
-from pipelines.launch.evidence import _of_profile
-from pipelines.launch.look import look_at, of_worker, stack, stack_on_its_node
-from pipelines.parallel.step_clock import StepClock
-from pipelines.timing.beats import Beat, beat_of
-from pipelines.timing.profile import StepProfiler
+from pipelines.launch.diagnostics import _of_profile
+from pipelines.monitor.beats import Beat, beat_of
+from pipelines.monitor.profile import StepProfiler
+from pipelines.monitor.stack_dump import look_at, of_worker, stack, stack_on_its_node
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.step_clock import StepClock
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_profile_that_fails_is_logged_and_ends_nothing(caplog: pytest.LogCaptu
 def test_a_profile_that_fails_while_it_records_records_no_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     clock = StepClock()
     one = StepProfiler(Profile(steps=(2, 3), memory=True), clock, torch.device("cpu"), 0, lambda name, content: None)
-    monkeypatch.setattr("pipelines.timing.profile.record_function", Mock(side_effect=RuntimeError("no range")))
+    monkeypatch.setattr("pipelines.monitor.profile.record_function", Mock(side_effect=RuntimeError("no range")))
     one.begin(2)
     assert "no range" in caplog.text and clock.observe is None
     with torch.profiler.profile():  # of which there can be only one

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import progress
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.progress import Progress
+from pipelines.runtime import progress
+from pipelines.runtime.progress import Progress
 
 
 class Terminal(StringIO):

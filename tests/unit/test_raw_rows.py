@@ -12,16 +12,16 @@ from pyarrow.fs import LocalFileSystem
 from test_pictures import of_classes
 
 from pipelines.config import parse
-from pipelines.dataset import raw_rows as kept
-from pipelines.dataset.commit import remove_unnamed
-from pipelines.dataset.raw_rows import read_raw_rows, write_raw_rows
-from pipelines.etl.attempt import Attempt, together
+from pipelines.data.features import fit_encoders
+from pipelines.data.features.fitting import needs
+from pipelines.data.versions import raw_rows as kept
+from pipelines.data.versions.attempt import Attempt, together
+from pipelines.data.versions.commit import remove_unnamed
+from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.placement import CONTENT, PART, PLACE
 from pipelines.etl.quality import REASON
 from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.write import Job, _write_part
-from pipelines.features import fit_encoders
-from pipelines.features.fitting import needs
 from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, packed, read_splits, unpack
 from pipelines.report.pictures import worst_tables
 

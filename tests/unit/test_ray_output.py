@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from ray._private import worker
 
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.compat.ray import output_through
 from pipelines.launch import ray_output
 from pipelines.launch.ray_output import RayOutput
+from pipelines.runtime.compat.ray import output_through
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 TRACEBACK = [
     "Error in training function:",

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from versions import write_version
 
-from pipelines.dataset.parts import row_group_digest
-from pipelines.dataset.plain import from_parquet
-from pipelines.dataset.schema import arrow_schema, from_numpy
-from pipelines.dataset.versions import Version
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.parts import row_group_digest
+from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.schema import arrow_schema, from_numpy
+from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
-from pipelines.loader.reader import Reader
 
 ALTERATIONS = 2_000
 Alter = Callable[[bytearray, np.random.Generator], bytes]
@@ -182,8 +182,8 @@ def test_reading_imports_no_pandas(version: Version) -> None:
     """It takes a worker 0.3 s."""
     code = f"""
 import sys
-from pipelines.dataset.versions import open_version
-from pipelines.loader.reader import Reader
+from pipelines.data.versions.versions import open_version
+from pipelines.data.loader.reader import Reader
 Reader(open_version({version.root!r}), "train").read(0)
 assert "pandas" not in sys.modules
 """

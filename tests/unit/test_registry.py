@@ -21,15 +21,15 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config.registry import Registry
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
-from pipelines.registry import alias
-from pipelines.registry.gates import Judgement, at_least, at_most, bounds, turned_off
-from pipelines.registry.measure import Target, _judge_slices, _not_worse, _truth, of_rows
-from pipelines.registry.run import rollback
-from pipelines.registry.scores import class_metric, compared, quantity_metric
-from pipelines.serve.columns import fitting_rows, misfits
-from pipelines.serve.model import download_model
-from pipelines.serve.predictor import Predictor
-from pipelines.serve.process import ModelProcess
+from pipelines.serving.model.columns import fitting_rows, misfits
+from pipelines.serving.model.model import download_model
+from pipelines.serving.model.predictor import Predictor
+from pipelines.serving.model.process import ModelProcess
+from pipelines.serving.registry import alias
+from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, turned_off
+from pipelines.serving.registry.measure import Target, _judge_slices, _not_worse, _truth, of_rows
+from pipelines.serving.registry.run import rollback
+from pipelines.serving.registry.scores import class_metric, compared, quantity_metric
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))

@@ -16,8 +16,8 @@ import remedy_cases
 from config_remedies import GONE
 
 from pipelines.config.load import parse
-from pipelines.endpoint.refusals import RequestError
 from pipelines.errors import ConfigError, LockstepError
+from pipelines.serving.http.refusals import RequestError
 
 FOUND = remedies.found()
 CASES = {
@@ -112,7 +112,7 @@ TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {
     "need a machine whose memory is full, or a file that Spark alone refuses": {
-        "pipelines/sources/faults.py": 2,
+        "pipelines/data/sources/source_errors.py": 2,
     },
 }
 """Messages without a case, by the reason and the file: at most so many. The numbers may only become smaller."""

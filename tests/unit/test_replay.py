@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from trainings import training
 
-from pipelines.checkpoint.digest_log import DigestLog
 from pipelines.errors import ConfigError
 from pipelines.launch.replay import ReplayCheck
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _placed, _replayed
-from pipelines.parallel.step import Flags
+from pipelines.train.checkpoint.digest_log import DigestLog
+from pipelines.train.step import Flags
 
 
 def test_it_stops_once_there_is_no_more_to_find_out() -> None:

@@ -9,14 +9,14 @@ import pytest
 from groups import FORKING
 from waiting import wait_until
 
-from pipelines.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.launch.deaths import Deaths
-from pipelines.launch.heartbeat import Heartbeat
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, TrackedReports
+from pipelines.launch.worker_failures import Deaths
+from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name
-from pipelines.report.material import Attempt
+from pipelines.report.run_data import Attempt
 from pipelines.tasks.details import Evaluated
+from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
+from pipelines.train.reduce.context import WorkerContext
 
 
 def begin(uri: str) -> RankZeroReports:

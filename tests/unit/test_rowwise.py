@@ -14,15 +14,15 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from pipelines.dataset.manifest import Manifest, ServedQuery
-from pipelines.dataset.schema import schema_to_text
+from pipelines.data.rowwise.engine import Evaluator
+from pipelines.data.rowwise.translate import columns_named, rowwise, sql_of
+from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.versions.manifest import Manifest, ServedQuery
+from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import SourceError
 from pipelines.etl import served, served_check
 from pipelines.etl.served_check_rows import hostile_rows
-from pipelines.rowwise.engine import Evaluator
-from pipelines.rowwise.translate import columns_named, rowwise, sql_of
-from pipelines.rowwise.untranslatable import UntranslatableError
-from pipelines.serve.model import without_other_duckdb
+from pipelines.serving.model.model import without_other_duckdb
 
 
 def test_conditions_in_the_same_words_are_all_asked() -> None:

@@ -9,7 +9,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from pipelines.config.train import Train
-from pipelines.parallel.optimizer import optimizer
+from pipelines.train.optimizer import optimizer
 from pipelines.train.schedule import learning_rate
 
 TOTAL, EPOCH = 40, 10

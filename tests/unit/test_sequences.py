@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 from fitting import encoder_of, fit
 
-from pipelines.dataset.schema import to_numpy
+from pipelines.data.features import Encoders
+from pipelines.data.features.base import Encoder
+from pipelines.data.features.raw import words
+from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
-from pipelines.features import Encoders
-from pipelines.features.base import Encoder
-from pipelines.features.raw import words
 
 
 def encoded(encoder: Encoder, values: pa.Array) -> list[list[int]]:

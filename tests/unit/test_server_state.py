@@ -19,24 +19,24 @@ from test_exact import Network, Squares
 from torch import nn
 from versions import write_version
 
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
+from pipelines.data.loader import Loader, Order
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
-from pipelines.loader import Loader, Order
-from pipelines.parallel.exact.exact import Exact
-from pipelines.parallel.step import Flags
-from pipelines.servers import check
-from pipelines.servers.actor import ServerActor
-from pipelines.servers.client import Servers
-from pipelines.servers.messages import SUMS_OF_STEP, Plan, Push
-from pipelines.servers.parts import BLOCK, blocks, parts
-from pipelines.servers.server import Server
-from pipelines.servers.strategy import Served
-from pipelines.servers.streams import Streams
-from pipelines.servers.watermarks import Watermarks
+from pipelines.runtime.weights import digests
+from pipelines.strategies.parameter_server import check
+from pipelines.strategies.parameter_server.actor import ServerActor
+from pipelines.strategies.parameter_server.client import Servers
+from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
+from pipelines.strategies.parameter_server.parts import BLOCK, blocks, parts
+from pipelines.strategies.parameter_server.server import Server
+from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.tasks.base import Batch
+from pipelines.train.exact.exact import Exact
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.schedule import learning_rate
-from pipelines.weights import digests
+from pipelines.train.step import Flags
 
 SHARDS, STEPS = 4, 6
 
@@ -260,8 +260,8 @@ class Handle:
 
 
 def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.servers.client.ray.get", list)
-    monkeypatch.setattr("pipelines.servers.actor.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("pipelines.strategies.parameter_server.client.ray.get", list)
+    monkeypatch.setattr("pipelines.strategies.parameter_server.actor.PATIENCE_SECONDS", 0.05)
     train = settings_of("sync", 1)
     served, asked, actor = worker(train), Event(), ServerActor("")
     plan = plan_of(train, served)

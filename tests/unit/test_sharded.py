@@ -10,16 +10,16 @@ from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
 
-from pipelines.checkpoint.digest_log import differing_tensors, read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.parallel import Degrees, Parallel
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded.sharded import Sharded
-from pipelines.parallel.sharded.skeleton import skeleton
-from pipelines.parallel.strategies import first_model
+from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.language import Language
+from pipelines.train.checkpoint.digest_log import differing_tensors, read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import first_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import Shares
+from pipelines.data.versions.manifest import Shares
 from pipelines.errors import SourceError
 from pipelines.etl.shares import Unit, checked, described, is_off, of_windows, percent
 

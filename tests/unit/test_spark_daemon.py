@@ -15,7 +15,7 @@ SECRET = b"a secret"
 @pytest.mark.parametrize("sent", [b"", struct.pack("!i", len(SECRET)) + SECRET, struct.pack("!i", len(SECRET)) + SECRET + b"\x00\x00"])
 def test_a_worker_whose_socket_is_closed_prints_no_traceback(sent: bytes) -> None:
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.compat.spark_daemon", "pyspark.worker"],
+        [sys.executable, "-m", "pipelines.runtime.compat.spark_daemon", "pyspark.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from pipelines.config.features import settings_of
-from pipelines.dataset.schema import TensorColumn, to_numpy
-from pipelines.export import script
-from pipelines.export.examples import in_json
-from pipelines.export.standalone import columns, model, tokens, words
-from pipelines.features import raw
-from pipelines.features.base import Encoder
-from pipelines.features.encoding import implementation
+from pipelines.data.features import raw
+from pipelines.data.features.base import Encoder
+from pipelines.data.features.encoding import implementation
+from pipelines.data.versions.schema import TensorColumn, to_numpy
+from pipelines.serving.export import script
+from pipelines.serving.export.examples import in_json
+from pipelines.serving.export.standalone import columns, model, tokens, words
 
 EDGES = [-2.5, 0.0, 0.1, 3.0, 1e9]
 STATES: list[tuple[dict[str, Any], dict[str, Any]]] = [

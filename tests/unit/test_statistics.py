@@ -12,9 +12,9 @@ from fitting import statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.data.features import exact_sums, sample, statistics
+from pipelines.data.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
 from pipelines.errors import ConfigError
-from pipelines.features import exact_sums, sample, statistics
-from pipelines.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 ALL = frozenset({MOMENTS, COUNTS, SAMPLE})

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pipelines.parallel.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, StepClock, Totals
 from pipelines.train import phase_times
 from pipelines.train.phase_times import PhaseTimes, of_phases, of_workers
+from pipelines.train.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, StepClock, Totals
 
 
 def at(*times: float) -> Callable[[], float]:

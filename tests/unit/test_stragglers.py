@@ -14,15 +14,15 @@ import torch
 import torch.distributed as dist
 from groups import in_group
 
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.launch import worker_watch
-from pipelines.launch.heartbeat import Heartbeat
-from pipelines.parallel.step_clock import StepClock
-from pipelines.timing import stragglers
-from pipelines.timing.beats import Beat, beat_of, of_one_group
-from pipelines.timing.standstill import Standstill
-from pipelines.timing.stragglers import Stragglers, compare
+from pipelines.monitor import stragglers
+from pipelines.monitor import worker_monitor as worker_watch
+from pipelines.monitor.beats import Beat, beat_of, of_one_group
+from pipelines.monitor.hang import Standstill
+from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.stragglers import Stragglers, compare
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import StepClock
 
 
 def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[int, int] | None = None) -> Iterator[dict[int, Beat]]:

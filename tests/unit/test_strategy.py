@@ -12,18 +12,18 @@ from groups import in_group
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pipelines.collectives import transports
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.strategies import STRATEGIES
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.parallel.ddp import ddp
-from pipelines.parallel.step import Flags, StepResult
-from pipelines.parallel.strategies import strategy_class, strategy_of
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
+from pipelines.train.ddp import ddp
+from pipelines.train.reduce import transports
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags, StepResult
+from pipelines.train.strategies import strategy_class, strategy_of
 
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(6,)),
@@ -41,10 +41,8 @@ def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() 
 
 
 def test_what_is_no_strategy_is_refused_by_name() -> None:
-    with pytest.raises(
-        ConfigError, match=r"train.strategy: 'pipelines.parallel.mesh:Mesh' is not a strategy; it must name a class derived"
-    ):
-        strategy_class("pipelines.parallel.mesh:Mesh")
+    with pytest.raises(ConfigError, match=r"train.strategy: 'pipelines.train.mesh:Mesh' is not a strategy; it must name a class derived"):
+        strategy_class("pipelines.train.mesh:Mesh")
 
 
 def task(batch_norm: bool = False) -> Tabular:

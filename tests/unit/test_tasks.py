@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from pipelines.config.task import Tabular as Settings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular

@@ -11,15 +11,15 @@ from groups import in_group
 from rows import training_on
 from trainings import StopsAfter
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config import Config
-from pipelines.dataset.versions import open_version
-from pipelines.learning import task_of
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.versions import open_version
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -5,7 +5,7 @@ import torch
 
 from pipelines.config.task import Tabular as TabularSettings
 from pipelines.config.task import Vision as VisionSettings
-from pipelines.dataset.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular

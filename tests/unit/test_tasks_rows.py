@@ -10,10 +10,10 @@ import torch
 from pipelines.config import TaskSettings
 from pipelines.config.task import KINDS
 from pipelines.config.task import NextItem as NextItemSettings
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import FIRST, ROW_KEYS, TensorColumn
+from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.loader.permutations import row_keys
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation

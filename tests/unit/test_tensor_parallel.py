@@ -10,18 +10,18 @@ from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
 
-from pipelines.checkpoint.digest_log import read_digest_log
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.parallel.sharded.degrees import check_degrees
-from pipelines.parallel.sharded.pipelined import Pipelined
-from pipelines.parallel.sharded.sharded import Sharded
-from pipelines.parallel.sharded.tensor import check_divisible
+from pipelines.strategies.sharded.degrees import check_degrees
+from pipelines.strategies.sharded.pipelined import Pipelined
+from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.language import Language
-from pipelines.tasks.splits import Split
+from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.dataset import Dataset
-from pipelines.dataset.manifest import FittedEncoder
-from pipelines.dataset.schema import END
+from pipelines.data.features import Encoders, fit_encoders
+from pipelines.data.features.base import Packer
+from pipelines.data.features.pretokenize import byte_words_in
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
-from pipelines.features import Encoders, fit_encoders
-from pipelines.features.base import Packer
-from pipelines.features.pieces import byte_words_in
 
 TEXTS = ["to be, or not to be", "that is the question", "Größe 📐\n\n  x = {'a': 1}\n", "b"]
 KINDS: dict[str, dict[str, Any]] = {"bytes": {}, "characters": {}, "bpe": {"vocabulary": 270}}

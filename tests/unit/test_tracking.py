@@ -26,7 +26,7 @@ from werkzeug.serving import make_server
 
 from pipelines import api, tracking
 from pipelines.config import Config, parse
-from pipelines.dataset.versions import Version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT

@@ -16,23 +16,23 @@ from test_tasks_rows import TASKS
 from test_values import Points, values
 from trainings import characters, training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
-from pipelines.dataset.schema import FIRST
-from pipelines.learning import task_of as bound_task
-from pipelines.parallel.strategies import strategy_of
+from pipelines.data.versions.schema import FIRST
 from pipelines.report.curves import training_charts
-from pipelines.report.material import Material
+from pipelines.report.run_data import Material
 from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.bind import task_of as bound_task
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.trivial import Seasonal, encoded
 from pipelines.tasks.values import Value
 from pipelines.tracking.history import History, Point
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.remarks import unbeaten
 from pipelines.train.state import Trained
+from pipelines.train.strategies import strategy_of
 from pipelines.train.trivial import best_of, fitted
 
 

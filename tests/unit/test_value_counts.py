@@ -10,12 +10,12 @@ import pytest
 from filed import CONFIG, manifest_of, raw_rows
 
 from pipelines.config import parse
-from pipelines.dataset.manifest import SplitSummary
-from pipelines.dataset.survey import Survey, ValueCounts
+from pipelines.data.features.statistics import Statistics
+from pipelines.data.versions.data_profile import Survey, ValueCounts
+from pipelines.data.versions.manifest import SplitSummary
 from pipelines.etl import row_sample
 from pipelines.etl.value_counts import MOST_VALUES, ValueCounter, combined, value_counts
-from pipelines.features.statistics import Statistics
-from pipelines.report.survey import files_of
+from pipelines.report.data_profile import files_of
 
 RANDOM = np.random.default_rng(2)
 ROWS = 6_000

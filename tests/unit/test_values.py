@@ -15,32 +15,32 @@ from test_tasks import batch_of, task_of
 from test_tasks_rows import TASKS
 from trainings import characters, training, version_of
 
-from pipelines.checkpoint.checkpoints import Checkpoints
-from pipelines.checkpoint.run_directory import RunDirectory
-from pipelines.collectives.context import WorkerContext
 from pipelines.config.registry import Registry
-from pipelines.dataset.schema import FIRST
-from pipelines.launch.heartbeat import Heartbeat
+from pipelines.data.versions.schema import FIRST
 from pipelines.launch.reports import TrackedReports
 from pipelines.launch.training_progress import for_json, summary
-from pipelines.learning import task_of as bound_task
-from pipelines.parallel.strategies import strategy_of
-from pipelines.registry.gates import bounds
-from pipelines.registry.measure import Target, of_rows
+from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.classes import calibration
-from pipelines.report.material import Material
+from pipelines.report.run_data import Material
 from pipelines.report.run_page import run_page
 from pipelines.report.tables import class_tables
-from pipelines.serve.model import download_model
+from pipelines.serving.model.model import download_model
+from pipelines.serving.registry.gates import bounds
+from pipelines.serving.registry.measure import Target, of_rows
 from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.bind import task_of as bound_task
 from pipelines.tasks.targets import Determination
 from pipelines.tasks.values import NOT_A_NUMBER, Value, values_of
 from pipelines.tracking.history import History, Point
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import State, Trained, count_epoch
+from pipelines.train.strategies import strategy_of
 
 Parts = list[tuple[torch.Tensor, Batch]]
 

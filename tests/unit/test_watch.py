@@ -16,11 +16,11 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError
 from waiting import wait_until
 
-from pipelines.checkpoint.run_directory import PROGRESS, RunDirectory
 from pipelines.errors import TrainingError
-from pipelines.launch import watch
+from pipelines.launch import driver_monitor as watch
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
 
 def trainer() -> Any:

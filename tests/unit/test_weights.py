@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.weights import model_digest, read_files, write_files
+from pipelines.runtime.weights import model_digest, read_files, write_files
 
 WEIGHTS = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(4, dtype=torch.bfloat16), "c": torch.zeros(100), "d": torch.tensor(3)}
 """Of 24, 8, 400 and 8 bytes."""

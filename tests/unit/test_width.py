@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from pipelines.etl.width import MOST_GENERATED_COLUMNS, SCAN_CELLS, SCAN_ROWS, rows_per_scan_batch, settings_for
+from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, SCAN_CELLS, SCAN_ROWS, rows_per_scan_batch, settings_for
 
 
 def test_rows_read_at_once_follow_the_cells_of_a_row() -> None:

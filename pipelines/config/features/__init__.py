@@ -1,4 +1,4 @@
-"""Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.features` implements them.
+"""Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
 `numbers`, `categories`, `arrays` and `tokens` define the settings of the built-in encoders, all derived from the class in `base`.
 """

@@ -11,7 +11,7 @@ class Scale(EncoderSettings):
     """(x − mean) / deviation for each number of an array, as float32. Means and deviations are given here and not computed from
     the training split, which contains most values many times if windows overlap."""
 
-    implementation: ClassVar[str] = "pipelines.features.arrays:Scale"
+    implementation: ClassVar[str] = "pipelines.data.features.arrays:Scale"
     encoder: Literal["scale"] = "scale"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     """Shape of the arrays, such as [336, 7] for 336 hours of 7 series; every row must have this shape."""
@@ -33,7 +33,7 @@ class Scale(EncoderSettings):
 class Image(EncoderSettings):
     """Pixels as uint8, channels first, from PNG or JPEG files, or from raw bytes or arrays of that shape."""
 
-    implementation: ClassVar[str] = "pipelines.features.arrays:Image"
+    implementation: ClassVar[str] = "pipelines.data.features.arrays:Image"
     encoder: Literal["image"] = "image"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     """Channels, height, width. PNG and JPEG images are converted to this number of channels and resized."""
@@ -42,7 +42,7 @@ class Image(EncoderSettings):
 class LogMel(EncoderSettings):
     """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
-    implementation: ClassVar[str] = "pipelines.features.audio:LogMel"
+    implementation: ClassVar[str] = "pipelines.data.features.audio:LogMel"
     encoder: Literal["log_mel"] = "log_mel"
     sample_rate: PositiveInt
     """Sample rate in Hz. Files with another sample rate are quarantined."""

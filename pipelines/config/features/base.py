@@ -9,7 +9,7 @@ class EncoderSettings(Section):
     """Base class of the settings of all encoders. Derive your own from it, in a module that imports neither torch nor Arrow."""
 
     implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.features.base.Encoder` that these settings configure; imported where rows are encoded."""
+    """`module:Class` of the `pipelines.data.features.base.Encoder` that these settings configure; imported where rows are encoded."""
     packs: ClassVar[bool] = False
     """Whether the number of encoded rows differs from the number of raw rows, as with windows of documents."""
     encoder: str

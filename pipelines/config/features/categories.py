@@ -11,7 +11,7 @@ from pipelines.config.section import Text
 class Vocabulary(EncoderSettings):
     """Number of the value as int32, numbered from 1 by descending frequency; 0 for NULL, rare and unseen values."""
 
-    implementation: ClassVar[str] = "pipelines.features.categories:Vocabulary"
+    implementation: ClassVar[str] = "pipelines.data.features.categories:Vocabulary"
     encoder: Literal["vocabulary"] = "vocabulary"
     min_count: PositiveInt = 1
     """Values with fewer occurrences in the training split are encoded as 0."""
@@ -29,7 +29,7 @@ class Sequence(EncoderSettings):
     the query.
     """
 
-    implementation: ClassVar[str] = "pipelines.features.sequences:Sequence"
+    implementation: ClassVar[str] = "pipelines.data.features.sequences:Sequence"
     encoder: Literal["sequence"] = "sequence"
     length: PositiveInt
     """Number of words; longer texts are truncated, shorter ones padded."""
@@ -51,7 +51,7 @@ class Sequence(EncoderSettings):
 class Hash(EncoderSettings):
     """Hash of the value modulo `buckets`, as int32; NULL is hashed like a value. For columns with too many values for a vocabulary."""
 
-    implementation: ClassVar[str] = "pipelines.features.categories:Hash"
+    implementation: ClassVar[str] = "pipelines.data.features.categories:Hash"
     encoder: Literal["hash"] = "hash"
     buckets: Annotated[int, Field(ge=2, le=2**31 - 1)]
     """Number of buckets; values in the same bucket cannot be distinguished."""
@@ -60,12 +60,12 @@ class Hash(EncoderSettings):
 class Binary(EncoderSettings):
     """true and false, or 1 and 0, as uint8."""
 
-    implementation: ClassVar[str] = "pipelines.features.categories:Binary"
+    implementation: ClassVar[str] = "pipelines.data.features.categories:Binary"
     encoder: Literal["binary"] = "binary"
 
 
 class Label(EncoderSettings):
     """Number of the class in the sorted list of classes of the training split, as int64; rows with an unseen class are quarantined."""
 
-    implementation: ClassVar[str] = "pipelines.features.categories:Label"
+    implementation: ClassVar[str] = "pipelines.data.features.categories:Label"
     encoder: Literal["label"] = "label"

@@ -16,28 +16,28 @@ class Numeric(EncoderSettings):
 class Standardize(Numeric):
     """(x − mean) / standard deviation, as float32."""
 
-    implementation: ClassVar[str] = "pipelines.features.numbers:Standardize"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Standardize"
     encoder: Literal["standardize"] = "standardize"
 
 
 class MinMax(Numeric):
     """(x − min) / (max − min), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.features.numbers:MinMax"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:MinMax"
     encoder: Literal["minmax"] = "minmax"
 
 
 class Log1p(Numeric):
     """sign(x) · log(1 + |x|), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.features.numbers:Log1p"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Log1p"
     encoder: Literal["log1p"] = "log1p"
 
 
 class Quantile(Numeric):
     """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
-    implementation: ClassVar[str] = "pipelines.features.quantiles:Quantile"
+    implementation: ClassVar[str] = "pipelines.data.features.quantiles:Quantile"
     encoder: Literal["quantile"] = "quantile"
     bins: Annotated[int, Field(ge=2, le=65_536)] = 32
     """Maximum number of bins; bins with equal edges are merged."""
@@ -46,7 +46,7 @@ class Quantile(Numeric):
 class NormalQuantile(Numeric):
     """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
-    implementation: ClassVar[str] = "pipelines.features.quantiles:NormalQuantile"
+    implementation: ClassVar[str] = "pipelines.data.features.quantiles:NormalQuantile"
     encoder: Literal["normal_quantile"] = "normal_quantile"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
     """Number of quantiles that are stored; values between them are interpolated."""
@@ -56,7 +56,7 @@ class Fourier(Numeric):
     """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
     `impute` applies to each column separately."""
 
-    implementation: ClassVar[str] = "pipelines.features.fourier:Fourier"
+    implementation: ClassVar[str] = "pipelines.data.features.fourier:Fourier"
     encoder: Literal["fourier"] = "fourier"
     columns: tuple[str, ...] = ()
     """Columns that are encoded together, such as longitude and latitude."""
@@ -74,11 +74,11 @@ class Fourier(Numeric):
 class Identity(Numeric):
     """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type."""
 
-    implementation: ClassVar[str] = "pipelines.features.numbers:Identity"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Identity"
     encoder: Literal["identity"] = "identity"
     shape: tuple[PositiveInt, ...] = ()
     """Shape of the arrays; every row must have this shape. Empty for a column of single numbers."""
 
     @property
     def implemented_by(self) -> str:
-        return "pipelines.features.arrays:Array" if self.shape else self.implementation
+        return "pipelines.data.features.arrays:Array" if self.shape else self.implementation

@@ -18,21 +18,21 @@ class Tokens(EncoderSettings):
 class Bytes(Tokens):
     """One token for each byte of UTF-8."""
 
-    implementation: ClassVar[str] = "pipelines.features.tokens:Bytes"
+    implementation: ClassVar[str] = "pipelines.data.features.tokens:Bytes"
     encoder: Literal["bytes"] = "bytes"
 
 
 class Characters(Tokens):
     """One token for each character of the training split, and one for all other characters."""
 
-    implementation: ClassVar[str] = "pipelines.features.tokens:Characters"
+    implementation: ClassVar[str] = "pipelines.data.features.tokens:Characters"
     encoder: Literal["characters"] = "characters"
 
 
 class Bpe(Tokens):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
-    implementation: ClassVar[str] = "pipelines.features.bpe:Bpe"
+    implementation: ClassVar[str] = "pipelines.data.features.bpe:Bpe"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""

@@ -5,7 +5,7 @@ that it does not depend on the number of workers. Its size does not depend on th
 
 1. `parts`      are sums, and rows kept by a key: mergeable, picklable, bounded. `scores` are all scores, up to some millions.
 2. `base`       is the base class, and the result: tables of plain columns.
-3. `slices`     are sums for each value of the columns that `task.slices` names; `shown` is what can be shown of a row.
+3. `slices`     are sums for each value of the columns that `task.slices` names; `eval_samples` is what can be shown of a row.
 4. `classes`    is for targets with classes, `quantity` for numbers, `forecasts` for series, `ranking` for next items, and
                 `windows` for language models.
 """

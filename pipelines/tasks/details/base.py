@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.dataset.schema import ROW_NUMBERS
+from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.details.eval_samples import shown, to_show
 from pipelines.tasks.details.parts import Kept, Part, Sums, sampling_keys
-from pipelines.tasks.details.shown import shown, to_show
 from pipelines.tasks.details.slices import Slices
 from pipelines.tasks.values import Value
 

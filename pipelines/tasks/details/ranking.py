@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.dataset.schema import FIRST
+from pipelines.data.versions.schema import FIRST
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 

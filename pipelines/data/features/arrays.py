@@ -1,0 +1,170 @@
+"""Encoders of arrays of numbers: identity with a shape, scale, image."""
+
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from math import prod
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from pipelines.config import features as config
+from pipelines.data.features.base import Encoder, Input, masked_tensor
+from pipelines.data.features.numbers import kept_dtype
+from pipelines.data.features.raw import is_list, is_number, numbers
+from pipelines.data.versions.schema import Role, TensorColumn
+
+# Pillow's modes by number of channels.
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+# Limits the memory for one image: a small file may declare any number of pixels.
+MAX_PIXELS = 64 * 2**20
+
+
+class Array(Encoder[config.Identity]):
+    """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
+        if not is_number(_nesting(kind, settings.shape)):
+            return "with a shape it takes arrays of numbers, flat or nested like the shape; remove the shape for single numbers"
+        return "" if settings.impute == "none" else "it does not impute elements of arrays; COALESCE them in the query"
+
+    @classmethod
+    def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
+        return {"dtype": kept_dtype(_nesting(inputs[0].type, settings.shape))}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        elements, whole = _flattened(inputs[0], self.settings.shape)
+        if types.is_integer(elements.type) and self.state["dtype"] != "float32":
+            found, missing = elements.fill_null(0).to_numpy(zero_copy_only=False), elements.is_null().to_numpy(zero_copy_only=False)
+        else:
+            with np.errstate(over="ignore"):
+                found = numbers(elements).astype(np.float32)
+            missing = ~np.isfinite(found)
+            found[missing] = 0
+        return _scattered(found.astype(self.state["dtype"]), missing, whole, self.settings.shape)
+
+
+class Scale(Encoder[config.Scale]):
+    """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
+    range of float32, are refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.Scale, kind: pa.DataType) -> str:
+        return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        elements, whole = _flattened(inputs[0], self.settings.shape)
+        found = (numbers(elements).reshape(-1, self.settings.shape[-1]) - self.settings.mean) / self.settings.deviation
+        with np.errstate(over="ignore"):
+            scaled = found.astype(np.float32).ravel()
+        missing = ~np.isfinite(scaled)
+        scaled[missing] = 0
+        return _scattered(scaled, missing, whole, self.settings.shape)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.settings.deviation + self.settings.mean
+
+
+class Image(Encoder[config.Image]):
+    """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are converted to this number
+    of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.Image, kind: pa.DataType) -> str:
+        if is_bytes(kind) or is_number(_nesting(kind, settings.shape)):
+            return ""
+        return "it takes bytes, or arrays of numbers, flat or nested like the shape"
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="uint8", shape=self.settings.shape, role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        if not is_bytes(inputs[0].type):
+            elements, whole = _flattened(inputs[0], self.settings.shape)
+            found = numbers(elements)
+            missing = ~((found >= 0) & (found <= 255) & (found == np.floor(found)))
+            return _scattered(np.where(missing, 0, found).astype(np.uint8), missing, whole, self.settings.shape)
+        rows = [self._pixels(value.as_py()) for value in inputs[0]]
+        encoded = np.zeros((len(rows), *self.settings.shape), np.uint8)
+        for row, pixels in enumerate(rows):
+            if pixels is not None:
+                encoded[row] = pixels
+        return masked_tensor(encoded, np.array([pixels is None for pixels in rows], bool))
+
+    def _pixels(self, content: bytes | None) -> np.ndarray | None:
+        """uint8 of the shape of the column; None if the bytes are neither pixels nor a readable PNG or JPEG file."""
+        if content is None:
+            return None
+        is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
+        if len(content) == prod(self.settings.shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
+            return np.frombuffer(content, np.uint8).reshape(self.settings.shape)
+        return self._decoded(content) if is_png or is_jpeg else None
+
+    def _decoded(self, content: bytes) -> np.ndarray | None:
+        channels, height, width = self.settings.shape
+        if channels not in MODES:
+            return None
+        try:
+            PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")).verify()  # checks the checksums of a PNG, which load ignores
+            with PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    return None
+                image.load()
+                eight_bits = _of_eight_bits(image).convert(MODES[channels])
+        except (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError):
+            return None  # Pillow raises these for truncated or altered files
+        resized = eight_bits if eight_bits.size == (width, height) else eight_bits.resize((width, height), PIL.Image.Resampling.BILINEAR)
+        return np.asarray(resized).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+
+
+def _of_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Scale 16-bit grey values to 8 bits; Pillow would clip them at 255."""
+    if not image.mode.startswith("I"):
+        return image
+    return PIL.Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+
+
+def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
+    """Type of the elements of an array column that is flat or nested as deeply as the shape; null for any other nesting."""
+    depth = 0
+    while is_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    return kind if depth in (1, len(shape)) else pa.null()
+
+
+def _flattened(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
+    """The concatenated elements of the rows that have the shape, and a mask of these rows."""
+    nested = is_list(values.type.value_type)
+    whole = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False) == (shape[0] if nested else prod(shape))
+    elements = values.filter(pa.array(whole)).flatten()
+    if not nested:
+        return elements, whole
+    elements, inner = _flattened(elements, shape[1:])
+    of_whole = inner.reshape(-1, shape[0]).all(axis=1)
+    kept = np.repeat(np.repeat(of_whole, shape[0])[inner], prod(shape[1:]))
+    whole[whole] = of_whole
+    return elements.filter(pa.array(kept)), whole
+
+
+def _scattered(elements: np.ndarray, missing: np.ndarray, whole: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
+    """The elements of the `whole` rows as tensors; other rows, and rows with a missing element, are refused."""
+    encoded = np.zeros((len(whole), prod(shape)), elements.dtype)
+    encoded[whole] = elements.reshape(-1, prod(shape))
+    refused = ~whole
+    refused[whole] = missing.reshape(-1, prod(shape)).any(axis=1)
+    return masked_tensor(encoded.reshape(-1, *shape), refused)

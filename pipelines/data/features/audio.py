@@ -1,0 +1,52 @@
+"""Encoder of sound: log-mel spectrograms."""
+
+import wave
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config import features as config
+from pipelines.data.features.arrays import is_bytes
+from pipelines.data.features.base import Encoder, masked_tensor
+from pipelines.data.features.spectrogram import Spectrogram, spectrogram
+from pipelines.data.versions.schema import Role, TensorColumn
+
+
+class LogMel(Encoder[config.LogMel]):
+    """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with integer samples and the sample rate of the
+    settings is refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.LogMel, kind: pa.DataType) -> str:
+        return "" if is_bytes(kind) else "it takes the bytes of WAV files, as from the formats binaryFile and tar"
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=(self.settings.mels, self._spectrogram.frames), role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        encoded = np.zeros((len(inputs[0]), self.settings.mels, self._spectrogram.frames), np.float32)
+        refused = np.zeros(len(inputs[0]), bool)
+        for row, value in enumerate(inputs[0]):
+            mels = self._spectrogram.of_file(value.as_py())
+            if mels is None:
+                refused[row] = True
+            else:
+                encoded[row] = mels
+        return masked_tensor(encoded, refused)
+
+    def example(self, kind: pa.DataType) -> Any:
+        file = BytesIO()
+        with wave.open(file, "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(self.settings.sample_rate)
+            sound.writeframes(bytes(2))
+        return file.getvalue()
+
+    @cached_property
+    def _spectrogram(self) -> Spectrogram:
+        own = self.settings
+        return spectrogram(own.sample_rate, own.seconds, own.mels, own.window_seconds, own.hop_seconds)

@@ -1,0 +1,135 @@
+"""Base classes of encoders, which turn one or more raw columns into one tensor column."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config.features import EncoderSettings
+from pipelines.data.features.statistics import Statistics
+from pipelines.data.versions.schema import Role, TensorColumn, from_numpy
+from pipelines.errors import ConfigError
+
+Settings = TypeVar("Settings", bound=EncoderSettings)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A raw column that an encoder reads, with its statistics in the training split."""
+
+    name: str
+    type: pa.DataType
+    statistics: Statistics
+
+    @property
+    def counts(self) -> pa.Table:
+        assert self.statistics.counts is not None, f"{self.name} was fitted without counts"
+        return self.statistics.counts
+
+    @property
+    def moments(self) -> Statistics:
+        """Mean, deviation, minimum and maximum. Raises ConfigError if the column has no finite number."""
+        if not self.statistics.values:
+            raise ConfigError(f"column {self.name} has no number in the training split, only NULL, NaN or ±∞; leave it out")
+        return self.statistics
+
+    @property
+    def sample(self) -> np.ndarray:
+        """Sorted float64 array. Raises ConfigError as `moments` does."""
+        assert self.moments.sample is not None, f"{self.name} was fitted without a sample"
+        return self.moments.sample
+
+
+class Encoder(ABC, Generic[Settings]):
+    """Settings, and the state from `fit`, in plain JSON. Together they are sufficient to encode rows anywhere."""
+
+    def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
+        self.settings = settings
+        self.state = state
+
+    @classmethod
+    def needs(cls, settings: Settings) -> frozenset[str]:
+        """The statistics of each input that `fit` needs: any of "moments" and "sample", and at most one of `statistics.COUNTED`."""
+        return frozenset()
+
+    @classmethod
+    @abstractmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        """Why columns of this type cannot be encoded, and the remedy; empty if they can."""
+
+    @classmethod
+    def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
+        """Compute the state from the training split. Raises ConfigError if the split has no usable values."""
+        return {}
+
+    @abstractmethod
+    def column(self, name: str, role: Role) -> TensorColumn:
+        """The tensor column that `encode` produces."""
+
+    @abstractmethod
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        """Encode rows as `field(…).type`, with NULL for each refused row. Each row is encoded independently of the others."""
+
+    def field(self, name: str, role: Role) -> pa.Field:
+        """The Arrow field that `encode` produces."""
+        return self.column(name, role).field
+
+    def example(self, kind: pa.DataType) -> Any:
+        """A raw value of this type that can be encoded; None if zeros in the shape of the column can."""
+        return None
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """Convert encoded values, shape (rows, …), back to the units of the query, as far as encoding is invertible."""
+        return values
+
+    def names(self, count: int) -> list[str]:
+        """Names of the encoded numbers below `count`, for tables."""
+        return list(self.classes) or ["other" if value is None else str(value) for value in self.decode(np.arange(count)).tolist()]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes that the encoded numbers stand for; empty if they are no classes."""
+        return tuple(self.state.get("classes", ()))
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """Rows of each class in the training split."""
+        return tuple(self.state.get("counts", ()))
+
+
+class Packer(Encoder[Settings]):
+    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists
+    into values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time.
+    """
+
+    @property
+    @abstractmethod
+    def tokens(self) -> tuple[bytes, ...]:
+        """The UTF-8 bytes of each token."""
+
+    def field(self, name: str, role: Role) -> pa.Field:
+        return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))
+
+    @abstractmethod
+    def made_of(self, documents: int, tokens: int) -> int:
+        """Number of windows for this number of documents with this total of tokens. ETL compares it with what it has written."""
+
+    @abstractmethod
+    def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
+        """Values of shape (windows, *column.shape); they depend only on the lists and their order."""
+
+
+def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+    """An Arrow array of `values`, shape (rows,), with NULL in the refused rows."""
+    return pa.array(values, mask=refused if refused.any() else None)
+
+
+def masked_tensor(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+    """An Arrow array of `values`, shape (rows, …), a tensor column's value per row, with NULL in the refused rows."""
+    tensors = from_numpy(TensorColumn(name="", dtype=str(values.dtype), shape=values.shape[1:]), values)
+    if not refused.any():
+        return tensors
+    return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])

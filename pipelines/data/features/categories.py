@@ -1,0 +1,145 @@
+"""Encoders of categorical values: vocabulary, hash, binary, label."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from pipelines.config import features as config
+from pipelines.data.features.base import Encoder, Input, masked
+from pipelines.data.features.raw import categories, is_category, is_number, numbers
+from pipelines.data.features.statistics import COUNTS
+from pipelines.data.versions.schema import Role, TensorColumn
+from pipelines.errors import ConfigError
+
+Settings = TypeVar("Settings", bound=config.EncoderSettings)
+
+
+class CategoryEncoder(Encoder[Settings]):
+    """Base class of encoders that map text, or values that Arrow can format as text, to numbers."""
+
+    @classmethod
+    def needs(cls, settings: Settings) -> frozenset[str]:
+        return frozenset({COUNTS})
+
+    @classmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        return "" if is_category(kind) else "it takes text, numbers, booleans and times; CAST the column to STRING in the query"
+
+
+class Vocabulary(CategoryEncoder[config.Vocabulary]):
+    """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
+    million words; use `hash` for larger vocabularies."""
+
+    @classmethod
+    def fit(cls, settings: config.Vocabulary, inputs: Sequence[Input]) -> dict[str, Any]:
+        counts = inputs[0].counts
+        kept = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
+        return {"values": kept["value"].to_pylist()}
+
+    def __init__(self, settings: config.Vocabulary, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._values = pa.array(state["values"], pa.string())
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="int32", role=role, cardinality=len(self._values) + 1)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        return pc.add(_places(inputs[0], self._values).fill_null(-1), pa.scalar(1, pa.int32()))
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return np.array([None, *self.state["values"]], dtype=object)[values]
+
+
+class Hash(CategoryEncoder[config.Hash]):
+    """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
+    which no UTF-8 text contains."""
+
+    @classmethod
+    def needs(cls, settings: config.Hash) -> frozenset[str]:
+        return frozenset()
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="int32", role=role, cardinality=self.settings.buckets)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        distinct = inputs[0].dictionary_encode()
+        text = categories(distinct.dictionary).cast(pa.binary()).to_pylist()
+        buckets = pa.array([self._bucket(b"\xff" if word is None else word) for word in text], pa.int32())
+        return buckets.take(distinct.indices).fill_null(self._bucket(b"\xff"))
+
+    def _bucket(self, word: bytes) -> int:
+        return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
+
+
+class Binary(Encoder[config.Binary]):
+    """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
+
+    @classmethod
+    def needs(cls, settings: config.Binary) -> frozenset[str]:
+        return frozenset({COUNTS})
+
+    @classmethod
+    def refusal(cls, settings: config.Binary, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else "it takes true and false, or 1 and 0; write a condition in the query: income = '>50K' AS rich"
+
+    @classmethod
+    def fit(cls, settings: config.Binary, inputs: Sequence[Input]) -> dict[str, Any]:
+        boolean = types.is_boolean(inputs[0].type)
+        counts = [0, 0]
+        for value, count in zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True):
+            number = ("false", "true").index(value) if boolean else float(value)
+            if number in (0, 1):
+                counts[int(number)] += count
+        if not sum(counts):
+            raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; use label")
+        return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        found = numbers(inputs[0])
+        return masked((found == 1).astype(np.uint8), (found != 0) & (found != 1))
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(bool) if self.classes == ("false", "true") else values
+
+
+class Label(CategoryEncoder[config.Label]):
+    """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
+
+    @classmethod
+    def fit(cls, settings: config.Label, inputs: Sequence[Input]) -> dict[str, Any]:
+        counts = dict(zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True))
+        if not counts:
+            raise ConfigError(
+                f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes; use another column"
+            )
+        classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
+        return {"classes": classes, "counts": [counts[name] for name in classes]}
+
+    def __init__(self, settings: config.Label, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._values = pa.array(state["classes"], pa.string())
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="int64", role=role, cardinality=len(self._values))
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        return _places(inputs[0], self._values).cast(pa.int64())
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return np.array(self.state["classes"], dtype=object)[values]
+
+
+def _places(values: pa.Array, words: pa.Array) -> pa.Array:
+    """Index of each value in `words` as int32, or NULL. Only distinct values are converted to text."""
+    if types.is_string(values.type):
+        return pc.index_in(values, words)
+    distinct = values.dictionary_encode()
+    return pc.index_in(categories(distinct.dictionary), words).take(distinct.indices)

@@ -1,0 +1,159 @@
+"""Encoders of single numbers: standardize, minmax, log1p, identity."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.config import features as config
+from pipelines.data.features.base import Encoder, Input, masked
+from pipelines.data.features.raw import is_list, is_number, numbers
+from pipelines.data.features.statistics import MOMENTS, SAMPLE
+from pipelines.data.versions.schema import Dtype, Role, TensorColumn
+from pipelines.errors import ConfigError
+
+Settings = TypeVar("Settings", bound=config.Numeric)
+
+
+class NumberEncoder(Encoder[Settings]):
+    """Base class of encoders from float64 to one value per row. NULL and NaN are imputed according to the settings, ±∞ is refused.
+
+    State: `impute`, the number that replaces NULL and NaN, or None.
+    """
+
+    @classmethod
+    def needs(cls, settings: Settings) -> frozenset[str]:
+        return imputing_needs(settings)
+
+    @classmethod
+    def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else "it takes numbers; CAST the column in the query, or use vocabulary, hash or label"
+
+    @classmethod
+    def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
+        return {"impute": stand_in(settings, inputs[0])}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        found = self.imputed(numbers(inputs[0]))
+        with np.errstate(over="ignore"):
+            encoded = self.transform(found).astype(np.float32)
+        return masked(encoded, ~np.isfinite(encoded))
+
+    def imputed(self, found: np.ndarray) -> np.ndarray:
+        """float64 of shape (rows,), with NULL and NaN replaced if the settings impute."""
+        return found if self.state["impute"] is None else np.where(np.isnan(found), self.state["impute"], found)
+
+    @abstractmethod
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
+
+
+class Standardize(NumberEncoder[config.Standardize]):
+    """State: `mean` and `deviation`. A constant column is encoded as 0."""
+
+    @classmethod
+    def needs(cls, settings: config.Standardize) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS}
+
+    @classmethod
+    def fit(cls, settings: config.Standardize, inputs: Sequence[Input]) -> dict[str, Any]:
+        found = inputs[0].moments
+        return super().fit(settings, inputs) | {"mean": found.mean, "deviation": found.deviation or 1.0}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return (found - self.state["mean"]) / self.state["deviation"]
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
+
+
+class MinMax(NumberEncoder[config.MinMax]):
+    """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
+
+    @classmethod
+    def needs(cls, settings: config.MinMax) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS}
+
+    @classmethod
+    def fit(cls, settings: config.MinMax, inputs: Sequence[Input]) -> dict[str, Any]:
+        found = inputs[0].moments
+        assert found.minimum is not None and found.maximum is not None
+        return super().fit(settings, inputs) | {"minimum": found.minimum, "span": found.maximum - found.minimum or 1.0}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return (found - self.state["minimum"]) / self.state["span"]
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
+
+
+class Log1p(NumberEncoder[config.Log1p]):
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return np.copysign(np.log1p(np.abs(found)), found)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        wide = values.astype(np.float64)
+        return np.copysign(np.expm1(np.abs(wide)), wide)
+
+
+class Identity(NumberEncoder[config.Identity]):
+    """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32."""
+
+    @classmethod
+    def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
+        if is_list(kind):
+            return "arrays need their shape, such as {encoder: identity, shape: [28, 28]}"
+        return super().refusal(settings, kind)
+
+    @classmethod
+    def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
+        state = super().fit(settings, inputs) | {"dtype": kept_dtype(inputs[0].type)}
+        if state["impute"] is not None and "int" in state["dtype"]:
+            state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
+        return state
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype=self.state["dtype"], role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        if self.state["dtype"] == "float32":
+            return super().encode(*inputs)
+        whole = inputs[0].cast(pa.from_numpy_dtype(np.dtype(self.state["dtype"])))
+        return whole if self.state["impute"] is None else whole.fill_null(self.state["impute"])
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return found
+
+
+def imputing_needs(settings: config.Numeric) -> frozenset[str]:
+    return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
+
+
+def stand_in(settings: config.Numeric, column: Input) -> float | None:
+    """The number that replaces NULL and NaN; None if such rows are refused."""
+    if isinstance(settings.impute, float):
+        return settings.impute
+    if settings.impute == "mean":
+        return column.moments.mean
+    return float(np.median(column.sample)) if settings.impute == "median" else None
+
+
+def kept_dtype(kind: pa.DataType) -> str:
+    """The dtype of unchanged values of this Arrow type."""
+    if types.is_boolean(kind):
+        return "uint8"
+    return str(kind) if types.is_integer(kind) and str(kind) in get_args(Dtype) else "float32"
+
+
+def _within(value: float, dtype: str, column: str) -> int:
+    """The value rounded to an integer of this dtype."""
+    limits = np.iinfo(dtype)
+    if not limits.min <= round(value) <= limits.max:
+        raise ConfigError(f"column {column} is {dtype}, which cannot hold impute: {value:g}; CAST the column in the query")
+    return round(value)

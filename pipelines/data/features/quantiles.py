@@ -1,0 +1,79 @@
+"""Encoders of a number by its quantile in the training split: quantile, normal_quantile.
+
+Both take their points from the sorted sample by index, without arithmetic that other machines might round differently.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.config import features as config
+from pipelines.data.features.base import Input, masked
+from pipelines.data.features.numbers import NumberEncoder
+from pipelines.data.features.raw import numbers
+from pipelines.data.features.statistics import MOMENTS, SAMPLE
+from pipelines.data.versions.schema import Role, TensorColumn
+
+
+class Quantile(NumberEncoder[config.Quantile]):
+    """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
+
+    @classmethod
+    def needs(cls, settings: config.Quantile) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS, SAMPLE}
+
+    @classmethod
+    def fit(cls, settings: config.Quantile, inputs: Sequence[Input]) -> dict[str, Any]:
+        sample = inputs[0].sample
+        edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
+        return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        bins = len(self.state["edges"]) + 1 + (self.state["impute"] is None)
+        return TensorColumn(name=name, dtype="int32", role=role, cardinality=bins)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        found = self.imputed(numbers(inputs[0]))
+        bins = self.transform(found).astype(np.int32)
+        if self.state["impute"] is None:
+            bins[np.isnan(found)] = len(self.state["edges"]) + 1
+        return masked(bins, np.isinf(found))
+
+    def names(self, count: int) -> list[str]:
+        edges = [f"{edge:g}" for edge in self.state["edges"]]
+        between = [f"{low} to below {high}" for low, high in pairwise(edges)]
+        bins = [f"below {edges[0]}", *between, f"{edges[-1]} and above"] if edges else ["all"]
+        return [*bins, "missing"][:count]
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.state["edges"], found, side="right")
+
+
+class NormalQuantile(NumberEncoder[config.NormalQuantile]):
+    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
+    and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
+    """
+
+    @classmethod
+    def needs(cls, settings: config.NormalQuantile) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS, SAMPLE}
+
+    @classmethod
+    def fit(cls, settings: config.NormalQuantile, inputs: Sequence[Input]) -> dict[str, Any]:
+        sample = inputs[0].sample
+        last = settings.quantiles - 1
+        points = np.unique(sample[np.arange(last + 1) * (len(sample) - 1) // last])
+        ranks = np.searchsorted(sample, points, side="left") + np.searchsorted(sample, points, side="right")
+        deviates = [NormalDist().inv_cdf(int(rank) / (2 * len(sample))) for rank in ranks]
+        return super().fit(settings, inputs) | {"points": points.tolist(), "deviates": deviates}
+
+    def transform(self, found: np.ndarray) -> np.ndarray:
+        deviates = np.interp(found, self.state["points"], self.state["deviates"])
+        return np.where(np.isinf(found), found, deviates)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])

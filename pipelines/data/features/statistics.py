@@ -1,0 +1,186 @@
+"""Statistics of a raw column, which encoders are fitted on. They do not depend on the order or partitioning of the rows.
+
+1. An `Accumulator` reads the values of one column in one partition, a batch at a time, in one pass.
+2. Its `summary()` is small and can be written as JSON. Counts of values may be large and are drained separately, as tables.
+3. `combine` merges several summaries into one, since the samples of many partitions may not fit on one machine.
+4. `merge` makes `Statistics` from the last summary and the counts summed by value.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.data.features import exact_sums
+from pipelines.data.features.pretokenize import byte_words_in, characters_in
+from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
+from pipelines.data.features.sample import Sample, combined, in_order
+
+MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
+"""Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
+only one of them."""
+_PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
+COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
+# Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
+_ROWS_COUNTED_AT_ONCE = 100_000
+_PENDING_COUNTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Statistics of one raw column of the training split. Fields that do not apply to its type are None."""
+
+    rows: int
+    nulls: int
+    """Number of NULL and NaN values."""
+    infinite: int = 0
+    """Number of ±∞, which are excluded from the statistics below."""
+    mean: float | None = None
+    deviation: float | None = None
+    """√(Σ(x − mean)² / n)."""
+    minimum: float | None = None
+    maximum: float | None = None
+    counts: pa.Table | None = None
+    """(value, count) of each value as text, or of its pieces; the most frequent first, ties by value."""
+    sample: np.ndarray | None = None
+    """Sorted float64: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows if there are fewer."""
+
+    @property
+    def values(self) -> int:
+        return self.rows - self.nulls - self.infinite
+
+
+class Accumulator:
+    """Accumulates the statistics of one column in one partition.
+
+    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", and one of COUNTED.
+    """
+
+    def __init__(self, needs: Iterable[str]) -> None:
+        self._needs = frozenset(needs)
+        self._rows = self._nulls = self._infinite = self._sum = self._squares = 0
+        self._minimum, self._maximum = np.inf, -np.inf
+        self._uncounted: list[pa.Array] = []
+        self._counts: list[pa.Table] = []
+        self._sample = Sample()
+
+    def add(self, values: pa.Array, order: np.ndarray) -> None:
+        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row.
+
+        Raises ConfigError if the type of the values does not have the needed statistics.
+        """
+        self._rows += len(values)
+        if self._needs & {MOMENTS, SAMPLE}:
+            self._add_numbers(numbers(values), order)
+        elif pa.types.is_floating(values.type):
+            self._nulls += int(np.isnan(numbers(values)).sum())
+        else:
+            self._nulls += values.null_count
+        if WORDS in self._needs:
+            values = (words(values) if is_text(values.type) else values).flatten()
+        if self._needs & {COUNTS, WORDS}:
+            check_category(values.type)
+            self._uncounted.append(values)
+            if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:
+                self._count()
+        for piece in _PIECES.keys() & self._needs:
+            self._add_counts(_PIECES[piece](values))
+
+    def drain(self) -> pa.Table:
+        """Counts since the last call, as a table (value, count) with each value once. The tables of all calls and partitions are
+        summed by value before `merge`."""
+        self._count()
+        drained, self._counts = _summed(self._counts), []
+        return drained
+
+    def summary(self) -> dict[str, Any]:
+        """All statistics except the counts, as JSON values."""
+        return {
+            "rows": self._rows,
+            "nulls": self._nulls,
+            "infinite": self._infinite,
+            "needs": sorted(self._needs),
+            "sum": hex(self._sum),
+            "squares": hex(self._squares),
+            "minimum": float(self._minimum),
+            "maximum": float(self._maximum),
+            **self._sample.summary(),
+        }
+
+    def _add_numbers(self, found: np.ndarray, order: np.ndarray) -> None:
+        finite = np.isfinite(found)
+        if not finite.all():
+            missing = int(np.isnan(found).sum())
+            self._nulls += missing
+            self._infinite += int(len(found) - finite.sum()) - missing
+            found, order = found[finite], order[finite]
+        if not len(found):
+            return
+        if MOMENTS in self._needs:
+            total, squares = exact_sums.sums(found)
+            self._sum, self._squares = self._sum + total, self._squares + squares
+            self._minimum, self._maximum = min(self._minimum, found.min()), max(self._maximum, found.max())
+        if SAMPLE in self._needs:
+            self._sample.add(found, order)
+
+    def _count(self) -> None:
+        """Count the rows that have not been counted yet."""
+        if not self._uncounted:
+            return
+        counted = pc.value_counts(pa.chunked_array(self._uncounted))
+        self._uncounted = []
+        text, count = categories(counted.field("values")), counted.field("counts")
+        table = pa.table([text, count], schema=pa.schema([pa.field("value", pa.string()), pa.field("count", pa.int64())]))
+        self._add_counts(table.filter(pc.is_valid(text)))
+
+    def _add_counts(self, counts: pa.Table) -> None:
+        self._counts.append(counts.cast(COUNTS_SCHEMA))
+        if len(self._counts) > 1 and sum(map(len, self._counts)) > _PENDING_COUNTS:
+            self._counts = [_summed(self._counts)]
+
+
+def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the summaries of partitions into the summary that one partition with all rows would give."""
+    parts = list(summaries)
+    return {
+        **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite")},
+        "needs": sorted({need for part in parts for need in part["needs"]}),
+        **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
+        "minimum": min(part["minimum"] for part in parts),
+        "maximum": max(part["maximum"] for part in parts),
+        **combined(parts),
+    }
+
+
+def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
+    """The statistics of one column from the summary of all its rows and the table of its counts.
+
+    Sums are exact; only the final division rounds.
+    """
+    numeric = summary["rows"] - summary["nulls"] - summary["infinite"] if MOMENTS in summary["needs"] else 0
+    moments: dict[str, float] = {}
+    if numeric:
+        total, squares = int(summary["sum"], 16), int(summary["squares"], 16)
+        moments = {
+            "mean": total / (numeric << exact_sums.UNIT_BITS),
+            "deviation": exact_sums.root(numeric * squares - total * total, numeric**2 << 2 * exact_sums.UNIT_BITS),
+            "minimum": summary["minimum"],
+            "maximum": summary["maximum"],
+        }
+    return Statistics(
+        summary["rows"],
+        summary["nulls"],
+        summary["infinite"],
+        counts=None if counts is None else _summed([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
+        sample=in_order(summary) if SAMPLE in summary["needs"] else None,
+        **moments,
+    )
+
+
+def _summed(tables: list[pa.Table]) -> pa.Table:
+    summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
+    return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)

@@ -1,0 +1,193 @@
+"""The rows of each step as a pure function of plain numbers. NumPy only, no I/O, no state.
+
+An epoch's order depends only on the row groups' sizes, `Order` and the epoch's number: not on workers,
+threads, prefetching or earlier steps. The construction has five steps:
+
+1. Slices are the split's row groups, or equal cuts of them where there are few. They are permuted, by (seed, epoch).
+2. Their concatenated rows form a circle, which is rotated by an offset, by (seed, epoch): otherwise a split of one row
+   group would leave out the same rows in every epoch.
+3. Shard v of V owns an equal arc of the circle. Rows after the last arc are the epoch's remainder.
+4. Within a shard every `window` consecutive pieces of slices are permuted row by row, by (seed, epoch, v, window).
+5. Global step s takes rows [s·m, (s+1)·m) of every shard, m = global batch / V.
+
+Positions are therefore found from prefix sums: no step before s is computed to start at s.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from pipelines.data.loader.permutations import OFFSET, SLICES, WINDOW, permutation, words
+from pipelines.errors import ConfigError
+
+ORDER_VERSION = 1
+"""Raise it whenever the same arguments give another order; checkpoints record it."""
+
+SLICES_PER_SHARD = 16
+"""Row groups are cut to reach this number, since an arc of very few slices would be a poor sample."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """All settings that decide the order of a split's rows."""
+
+    shards: int = 8
+    global_batch: int = 512
+    """Rows per step, over all shards."""
+    seed: int = 0
+    window: int = 4
+    """Number of pieces of slices that are shuffled together."""
+    remainder: Literal["drop", "keep"] = "drop"
+    """Rows that do not fill a global batch are left out of this epoch, or make a last, smaller step."""
+    shuffle: bool = True
+    """False keeps the stored order: shard v reads the v-th arc sequentially."""
+
+    def __post_init__(self) -> None:
+        if self.shards < 1 or self.window < 1 or self.global_batch < 1 or self.global_batch % self.shards:
+            raise ConfigError(
+                f"global_batch {self.global_batch} over {self.shards} shards with window {self.window}: "
+                "all are at least 1, and the shards divide the global batch"
+            )
+
+    @property
+    def microbatch(self) -> int:
+        """Rows that each shard gives to a step."""
+        return self.global_batch // self.shards
+
+    def full_steps(self, rows: int) -> int:
+        return rows // self.global_batch
+
+    def remainder_rows(self, rows: int) -> int:
+        """Rows of an epoch that do not fill a global batch."""
+        return rows % self.global_batch
+
+    def steps(self, rows: int) -> int:
+        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers.
+
+        Raises ConfigError if there is none.
+        """
+        steps = self.full_steps(rows) + (self.remainder == "keep" and self.remainder_rows(rows) > 0)
+        if not steps:
+            raise ConfigError(
+                f"{rows} rows do not fill one global batch of {self.global_batch}; lower train.global_batch, or set train.remainder to keep"
+            )
+        return steps
+
+
+def shards_of(rank: int, world_size: int, shards: int) -> range:
+    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers.
+
+    Raises ConfigError if there are more workers than shards.
+    """
+    if not 0 <= rank < world_size <= shards:
+        raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker owns at least one; lower train.workers")
+    return range(rank * shards // world_size, (rank + 1) * shards // world_size)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Runs of consecutive rows, in the order of visits: three int64 arrays, each of shape (pieces,)."""
+
+    group: np.ndarray
+    """Row group."""
+    start: np.ndarray
+    """First row within the row group."""
+    rows: np.ndarray
+
+
+class Epoch:
+    """The order of one epoch over row groups of `group_rows` rows each, shape (row groups,)."""
+
+    def __init__(self, order: Order, group_rows: np.ndarray, epoch: int) -> None:
+        self.order, self.number = order, epoch
+        self.rows = int(group_rows.sum())
+        self.first_row = np.cumsum(group_rows) - group_rows
+        """Number of each row group's first row, shape (row groups,)."""
+        slices = _sliced(np.asarray(group_rows, np.int64), order.shards)
+        if order.shuffle:
+            drawn = permutation(len(slices.rows), order.seed, SLICES, epoch)
+            slices = Pieces(slices.group[drawn], slices.start[drawn], slices.rows[drawn])
+        self._slices = slices
+        self._ends = np.cumsum(slices.rows)
+        self._offset = int(words(1, order.seed, OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
+
+    @cached_property
+    def steps(self) -> int:
+        return self.order.steps(self.rows)
+
+    def shard(self, number: int) -> "Shard":
+        """The sequence of rows that shard `number` visits in this epoch."""
+        order, steps = self.order, self.order.full_steps(self.rows)
+        arc = steps * order.microbatch
+        windows = _windows(self._arc(number * arc, arc), order.window)
+        if order.remainder == "keep":
+            rest = order.remainder_rows(self.rows)
+            start, stop = number * rest // order.shards, (number + 1) * rest // order.shards
+            windows += _windows(self._arc(order.shards * arc + start, stop - start), order.window)
+        return Shard(self, number, windows)
+
+    def _arc(self, start: int, rows: int) -> Pieces:
+        """The pieces that make up `rows` positions of the rotated circle from `start` on."""
+        first = (start + self._offset) % max(self.rows, 1)
+        runs = [(first, min(first + rows, self.rows)), (0, max(first + rows - self.rows, 0))]
+        cut = [self._run(begin, end) for begin, end in runs if end > begin]
+        empty = np.zeros(0, np.int64)
+        return Pieces(*(np.concatenate([empty, *(getattr(run, name) for run in cut)]) for name in ("group", "start", "rows")))
+
+    def _run(self, begin: int, end: int) -> Pieces:
+        """The pieces between two positions of the unrotated circle, begin < end."""
+        first = int(np.searchsorted(self._ends, begin, side="right"))
+        last = int(np.searchsorted(self._ends, end, side="left")) + 1
+        group, start, rows = (values[first:last].copy() for values in (self._slices.group, self._slices.start, self._slices.rows))
+        before = begin - (int(self._ends[first]) - int(rows[0]))
+        start[0] += before
+        rows[0] -= before
+        rows[-1] -= int(self._ends[last - 1]) - end
+        return Pieces(group, start, rows)
+
+
+class Shard:
+    """One shard's rows in one epoch, as windows: consecutive pieces that are permuted as a whole."""
+
+    def __init__(self, epoch: Epoch, number: int, windows: list[Pieces]) -> None:
+        self.windows = windows
+        self._epoch, self._number = epoch, number
+        self.window_rows = np.array([int(window.rows.sum()) for window in windows], np.int64)
+        self.window_ends = np.cumsum(self.window_rows)
+        self.rows = int(self.window_rows.sum())
+
+    def find(self, position: int) -> tuple[int, int]:
+        """The window that contains the shard's row `position`, and the row's index in it."""
+        window = int(np.searchsorted(self.window_ends, position, side="right"))
+        return window, position - int(self.window_ends[window] - self.window_rows[window])
+
+    def permutation(self, window: int) -> np.ndarray:
+        """The order of visits to the window's rows: indices into its concatenated pieces, shape (rows,), int64."""
+        rows, order = int(self.window_rows[window]), self._epoch.order
+        if not order.shuffle:
+            return np.arange(rows)
+        return permutation(rows, order.seed, WINDOW, self._epoch.number, self._number, window)
+
+    def row_numbers(self, window: int) -> np.ndarray:
+        """Numbers of the window's rows within the split, for its concatenated pieces before the permutation."""
+        pieces = self.windows[window]
+        first = self._epoch.first_row[pieces.group] + pieces.start
+        inside = np.arange(int(self.window_rows[window])) - np.repeat(np.cumsum(pieces.rows) - pieces.rows, pieces.rows)
+        return np.repeat(first, pieces.rows) + inside
+
+
+def _sliced(group_rows: np.ndarray, shards: int) -> Pieces:
+    """Row groups, each cut into equal slices where there are fewer than SLICES_PER_SHARD for a shard."""
+    groups = len(group_rows)
+    cuts = -(-SLICES_PER_SHARD * shards // max(groups, 1)) if groups < SLICES_PER_SHARD * shards else 1
+    edges = group_rows[:, None] * np.arange(cuts + 1) // cuts
+    start, rows = edges[:, :-1].ravel(), np.diff(edges, axis=1).ravel()
+    group = np.repeat(np.arange(groups), cuts)
+    return Pieces(group[rows > 0], start[rows > 0], rows[rows > 0])
+
+
+def _windows(pieces: Pieces, window: int) -> list[Pieces]:
+    starts = range(0, len(pieces.rows), window)
+    return [Pieces(*(values[at : at + window] for values in (pieces.group, pieces.start, pieces.rows))) for at in starts]

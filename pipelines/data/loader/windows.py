@@ -1,0 +1,190 @@
+"""Decodes the windows of an epoch in threads, ahead of their use, within a limit on memory."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, blocks_of
+from pipelines.data.loader.order import Pieces, Shard
+from pipelines.data.loader.reader import Reader
+from pipelines.data.loader.threads import compute_alone
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window's rows: for each block a tensor of shape (columns, rows, *shape)."""
+
+    permuted: list[Tensor]
+    """Narrow blocks, in the order of visits."""
+    wide: list[Tensor]
+    """Wide blocks, in stored order."""
+    index: Tensor
+    """The order of visits to the rows of wide blocks."""
+
+
+class Memory:
+    """Memory for windows and chunks, kept from epoch to epoch; and the whole split if it fits into the cache."""
+
+    def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
+        found = blocks_of(column for column in reader.columns if column.role != "carried")
+        self.narrow, self.wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
+        self.row_numbers = row_numbers
+        self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow
+        self.blocks = [*self._permuted, *self.wide]
+        """Blocks of chunks: those that windows permute, then the others."""
+        self.row_bytes = reader.row_bytes
+        on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
+        self.device = device if on_gpu else torch.device("cpu")
+        """Device of windows and chunks: the GPU if its free memory is twice the split's size, since the model needs the rest."""
+        self._pin = device.type == "cuda" and not on_gpu
+        self._windows, self._chunks, self._lanes, self._wide_windows = Buffers(), Buffers(), Buffers(), Buffers()
+        self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
+
+    def window(self, rows: int) -> list[Tensor]:
+        """Tensors for the permuted blocks."""
+        return self._windows.empty(self._permuted, rows) if self.device.type == "cpu" else allocate(self._permuted, rows, self.device)
+
+    def chunk(self, rows: int) -> list[Tensor]:
+        if self._pin or self.device.type == "cuda":
+            return allocate(self.blocks, rows, self.device, self._pin)
+        return self._chunks.empty(self.blocks, rows)
+
+    def wide_window(self, rows: int) -> list[Tensor]:
+        """Tensors for the other blocks."""
+        return self._wide_windows.empty(self.wide, rows)
+
+    def lane(self, block: Block, rows: int) -> Tensor:
+        """A tensor for one column of a block, shape (rows, *shape)."""
+        return self._lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]
+
+
+class Cache:
+    """A cache of the whole split; each row group is decoded at its first use."""
+
+    def __init__(self, reader: Reader, blocks: list[Block], device: torch.device) -> None:
+        self._reader, self._blocks = reader, blocks
+        rows = int(reader.group_rows.sum())
+        self.rows = Buffers().empty(blocks, rows) if device.type == "cpu" else allocate(blocks, rows, device)
+        self._first_row = np.cumsum(reader.group_rows) - reader.group_rows
+        self._filled = np.zeros(len(reader.groups), bool)
+        self._locks = [Lock() for _ in reader.groups]
+
+    def fill(self, groups: np.ndarray) -> None:
+        for number in np.unique(groups).tolist():
+            with self._locks[number]:
+                if not self._filled[number]:
+                    start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
+                    lay(self._reader.read(number), self._blocks, self.rows, slice(0, rows), start)
+                    self._filled[number] = True
+
+
+def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
+    """Copy rows of decoded columns into their blocks, from row `at` on."""
+    for block, target in zip(blocks, targets, strict=True):
+        for name, lane in zip(block.names, target, strict=True):
+            values = columns[name][rows]
+            if lane.is_cpu:
+                lane.numpy()[at : at + len(values)] = values.view(lane.numpy().dtype)
+            else:
+                lane[at : at + len(values)] = torch.from_numpy(values.copy()).view(lane.dtype)
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A window of a shard, and the row of the shard that needs it first."""
+
+    position: int
+    shard: int
+    window: int
+
+
+class Windows:
+    """Yields the windows of several shards in the order of use, while threads decode later ones."""
+
+    def __init__(self, reader: Reader, memory: Memory, shards: dict[int, Shard], start: int, *, ahead_bytes: int, threads: int) -> None:
+        """`start` is the row of every shard at which reading begins."""
+        self._reader, self._memory, self._shards, self._ahead_bytes = reader, memory, shards, ahead_bytes
+        self.row_bytes = reader.row_bytes
+        self.blocks, self.for_chunk = memory.blocks, memory.chunk
+        due = []
+        for number, shard in shards.items():
+            first = shard.find(start)[0] if start < shard.rows else len(shard.windows)
+            starts = shard.window_ends - shard.window_rows
+            due += [_Due(int(starts[window]), number, window) for window in range(first, len(shard.windows))]
+        self._due = sorted(due, key=lambda window: (window.position, window.shard))
+        self._next = 0
+        self._waiting_bytes = 0
+        self._futures: dict[tuple[int, int], Future[Window]] = {}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=compute_alone)
+
+    def take(self, shard: int, window: int) -> Window:
+        """The decoded window. Every window is taken once, in the order of use."""
+        while (shard, window) not in self._futures:
+            self._launch()
+        self._launch_ahead()  # not only after it was decoded: at an epoch's start the other threads would wait for the first
+        decoded = self._futures.pop((shard, window)).result()
+        self._waiting_bytes -= self._bytes(shard, window)
+        self._launch_ahead()
+        return decoded
+
+    def close(self) -> None:
+        """Let running decodes end and drop the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _launch_ahead(self) -> None:
+        while self._next < len(self._due) and self._waiting_bytes < self._ahead_bytes:
+            self._launch()
+
+    def _launch(self) -> None:
+        due = self._due[self._next]
+        self._next += 1
+        self._waiting_bytes += self._bytes(due.shard, due.window)
+        self._futures[due.shard, due.window] = self._pool.submit(self._decode, self._shards[due.shard], due.window)
+
+    def _bytes(self, shard: int, window: int) -> int:
+        return int(self._shards[shard].window_rows[window]) * self._reader.row_bytes
+
+    def _decode(self, shard: Shard, window: int) -> Window:
+        memory, rows, index = self._memory, int(shard.window_rows[window]), shard.permutation(window)
+        permuted = memory.window(rows)
+        if memory.cache is not None or memory.row_numbers:
+            numbers = shard.row_numbers(window)[index]
+        if memory.row_numbers:
+            permuted[-1][0] = torch.from_numpy(numbers)
+        if memory.cache is None:
+            narrow = np.int32 if rows < 2**31 else np.int64  # half as wide, it leaves the processor's cache to the rows
+            at = torch.from_numpy(index.astype(narrow))
+            wide = self._permute(shard.windows[window], at, permuted)
+        else:
+            at = torch.from_numpy(numbers).to(memory.device)
+            memory.cache.fill(shard.windows[window].group)
+            wide = memory.cache.rows[len(memory.narrow) :]
+            for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
+                for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
+                    torch.index_select(lane, 0, at, out=gathered)
+        return Window(permuted, wide, at)
+
+    def _permute(self, pieces: Pieces, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
+        """Decode the pieces: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
+
+        A column's pieces are concatenated and permuted while they are in the CPU's cache, which takes a third less time
+        than concatenating all columns first.
+        """
+        memory, rows, end = self._memory, len(at), 0
+        wide, decoded = memory.wide_window(rows), []
+        for group, start, count in zip(*(values.tolist() for values in (pieces.group, pieces.start, pieces.rows)), strict=True):
+            columns = self._reader.read(group)
+            lay(columns, memory.wide, wide, slice(start, start + count), end)
+            decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
+            end += count
+        for block, targets in zip(memory.narrow, permuted, strict=False):
+            lane = memory.lane(block, rows)
+            for name, target in zip(block.names, targets.unbind(0), strict=True):
+                laid = lane.numpy()
+                np.concatenate([piece[name].view(laid.dtype) for piece in decoded], out=laid)
+                torch.index_select(lane, 0, at, out=target)
+        return wide

@@ -1,0 +1,103 @@
+"""Evaluates SQL expressions over an Arrow table with DuckDB, without access to files or the network."""
+
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.data.versions.manifest import ServedQuery
+
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "threads": 1,
+    "disabled_optimizers": "expression_rewriter",  # it rewrites i + 1 > 3 to i > 2, which does not overflow as in Spark
+}
+_FIXED = ("SET GLOBAL TimeZone = 'UTC'", "SET GLOBAL lock_configuration = true")
+"""DuckDB takes its time zone from the machine, and knows it only once it is connected."""
+_FAILED = ""
+"""A reserved column name."""
+
+
+def closed_database() -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with locked settings, so that SQL cannot enable external access, in the time zone UTC."""
+    connection = duckdb.connect(":memory:", config=_CLOSED)
+    for statement in _FIXED:
+        connection.execute(statement)
+    return connection
+
+
+class Evaluator:
+    """Thread-safe: every call has its own connection."""
+
+    def __init__(self) -> None:
+        self._database = closed_database()
+
+    def close(self) -> None:
+        """Close the database; no other call may follow."""
+        self._database.close()
+
+    def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
+        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none.
+
+        Raises duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB.
+        """
+        plain = {quoted(name): name for name in rows.column_names}
+        computed = {name: text for name, text in expressions.items() if text not in plain}
+        found = self._computed(rows, computed)
+        columns = {name: rows[plain[text]] if text in plain else found[name] for name, text in expressions.items()}
+        failed = found[_FAILED].to_pylist() if computed else [None] * len(rows)
+        return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
+
+    def types(self, columns: pa.Schema, expressions: Iterable[str]) -> list[pa.DataType]:
+        """The types of the expressions for rows with these columns."""
+        listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(expressions))
+        return self._selected(columns.empty_table(), f"SELECT {listed} FROM raw").schema.types if listed else []
+
+    def refused(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
+        """For each row the first name whose condition is not true or fails; NULL if all are true."""
+        if not conditions:
+            return pa.nulls(len(rows), pa.string())
+        cases = " ".join(
+            f"WHEN TRY(({condition}) IS TRUE) IS NULL THEN {_text(f'{name} cannot be computed')} "
+            f"WHEN NOT TRY(({condition}) IS TRUE) THEN {_text(name)}"
+            for name, condition in conditions.items()
+        )
+        return self._selected(rows, f"SELECT CAST(CASE {cases} END AS VARCHAR) AS refused FROM raw")["refused"].combine_chunks()
+
+    def queried(self, raw: pa.Table, query: ServedQuery) -> tuple[pa.Table, pa.Array]:
+        """The query's columns for the rows that it keeps, and for each raw row the reason for dropping it, NULL if it is kept."""
+        reasons = self.refused(raw, query.conditions)
+        found, raised = self.columns(raw.filter(pc.is_null(reasons)), query.columns)
+        errors = iter(raised)
+        said = [next(errors) if reason is None else reason for reason in reasons.to_pylist()]
+        return found.filter(pa.array([error is None for error in raised], pa.bool_())), pa.array(said, pa.string())
+
+    def _computed(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
+        """The expressions' columns, and an additional one, FAILED, with the name of the first that fails."""
+        if not expressions:
+            return {}
+        # TRY is NULL if its expression fails; a struct never is.
+        tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(expressions.values()))
+        values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(expressions)))
+        failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(expressions))
+        found = self._selected(rows, f"SELECT {values}, CASE {failed} END AS failed FROM (SELECT {tried} FROM raw)")
+        return dict(zip([*expressions, _FAILED], found.columns, strict=True))
+
+    def _selected(self, raw: pa.Table, query: str) -> pa.Table:
+        connection = self._database.cursor()
+        try:
+            connection.register("raw", raw)
+            return connection.sql(query).to_arrow_table()
+        finally:
+            connection.close()
+
+
+def quoted(name: str) -> str:
+    """A column as an expression."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

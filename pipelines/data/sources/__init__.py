@@ -1,0 +1,18 @@
+"""Raw tables of any format with Spark: columns, identity and rows of each.
+
+1. `base`      is the interface of a raw table: columns, identity, state, rows. `formats` makes one for every table of a config;
+               a class of one's own is named by `module:Class`.
+2. `file_table`  is the base of tables of files. `files` finds them, `content` opens them, `checksums` identifies them, and `pack`
+               caches whole and small files, so that each is opened once.
+3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `csv_validation` checks the
+               records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` says what a number
+               is, `json_numbers` finds numbers of JSON that are none, `json_names` are the names of keys, `json_tokens` finds keys, of
+               which `json_keys` says which are columns, and `folder_columns` makes columns of folders.
+4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` and `tar` are the other formats. Of Parquet, `footers`
+               are checked first; `parquet_columns` finds what the columns of each file are, and `parquet_groups` reads files of
+               different types, which `parquet_types` widens.
+5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
+
+`distribute` runs Python on the executors; `source_errors` turns Spark's errors into the project's, with `spark_messages`; `signatures`
+recognizes binary formats where text is expected.
+"""

@@ -1,0 +1,70 @@
+"""The interface of a raw table, independent of its format."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config.source import TableSettings
+from pipelines.data.sources.files import Range
+from pipelines.data.versions.sources import SourceFile
+
+Settings = TypeVar("Settings", bound=TableSettings)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table's rows, or its records with the faults found in them."""
+
+    rows: DataFrame
+    """The table's columns, and those of `parsed.ORIGIN` if there are `ranges`."""
+    count: int | None = None
+    """The number of rows, if it is known without reading them; otherwise Spark caches the rows when it first reads them."""
+    ranges: tuple[Range, ...] = ()
+    """Of text: the byte ranges that `parsed.RANGE` numbers."""
+
+
+class RawTable(ABC, Generic[Settings]):
+    """One of a pipeline's raw tables. ETL calls `state`, `empty`, `identity` and `rows`, and then `state` again."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self.name = name
+        self.settings = settings
+
+    @abstractmethod
+    def empty(self, spark: SparkSession) -> DataFrame:
+        """The table's columns without rows, for the analysis of the query. Raises ConfigError for wrong settings."""
+
+    @abstractmethod
+    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        """Identifies the rows: files with their checksums, or a snapshot with its ID as the checksum.
+
+        Raises SourceError if there is nothing to read.
+        """
+
+    @abstractmethod
+    def rows(self, spark: SparkSession) -> Rows:
+        """The rows that `identity` identifies. Raises SourceError if they cannot be read."""
+
+    def state(self) -> tuple[SourceFile, ...]:
+        """A cheap fingerprint, computed before and after reading, that differs if the rows have changed in between. Empty by default,
+        since a snapshot cannot change."""
+        return ()
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """The part of the identity `found` that names a version: all that rows can contain. `statements` are query and expectations."""
+        yield from sorted(file.checksum for file in found)
+
+    def reader_failed(self, error: Exception) -> bool:
+        """Whether this format's reader raised Spark's error, judged by the stack trace."""
+        return False
+
+    def damage(self, spark: SparkSession) -> str:
+        """The first damaged file and its fault, in clearer words than Spark's error. Empty if there is none, and by default."""
+        return ""
+
+    def would_hold(self, place: str) -> bool:
+        """Whether a new file at `place`, an absolute path of this machine, would be part of the table."""
+        return False

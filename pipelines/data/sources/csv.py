@@ -1,0 +1,158 @@
+"""CSV: records as columns, each parsed alone and strictly."""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, StringType, StructField, StructType
+
+from pipelines.data.sources.numbers import doubt, is_number, is_refused, is_unbounded, number
+from pipelines.data.sources.parsed import AGAIN, CORRUPT, OURS, PERMISSIVE, RECORD, STRANGE, VALUES, Options, sound
+from pipelines.data.sources.records import Dialect
+from pipelines.data.sources.text_table import TextTable, encoding_of, is_on
+
+_MARKS = ("␂␃␂␄␂␅␂␆", "⟦⟧⟦⟨⟦⟩⟦⟪", "◐◑◐◒◐◓◐◔")
+"""Texts that occur in no record by chance. A parser trims no character of them as white space, and none is ASCII, as quotes and escapes
+are."""
+_LIMITS = ("maxcolumns", "maxcharspercolumn")
+"""Beyond them Spark's parser fails the task instead of refusing the record, so they are applied here."""
+_MOST_COLUMNS = 2**17
+"""A parser holds an array of as many."""
+
+
+class Csv(TextTable):
+    def dialect(self) -> Dialect:
+        options = self.options
+        return Dialect(
+            encoding=encoding_of(options),
+            multiline=is_on(options, "multiline"),
+            quote=options.get("quote", '"'),
+            escape=options.get("escape", ""),
+            separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
+            ignore_leading_blanks=is_on(options, "ignoreleadingwhitespace"),
+            comment=options.get("comment", ""),
+            skip=int(options.get("skiprows", 0)),
+            header=is_on(options, "header"),
+            columns=() if is_on(options, "enforceschema") else tuple(self.record_schema.names),
+        )
+
+    @property
+    def looks(self) -> dict[str, str]:
+        kinds = [field.dataType for field in self.record_schema if _is_native(field, self.options)]
+        return {STRANGE: doubt(kinds)} if kinds else {}
+
+    def parse(self, records: DataFrame) -> DataFrame:
+        """A doubled quote is a quote, as in RFC 4180; Spark's default escapes quotes with a backslash."""
+        given = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
+        given["escape"] = self.options.get("escape") or given["quote"] or "\\"
+        settings = {**{name: value for name, value in given.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
+        schema = self.record_schema
+        read_as = StructType([StructField(f.name, StringType() if _is_text_first(f, settings) else f.dataType) for f in schema])
+        too_wide = _is_too_wide(_separator(settings))
+        record = F.when(~too_wide, sound(records))
+        parsed = records.withColumn(VALUES, _read(record, read_as, {**settings, **PERMISSIVE}))
+        read = F.col(VALUES)
+        columns = {
+            field.name: number(read[field.name], field.dataType, settings) if _is_text_first(field, settings) else read[field.name]
+            for field in schema
+        }
+        too_long = _is_too_long([read[field.name] for field in schema if isinstance(field.dataType, StringType)], given)
+        parsed, any_refused = _with_refused(parsed, record, schema, settings)
+        fits = read[CORRUPT].isNull() & ~too_wide & ~too_long & ~any_refused
+        return self.apart(parsed, columns, fits, _csv_fault(schema, settings, given))
+
+
+def _read(record: Column, columns: StructType, options: Options) -> Column:
+    return F.from_csv(record, StructType([*columns, StructField(CORRUPT, StringType())]).toDDL(), options)
+
+
+def _is_number(field: StructField, settings: Options) -> bool:
+    """Whether `numbers` say what the column takes, and not Spark: decimals of a `locale` are written as there."""
+    return is_number(field.dataType) and not (isinstance(field.dataType, DecimalType) and "locale" in settings)
+
+
+def _is_text_first(field: StructField, settings: Options) -> bool:
+    """Whether a number is read as text: a decimal does not show whether it had commas."""
+    return isinstance(field.dataType, DecimalType) and _is_number(field, settings)
+
+
+def _is_native(field: StructField, settings: Options) -> bool:
+    """Whether Spark reads a number as one, so that its text is looked at only in doubt."""
+    return _is_number(field, settings) and not _is_text_first(field, settings)
+
+
+def _with_refused(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
+    """The records, and whether a number of a record is none, though Spark has read it. Records that may have one are read once more, as
+    text, in a column of its own."""
+    read, fields = F.col(VALUES), [field for field in schema if _is_number(field, settings)]
+    others = [field for field in fields if _is_native(field, settings)]
+    as_texts = StructType([StructField(field.name, StringType()) for field in schema])
+    any_refused = _any_refused(read, [field for field in fields if field not in others], settings)
+    if not others:
+        return parsed, any_refused
+    is_doubtful = F.col(STRANGE) | is_unbounded([(read[field.name], field.dataType) for field in others])
+    again = _read(F.when(is_doubtful, record), as_texts, {**settings, **PERMISSIVE})
+    # One question to the column before those to its fields, since nearly all records are not in doubt.
+    return parsed.withColumn(AGAIN, again), any_refused | (F.col(AGAIN).isNotNull() & _any_refused(F.col(AGAIN), others, settings))
+
+
+def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
+    return reduce(Column.__or__, [is_refused(texts[field.name], field.dataType, settings) for field in fields], F.lit(False))
+
+
+def _separator(settings: Options) -> str:
+    return settings.get("sep", settings.get("delimiter", ",")).replace("\\t", "\t")
+
+
+def _is_too_wide(separator: str) -> Column:
+    """Whether a record may have more columns than the parser takes. Only long ones are searched for separators."""
+    length = F.length(RECORD)
+    separators = (length - F.length(F.replace(F.col(RECORD), F.lit(separator)))) / len(separator)
+    return F.coalesce((length >= _MOST_COLUMNS - 2) & (separators >= _MOST_COLUMNS - 2), F.lit(False))
+
+
+def _is_too_long(values: list[Column], given: Options) -> Column:
+    """Whether one of the values has more characters than maxCharsPerColumn, if that is limited."""
+    longest = int(given.get("maxcharspercolumn", -1))
+    any_of = reduce(Column.__or__, [F.coalesce(F.length(value) > longest, F.lit(False)) for value in values], F.lit(False))
+    return any_of if longest >= 0 else F.lit(False)
+
+
+def _csv_fault(schema: StructType, settings: Options, given: Options) -> Column:
+    """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
+    or the first value that is not of its column's type."""
+    wanted, separator = len(schema), _separator(settings)
+    mark = _mark(separator)
+    texts = StructType([StructField(f"_{number}", StringType()) for number in range(wanted + 2)])
+    # An additional column reveals the number of columns: empty columns are NULL like missing ones.
+    found = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
+    there = F.array_position(F.array(*[found[name] for name in texts.names]), mark) - 1
+    fits = [
+        F.when(_cannot_be(found[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
+        for number, field in enumerate(schema)
+        if not isinstance(field.dataType, StringType)
+    ]
+    one = F.lit(f"one column in place of {wanted}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
+    longest = F.lit(f"a value of more than {given.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
+    return F.coalesce(
+        F.when((there == 1) & (wanted > 1), one),
+        F.when(there.between(1, wanted - 1), F.lit(f"fewer than {wanted} columns")),
+        F.when(F.coalesce(there, F.lit(-1)) != wanted, F.lit(f"more than {wanted} columns")),
+        *fits,
+        F.when(_is_too_long([found[name] for name in texts.names[:wanted]], given), longest),
+        F.lit(f"not a csv record of these {wanted} columns"),
+    )
+
+
+def _mark(separator: str) -> str:
+    """A text in which the separator cannot be."""
+    return next((mark for mark in _MARKS if not set(mark) & set(separator)), _MARKS[0])
+
+
+def _cannot_be(value: Column, field: StructField, settings: Options, mark: str) -> Column:
+    """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
+    if _is_number(field, settings):
+        return is_refused(value, field.dataType, settings)
+    alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
+    bare = {**settings, **PERMISSIVE, "sep": mark, "quote": ""}
+    return F.from_csv(value, alone.toDDL(), bare)[CORRUPT].isNotNull()

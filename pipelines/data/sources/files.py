@@ -1,0 +1,200 @@
+"""Finds the files of a raw table, and cuts them into byte ranges.
+
+A path is a file, a folder (its files at any depth), a glob, a URI of one of these, or package://name/file for files inside
+an installed Python package. A glob has `*`, `?`, `[a-z]`, `[!a-z]`, `{a*,b}`, and `**/` for any folders, which Spark's own
+readers do not know; a backslash takes the next character as itself. Names that start with `_` or `.` are hidden, as in Spark.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import bracex
+from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
+from wcmatch import glob
+
+from pipelines.data.sources.content import PACKAGE, file_errors, inside_package, locate, package_folder, splits
+from pipelines.errors import SourceError
+
+MOST_GLOBS = 1_000
+# Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
+TASK_BYTES = (2**20, 64 * 2**20)
+OPEN_BYTES = 32 * 2**10
+"""The cost of opening a file, in bytes."""
+_WILDCARD = re.compile(r"[*?\[{]")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was found. `content.open_file` opens it on any machine."""
+
+    path: str
+    """Absolute, or a URI."""
+    bytes: int
+    modified: str
+    """Modification time according to the file system; empty if it has none."""
+    folders: str = ""
+    """Those folders `column=value` that it lies in, below the table's path or below a folder that the path's glob matches."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The lines that begin in bytes [start, stop) of a file."""
+
+    file: File
+    start: int
+    stop: int
+
+
+def find(path: str | tuple[str, ...]) -> list[File]:
+    """All files of a table's path or paths, sorted and distinct. Raises SourceError if one of the paths matches none."""
+    try:
+        found = {file.path: file for one in ([path] if isinstance(path, str) else path) for file in _find(one)}
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
+    return [found[name] for name in sorted(found)]
+
+
+def repeated(paths: Iterable[str]) -> str:
+    """The first file that two of the paths hold; empty if there is none. Raises SourceError as `find` does."""
+    seen: set[str] = set()
+    for path in paths:
+        names = {os.path.normpath(file.path) for file in find(path)}
+        if twice := sorted(names & seen):
+            return twice[0]
+        seen |= names
+    return ""
+
+
+def has_folders(path: str) -> bool:
+    """Whether files of the path may lie in folders below it: it is not that of a single file."""
+    return not path.startswith(PACKAGE) and ("://" in path or bool(_WILDCARD.search(path)) or Path(locate(path)[1]).is_dir())
+
+
+def root_of(path: str) -> str:
+    """The folder below which a glob finds files; any other path itself."""
+    start, *glob_part = _WILDCARD.split(path, maxsplit=1)
+    return start.rpartition("/")[0] if glob_part else path
+
+
+def would_find(path: str, place: str) -> bool:
+    """Whether a file that came to be at `place`, an absolute path of this machine, would be found under a table's local path."""
+    if "://" in path:
+        return False
+    inner = locate(path)[1]
+    is_folder = Path(inner).is_dir()
+    root = inner if is_folder else root_of(inner)
+    return place.startswith(f"{root}/") and not _hidden(place.removeprefix(root)) and (is_folder or _matcher(inner).match(place))
+
+
+def task_bytes(found: list[File], cores: int) -> int:
+    """Bytes that a task should read, including OPEN_BYTES for each file."""
+    least, most = TASK_BYTES
+    return max(least, min(sum(file.bytes + OPEN_BYTES for file in found) // (2 * cores), most))
+
+
+def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
+    """The files, cut where possible if `split`, and grouped into lists that cost about `range_bytes` each."""
+    lists: list[list[Range]] = [[]]
+    room = range_bytes
+    for file in found:
+        step = range_bytes if split and splits(file.path) else max(file.bytes, 1)
+        for start in range(0, max(file.bytes, 1), step):
+            piece = Range(file, start, min(start + step, file.bytes))
+            cost = piece.stop - piece.start + OPEN_BYTES
+            if lists[-1] and cost > room:
+                lists.append([])
+                room = range_bytes
+            lists[-1].append(piece)
+            room -= cost
+    return lists
+
+
+def _find(path: str) -> list[File]:
+    if path.startswith(PACKAGE):
+        return _in_package(path)
+    filesystem, inner = locate(path)
+    with file_errors(path):
+        at = filesystem.get_file_info(inner)
+        if at.type == FileType.File:
+            return [_file(path, inner, at)]
+        if at.type == FileType.NotFound and not _WILDCARD.search(inner):
+            raise SourceError(f"{path}: no such file; give a path that exists")
+        root = inner if at.type == FileType.Directory else root_of(inner)
+        below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
+    is_folder = at.type == FileType.Directory
+    wanted = _matcher("**" if is_folder else inner)
+    found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
+    if not found:
+        raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
+    if isinstance(filesystem, LocalFileSystem):
+        _check_links((entry.path for entry in below if entry.type == FileType.Directory), found)
+    alone = None if is_folder else _matcher(inner, below=False)
+    return [_file(path, inner, entry, _folders(entry.path, root, alone)) for entry in found]
+
+
+def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
+    """Raises SourceError if a link leads to a folder that contains it: files would be found repeatedly."""
+    back = [
+        folder for folder in folders if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents)
+    ]
+    for folder in back:
+        if any(entry.path.startswith(f"{folder}/") for entry in found):
+            raise SourceError(f"{folder}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
+
+
+def _in_package(path: str) -> list[File]:
+    """Files inside an installed package. Raises SourceError if there are none, or one is outside the package."""
+    if not _WILDCARD.search(path):
+        return [File(path, inside_package(path).stat().st_size, "")]
+    package, _, inner = path.removeprefix(PACKAGE).partition("/")
+    root, wanted = package_folder(path), _matcher(inner)
+    names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    found = [f"{PACKAGE}{package}/{name}" for name in names if wanted.match(name) and not _hidden(name)]
+    if not found:
+        raise SourceError(f"{path}: no such file in {root}; give a path that exists")
+    return [File(name, inside_package(name).stat().st_size, "") for name in found]
+
+
+def _matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
+    """A pattern for the files that a glob matches, and for those `below` folders that it matches."""
+    try:
+        globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
+    except bracex.ExpansionLimitException as error:
+        raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
+    return glob.compile(
+        [some for one in globs for some in ([one, f"{one}/**"] if below else [one])],
+        flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX,
+        limit=0,
+    )
+
+
+def _hidden(path: str) -> bool:
+    """Whether a component of the path is a hidden name; Hive's `_column=value` folders are not."""
+    return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
+
+
+def _folders(place: str, root: str, alone: glob.WcMatcher[str] | None) -> str:
+    """The folders `column=value` of a file found below `root`: as in Spark, those above what a glob matches make no columns."""
+    if "=" not in place.removeprefix(root):
+        return ""
+    inside = place.removeprefix(root).strip("/").split("/")[:-1]
+    if alone is not None:
+        tops = [number for number in range(len(inside) + 1) if alone.match("/".join([root.rstrip("/"), *inside[: number + 1]]))]
+        inside = [] if alone.match(place) or not tops else inside[tops[0] + 1 :]
+    return "/".join(part for part in inside if "=" in part)
+
+
+def _file(path: str, inner: str, entry: FileInfo, folders: str = "") -> File:
+    """A file with a path that `locate` resolves on any machine."""
+    scheme, separator, rest = path.partition("://")
+    settings = rest.partition("?")
+    if not separator or scheme == "file":
+        name = entry.path
+    else:
+        authority = settings[0].partition("/")[0]
+        prefix = inner.removesuffix(settings[0].partition("/")[2])
+        name = f"{scheme}://{authority}/{entry.path.removeprefix(prefix)}{settings[1]}{settings[2]}"
+    return File(name, entry.size or 0, entry.mtime.isoformat() if entry.mtime else "", folders)

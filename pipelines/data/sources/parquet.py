@@ -1,0 +1,172 @@
+"""Parquet: Spark reads it in place, after a check of its footers, since it has no malformed records.
+
+Spark takes the schema of one file for all. So files whose columns have different types are read apart, each with its types, which are
+then widened where no value can change.
+"""
+
+import logging
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import cached_property
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pipelines.config.did_you_mean import some_of
+from pipelines.data.sources import files
+from pipelines.data.sources.base import Rows
+from pipelines.data.sources.folder_columns import check_values, declared, folder_columns
+from pipelines.data.sources.footers import check_rows, damage, reader_failed
+from pipelines.data.sources.parquet_columns import (
+    NULL,
+    FileColumns,
+    check_readable,
+    check_same_columns,
+    file_columns,
+    groups_of,
+    is_nanoseconds,
+    kind_in,
+)
+from pipelines.data.sources.parquet_groups import Group, joined, read_group
+from pipelines.data.sources.parsed import FILE, schema_of
+from pipelines.data.sources.spark_files import SparkFiles
+from pipelines.data.versions.sources import SourceFile
+from pipelines.errors import SourceError
+
+log = logging.getLogger(__name__)
+
+_SCHEME = "^file:/+"
+"""Of local files, which Spark writes with one slash or with three."""
+
+
+class Parquet(SparkFiles):
+    @cached_property
+    def schema(self) -> StructType | None:
+        return schema_of(self.name, self.settings.ddl) if self.settings.ddl else None
+
+    def empty(self, spark: SparkSession) -> DataFrame:
+        """The table itself: nobody asks for its rows before its files are checked."""
+        return self._with_file(spark, self._frame(spark, self._looked(spark)))
+
+    def rows(self, spark: SparkSession) -> Rows:
+        """Parquet needs no parsing, so its rows are not cached."""
+        if len(self.settings.paths) > 1 and (twice := files.repeated(self.settings.paths)):
+            raise SourceError(f"{twice} is in several of the table's paths, and Spark would read its rows for each; name it in one of them")
+        listing = self._listing(spark)
+        self.listed(listing)
+        if self.schema is not None and self.options.get("recursivefilelookup") != "true":
+            check_values(spark, self.settings.place, self.found, declared(folder_columns(self.settings.place, self.found), self.schema))
+        looked = self._looked(spark)
+        count = check_rows(spark, listing)
+        for name in _names(looked):
+            if rounded := next((file for file in looked if is_nanoseconds(file.kind(name))), None):
+                log.warning(
+                    "source.tables.%s: column %s is %s in %s; rounded down to microseconds, as Spark has no nanoseconds",
+                    *(self.name, name, rounded.kind(name), rounded.path),
+                )
+        return Rows(self._with_file(spark, self._frame(spark, looked)), count)
+
+    def reader_failed(self, error: Exception) -> bool:
+        return reader_failed(error)
+
+    def damage(self, spark: SparkSession) -> str:
+        return damage(spark, [file.path for file in files.find(self.settings.paths)])
+
+    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """Checksums with the folders that make columns, and with names if a statement reads them."""
+        yield from self.content_names(found, bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements))
+
+    def _with_file(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """The rows with the relative name of their file, if the config wants it."""
+        if not self.settings.file_column:
+            return rows
+        places = [(_without_scheme(uri), self.relative_name(unquote(uri))) for uri in self._listing(spark).inputFiles()]
+        named = spark.createDataFrame(places, f"{FILE} string, {self.settings.file_column} string")
+        return rows.join(F.broadcast(named), FILE, "left").drop(FILE)
+
+    def _with_uri(self, rows: DataFrame) -> DataFrame:
+        """What Spark reads, with the URI of each row's file as FILE if `_with_file` needs it."""
+        uri = F.regexp_replace("_metadata.file_path", _SCHEME, "/")
+        return rows.select("*", uri.alias(FILE)) if self.settings.file_column else rows
+
+    def _listing(self, spark: SparkSession) -> DataFrame:
+        """The rows without columns but those of folders. Any schema will do for a list of files, and saves Spark from inferring one."""
+        return self.reader(spark).schema("_ int").load(list(self.settings.paths))
+
+    def _looked(self, spark: SparkSession) -> list[FileColumns]:
+        """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
+        listing = self._listing(spark)
+        looked = file_columns(spark, sorted(listing.inputFiles()))
+        types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
+        if looked and types is not None:
+            there = [*_names(looked), *(name.lower() for name in listing.columns[1:])]
+            if missing := [name for name in types if name not in there]:
+                raise SourceError(f"{self.settings.place} has no column {some_of(missing)}; it has {some_of(there, missing[0])}")
+            looked = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in looked]
+        check_readable(looked, types)
+        if self.options.get("mergeschema", "").lower() != "true":
+            check_same_columns(looked)
+        return looked
+
+    def _frame(self, spark: SparkSession, looked: list[FileColumns]) -> DataFrame:
+        """The table's columns. Only where files have other types than the table, they are read in groups."""
+        groups, paths = groups_of(looked), list(self.settings.paths)
+        if len(groups) <= 1 and not any(self._is_converted(name, kind_in(looked, name)) for name in _names(looked)):
+            reader = self.reader(spark)
+            return self._with_uri((reader if self.schema is None else reader.schema(self.schema)).load(paths))
+        read = [group for files in groups for group in self._groups(spark, files, paths if len(groups) == 1 else None)]
+        folders = [field for field in self._listing(spark).schema.fields[1:] if field.name not in (self.schema or StructType()).names]
+        for field in folders:
+            if any(field.name not in group.rows.columns for group in read):
+                raise SourceError(
+                    f"{self.settings.place}: its files have different types, and its folders make the column {field.name}; "
+                    "give the folder above as the path, without wildcards"
+                )
+        added = [*folders, *([StructField(FILE, StringType())] if self.settings.file_column else [])]
+        return joined(
+            [replace(group, rows=self._with_uri(group.rows)) for group in read],
+            None if self.schema is None else StructType([*self.schema.fields, *added]),
+        )
+
+    def _is_converted(self, name: str, kind: str) -> bool:
+        """Whether a column that has the same kind in all files is another in the table."""
+        return is_nanoseconds(kind) or (kind == NULL and self.schema is not None)
+
+    def _groups(self, spark: SparkSession, group: list[FileColumns], paths: list[str] | None) -> Iterator[Group]:
+        """The group, or its files below each of the table's folders, since Spark makes columns of the folders below one."""
+        if paths:
+            yield read_group(self.reader(spark), group, self.schema, paths)
+            return
+        by_folder: dict[str, list[FileColumns]] = {}
+        for file in group:
+            by_folder.setdefault(self._folder_of(file.path), []).append(file)
+        for folder, inner in by_folder.items():
+            reader = self.reader(spark).option("basePath", folder) if folder else self.reader(spark)
+            yield read_group(reader, inner, self.schema, [_literal(file.path) for file in inner])
+
+    def _folder_of(self, file: str) -> str:
+        """The table's folder that contains the file; empty if it is named, or matched by a glob."""
+        inner = f"/{_inner(unquote(file))}"
+        folders = [re.sub(r"\\(.)", r"\1", path) for path in self.settings.paths]  # a backslash takes the next character as itself
+        return next((folder for folder in folders if inner.startswith(f"/{_inner(folder)}/")), "")
+
+
+def _names(looked: list[FileColumns]) -> list[str]:
+    return list(dict.fromkeys(name for file in looked for name in file.leaves))
+
+
+def _inner(path: str) -> str:
+    """A path or URI without scheme and slashes at its ends, to be compared."""
+    return re.sub("^file:", "", path).strip("/")
+
+
+def _without_scheme(uri: str) -> str:
+    return re.sub(_SCHEME, "/", uri)
+
+
+def _literal(file: str) -> str:
+    """A URI as Spark lists it, as a path for Spark, in which nothing is a wildcard."""
+    return re.sub(r"([][*?{}\\,])", r"\\\1", unquote(file))

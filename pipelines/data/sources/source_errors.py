@@ -1,0 +1,168 @@
+"""Turns Spark's errors about data and queries into the project's: what failed, where, and the remedy, without Java's stack trace."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.config.source import Source
+from pipelines.data.sources import footers
+from pipelines.data.sources.base import RawTable
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.spark_messages import SHOWN, condition_of, error_of_ours, in_a_line, messages_of, position_in
+from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
+
+# Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
+_FILES = (
+    "CANNOT_MERGE_SCHEMAS", "FAILED_READ_FILE", "INCONSISTENT_BEHAVIOR", "MALFORMED_", "PARQUET_", "PATH_NOT_FOUND",
+    "UNABLE_TO_INFER_SCHEMA",
+)  # fmt: skip
+_QUERY = (
+    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_",
+    "DATETIME_", "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INCOMPATIBLE_", "INVALID_", "MAP_KEY_", "MISSING_",
+    "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
+    "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
+)  # fmt: skip
+_DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
+_CANCELLED = "SPARK_JOB_CANCELLED"
+
+_FILE_COLUMN = (
+    "; of text, and of Parquet files with different types, there is no _metadata: set file_column of the table to a name, and select that "
+    "column"
+)
+_COLON = "Relative path in absolute URI"
+"""Hadoop's message for a colon in a file's name."""
+
+
+@contextmanager
+def source_errors(source: Source, asked: str = "") -> Iterator[None]:
+    """Around everything that makes Spark read the tables or run the query. A corrupt file, a failed cast or an unknown column becomes a
+    SourceError, a full disk or dead processes a DatasetError; a LockstepError that a task raised is raised itself, and other errors
+    propagate. `asked` is the key of the analysed SQL, if it is known."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        messages = messages_of(error)
+        if known := error_of_ours(messages) or _of_machines(messages):
+            raise known from error
+        condition, tables = condition_of(error), raw_tables(source)
+        failed = [table for table in tables.values() if table.reader_failed(error)]
+        if (condition.startswith(_FILES) or failed) and (told := _damage(tables.values())):
+            raise SourceError(told) from error
+        if condition.startswith(_FILES):
+            raise SourceError(f"{_named(messages, source)}{in_a_line(messages)}; {_remedy(messages)}") from error
+        if condition.startswith(_QUERY) or (asked and condition):
+            hint = _FILE_COLUMN if "_metadata" in messages[0] else ""
+            raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}{hint}") from error
+        if failed:
+            names = ", ".join(f"source.tables.{table.name}" for table in failed)
+            raise SourceError(f"{names}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again") from error
+        raise
+
+
+def fails_any_stage(error: Exception) -> bool:
+    """Whether machines, processes or raw files caused it, and not the SQL."""
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
+    messages = messages_of(error)
+    told = error_of_ours(messages) or _of_machines(messages)
+    return bool(told or condition_of(error).startswith((*_FILES, _CANCELLED)) or footers.reader_failed(error))
+
+
+def _of_machines(messages: list[str]) -> DatasetError | None:
+    """The error for a full disk or dead processes."""
+    if any("No space left on device" in message for message in messages):
+        return DatasetError(
+            f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
+            "a cluster that of its workers"
+        )
+    if any(death in message for message in messages for death in _DEATHS):
+        return DatasetError(
+            "a process of Spark died each time it came to the same rows: killed, or out of memory; "
+            "give executors more memory, or fewer cores each, and run again"
+        )
+    return None
+
+
+def _remedy(messages: list[str]) -> str:
+    if any(_COLON in message for message in messages):
+        return "Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"
+    return "write the file again, or leave it out"
+
+
+def _damage(tables: Iterable[RawTable[Any]]) -> str:
+    """The first damaged table, its file and the fault, where the format can tell; empty if there is none."""
+    spark = SparkSession.getActiveSession()
+    for table in tables:
+        if spark and (told := table.damage(spark)):
+            return f"source.tables.{table.name}: {told}"
+    return ""
+
+
+def _shuffle_folder() -> str:
+    spark = SparkSession.getActiveSession()
+    if spark and not str(spark.sparkContext.master).startswith("local"):
+        return "an executor's disk"  # which its worker chose
+    return os.environ.get("SPARK_LOCAL_DIRS") or (spark.sparkContext.getConf().get("spark.local.dir") if spark else None) or "/tmp"
+
+
+@contextmanager
+def naming_table(name: str) -> Iterator[None]:
+    """Adds the table's name to a SourceError."""
+    try:
+        yield
+    except SourceError as error:
+        if (told := _of_table(name, error)) is error:
+            raise
+        raise told from error
+
+
+@contextmanager
+def table_errors(table: RawTable[Any]) -> Iterator[None]:
+    """Around finding and opening one table, where Spark's errors are about its files."""
+    try:
+        with naming_table(table.name):
+            yield
+    except (PySparkException, Py4JJavaError) as error:
+        messages = messages_of(error)
+        if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
+            raise MismatchError(
+                f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{table.name}; correct "
+                "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
+            ) from error
+        raise _of_table(table.name, error_of_ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
+
+
+def _cannot_be_read(error: Exception, messages: list[str], table: RawTable[Any]) -> str:
+    spark = SparkSession.getActiveSession()
+    if spark and table.reader_failed(error) and (told := table.damage(spark)):
+        return told
+    return f"{table.settings.place} cannot be read: {in_a_line(messages)}; {_remedy(messages)}"
+
+
+def _of_table(name: str, error: LockstepError) -> LockstepError:
+    key = f"source.tables.{name}"
+    return error if str(error).startswith(key) else type(error)(f"{key}: {error}")
+
+
+def _asked(message: str, source: Source) -> str:
+    """The key of the SQL whose line Spark shows."""
+    found = SHOWN.search(message)
+    keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
+    holding = [key for key, sql in keys.items() if found and found[3] in sql]
+    return " or ".join(holding) or ("source.query or source.expect" if source.expect else "source.query")
+
+
+def _named(messages: list[str], source: Source) -> str:
+    """`source.tables.name: ` of the table whose file a message names, or nothing."""
+    for name, table in source.tables.items():
+        for path in table.paths:
+            place = re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/")
+            if any(place in message for message in messages):
+                return f"source.tables.{name}: "
+    return ""

@@ -1,0 +1,26 @@
+"""Lines of text, or with `wholetext` whole files: one column."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from pipelines.data.sources.parsed import sound
+from pipelines.data.sources.records import Dialect
+from pipelines.data.sources.text_table import TextTable, encoding_of, is_on
+from pipelines.errors import ConfigError
+
+
+class Text(TextTable):
+    default_ddl = "value string"
+
+    def dialect(self) -> Dialect:
+        return Dialect(encoding=encoding_of(self.options), whole=is_on(self.options, "wholetext"), keep_blank=True)
+
+    def parse(self, records: DataFrame) -> DataFrame:
+        """Raises ConfigError unless the records have one column, of text."""
+        if [field.dataType for field in self.record_schema] != [StringType()]:
+            raise ConfigError(
+                f"source.tables.{self.name}.schema: text has one column, a string, besides those of folders (got {self.settings.ddl}); "
+                "declare it as `value string`, and make numbers of it in the query"
+            )
+        return self.apart(records, {self.record_schema.names[0]: sound(records)}, F.lit(True), F.lit(None))

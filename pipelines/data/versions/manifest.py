@@ -1,0 +1,197 @@
+"""The manifest of a version, and the digest of its content."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import AwareDatetime, Field, ValidationError
+
+from pipelines.config.section import Section
+from pipelines.data.versions.balance import Balance
+from pipelines.data.versions.checksummed_json import seal, unseal
+from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.schema import SchemaText, TensorColumn, schema_from_text
+from pipelines.errors import CorruptError, DatasetError, OutdatedError
+
+FORMAT = 2
+SPLITS = ("train", "validation", "test")
+DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
+RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
+"""Of a damaged part: ETL alone would find the version up to date."""
+
+
+class SourceSummary(Section):
+    """Summary of a raw table's files as they were read; sources-<attempt>.parquet lists them."""
+
+    files: int
+    bytes: int
+    digest: str
+    """Hex SHA-256 over the path, size and checksum of each."""
+
+
+class FittedEncoder(Section):
+    """An encoder's settings with its fitted state: sufficient to encode raw rows anywhere."""
+
+    feature: dict[str, Any]
+    """Its settings, a class of `pipelines.config.features`."""
+    inputs: tuple[str, ...]
+    """The query's columns it reads."""
+    state: dict[str, Any]
+    column: TensorColumn
+    """The tensor column that it produces."""
+
+
+class ServedQuery(Section):
+    """A row-by-row query for the served model, in DuckDB's SQL over a table `raw`."""
+
+    table: str
+    """The raw table whose rows it takes."""
+    inputs: SchemaText
+    """The columns that it reads, encoded by `schema.schema_to_text`."""
+    columns: dict[str, str]
+    """An expression for each column of the query that features read."""
+    conditions: dict[str, str]
+    """Conditions that a row must satisfy, by the reason for refusing it; without those on columns that only the target uses."""
+
+    @property
+    def taken(self) -> pa.Schema:
+        return schema_from_text(self.inputs)
+
+
+class SplitSummary(Section):
+    rows: int
+    parts: int
+    row_groups: int
+    bytes: int
+    """Compressed size of the columns."""
+    decoded_bytes: int
+
+
+class Shares(Section):
+    """The shares of the splits among the rows that were dealt. By column, they are of the rows that were marked `train`."""
+
+    asked: dict[str, float] = {}
+    """Those of the config; empty if it asks for none."""
+    came: dict[str, float] = {}
+    beyond_chance: float = 0.0
+    """The largest difference, as a share of the rows, without what chance explains."""
+    said: str = ""
+    """What differs, why, and what helps, in one line; empty if nothing is worth a word."""
+
+
+class Manifest(Section):
+    format: int = FORMAT
+    name: str
+    """Of the pipeline."""
+    version: str
+    """First 12 hex digits of the digest of the inputs."""
+    digest: str
+    """Hex SHA-256 of the content; see `content_digest`."""
+    attempt: str
+    """The attempt, which names the folder of the parts: data-<attempt>/."""
+    row_groups_checksum: str = ""
+    """`sha256:…` of row_groups-<attempt>.parquet; known when the file is written."""
+    sources_checksum: str = ""
+    """The same for sources-<attempt>.parquet; empty if there are no raw tables."""
+    created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    encoders: dict[str, FittedEncoder]
+    splits: dict[str, SplitSummary]
+
+    # Fields that only ETL sets.
+    identity: dict[str, Any] = {}
+    """The part of the config that decides the rows."""
+    sources: dict[str, SourceSummary] = {}
+    """Summaries of the raw tables, by name."""
+    raw_schema: SchemaText | Literal[""] = ""
+    """The query's columns, encoded by `schema.schema_to_text`; a served model takes them without the target."""
+    served_query: ServedQuery | None = None
+    """The query as a served model applies it to raw rows; None if the model takes the query's columns."""
+    rows_parsed: int = 0
+    quarantined: dict[str, int] = {}
+    """Refused rows by reason."""
+    balance: Balance | None = None
+    """Row counts of all stages, which `commit` has compared."""
+    shares: Shares = Shares()
+    """Compared with those that `dataset.split` asks for."""
+    profile: dict[str, Any] = {}
+    """Statistics of the training split, by raw column."""
+    warnings: tuple[str, ...] = ()
+    """Parts of the query or the sources that may make another run of the same config differ."""
+    notes: tuple[str, ...] = ()
+    """What else a reader of the rows should know of the sources, such as keys of JSON that no schema names."""
+    versions: dict[str, str] = {}
+    """Versions of the software that wrote it."""
+    run_id: str = ""
+    """MLflow run of the ETL."""
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        return columns_of(self.encoders)
+
+    @property
+    def target(self) -> TensorColumn:
+        return next(column for column in self.columns if column.role == "target")
+
+    def to_json(self) -> bytes:
+        return seal(self.model_dump(mode="json"))
+
+
+def parse_manifest(text: bytes, path: str) -> Manifest:
+    """Raises CorruptError if a byte was altered, OutdatedError or DatasetError if the format is older or newer."""
+    try:
+        values, is_sealed = unseal(text)
+    except ValueError as error:
+        raise CorruptError(f"{path} is not a manifest as it was written: {error}; {DAMAGED}") from error
+    match values.get("format"):
+        case int(older) if 0 < older < FORMAT:
+            raise OutdatedError(f"{path} has format {older}; this version of Lockstep reads format {FORMAT}: run jobs/etl.py again")
+        case int(newer) if newer > FORMAT:
+            raise DatasetError(f"{path} has format {newer}; this version of Lockstep reads format {FORMAT}: upgrade Lockstep")
+        case int(ours) if ours == FORMAT and is_sealed:
+            pass
+        case _:
+            raise CorruptError(f"{path} is not a manifest as it was written: it has no format, or no checksum; {DAMAGED}")
+    try:
+        return Manifest.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}; {DAMAGED}") from error
+
+
+def columns_of(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn, ...]:
+    return tuple(fitted.column for fitted in encoders.values())
+
+
+def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
+    """A summary of every split, including those without rows."""
+    row_bytes = sum(column.row_bytes for column in columns_of(encoders))
+    groups = list(row_groups)
+    return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
+
+
+def _summary(groups: list[RowGroup], row_bytes: int) -> SplitSummary:
+    rows = sum(group.rows for group in groups)
+    return SplitSummary(
+        rows=rows,
+        parts=len({group.part for group in groups}),
+        row_groups=len(groups),
+        bytes=sum(group.bytes for group in groups),
+        decoded_bytes=rows * row_bytes,
+    )
+
+
+def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> str:
+    """Hex SHA-256 of everything that a model can see: columns, encoders' states, and every row group's rows and digest.
+
+    Row groups count in the order of splits, then (part, index). File names, compression and creation do not count.
+    """
+    digest = sha256()
+    for name, fitted in encoders.items():
+        content = [name, fitted.column.model_dump(mode="json"), list(fitted.inputs), fitted.feature, fitted.state]
+        digest.update(json.dumps(content, sort_keys=True).encode())
+    for group in sorted(row_groups, key=lambda group: (SPLITS.index(group.split), group.part, group.index)):
+        digest.update(f"{group.split} {group.part} {group.index} {group.rows} {group.digest}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,94 @@
+"""The file operations behind versions, on local disks and on any store that pyarrow supports."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import parse_qsl, urlsplit
+
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
+
+from pipelines.errors import DatasetError
+from pipelines.runtime import atomic
+
+ATTEMPTS = 5
+"""Attempts at a request to an S3-compatible store before it fails, which take about ten seconds."""
+
+
+def locate(uri: str) -> tuple[FileSystem, str]:
+    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it.
+
+    An S3 URI may carry options of pyarrow's S3FileSystem: s3://bucket/path?endpoint_override=127.0.0.1:9000&scheme=http.
+    """
+    if "://" not in uri:
+        return LocalFileSystem(), os.path.abspath(uri)
+    try:
+        if uri.startswith("s3://"):
+            parts = urlsplit(uri)
+            retries = AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
+            store = S3FileSystem(retry_strategy=retries, connect_timeout=5, request_timeout=60, **dict(parse_qsl(parts.query)))
+            return store, (parts.netloc + parts.path).rstrip("/")
+        return FileSystem.from_uri(uri)
+    except (OSError, TypeError, ValueError) as error:
+        raise DatasetError(f"{uri}: {error}; give a local path or a URI such as s3://bucket/path") from error
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turns an OSError into a DatasetError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read or written: {error}; mend that, and run the same command again") from error
+
+
+def ask(filesystem: FileSystem, path: str) -> FileInfo:
+    """The store's information about a path. Raises DatasetError if the store does not answer, which is not a corrupt file."""
+    try:
+        return filesystem.get_file_info(path)
+    except OSError as error:
+        raise DatasetError(
+            f"{path}: the store did not answer, asked up to {ATTEMPTS} times: {error}; start again when it is back"
+        ) from error
+
+
+def read(filesystem: FileSystem, path: str) -> bytes | None:
+    """A small file's bytes, or None if it does not exist."""
+    with store_errors(path):
+        try:
+            with filesystem.open_input_file(path) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+
+def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
+    """Make a file appear whole or not at all. Returns False, and changes nothing, if it is there already.
+
+    On a local disk the first of racing writers wins; on a store the last one does, which is harmless as long as equal inputs
+    make equal content.
+    """
+    with store_errors(path):
+        if not isinstance(filesystem, LocalFileSystem):
+            if filesystem.get_file_info(path).type != FileType.NotFound:
+                return False
+            with filesystem.open_output_stream(path) as stream:
+                stream.write(content)
+            return True
+        return atomic.create(path, content)
+
+
+def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
+    """The entries of a folder, sorted by path; none if it does not exist."""
+    with store_errors(folder):
+        found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def remove_folder(filesystem: FileSystem, folder: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.delete_dir(folder)
+
+
+def make_folder(filesystem: FileSystem, folder: str) -> None:
+    with store_errors(folder):
+        filesystem.create_dir(folder, recursive=True)

@@ -1,0 +1,148 @@
+"""Finds and opens dataset versions."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow.fs import FileSystem
+
+from pipelines.config.section import shown
+from pipelines.data.versions import storage
+from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
+from pipelines.data.versions.listings import read_table
+from pipelines.data.versions.manifest import DAMAGED, SPLITS, Manifest, content_digest
+from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.sources import Sources, read_sources
+from pipelines.errors import CorruptError, DatasetError, OutdatedError
+
+ABSENT = "nothing"
+CONFIRMED = "confirmed-"
+"""Prefix of an empty file whose name ends with the time, in nanoseconds, at which ETL found the version up to date."""
+MOST_KEYS = 5
+
+
+@dataclass(frozen=True)
+class Version:
+    """An immutable dataset version, open for reading. Workers receive it by pickle."""
+
+    filesystem: FileSystem
+    root: str
+    """Folder of the version on that file system."""
+    manifest: Manifest
+    row_groups: tuple[RowGroup, ...]
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        return self.manifest.columns
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    def of_split(self, split: str) -> tuple[RowGroup, ...]:
+        """The split's row groups in (part, index) order, which is the order of positions."""
+        found = [group for group in self.row_groups if group.split == split]
+        return tuple(sorted(found, key=lambda group: (group.part, group.index)))
+
+    def rows(self, split: str) -> int:
+        return sum(group.rows for group in self.row_groups if group.split == split)
+
+    def sources(self) -> Sources:
+        """Its raw files, by table; none if it was made without ETL.
+
+        Raises CorruptError if their list is gone or altered.
+        """
+        wanted = self.manifest.sources_checksum
+        return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), wanted) if wanted else {}
+
+
+def versions(path: str) -> list[tuple[str, Manifest]]:
+    """Root and manifest of every version in a dataset's folder, starting with the one that ETL made or confirmed last.
+
+    Ignores versions of an older format; raises OutdatedError if there are no others.
+    """
+    filesystem, folder = storage.locate(path)
+    found: list[tuple[str, Manifest]] = []
+    outdated: OutdatedError | None = None
+    for entry in storage.entries(filesystem, folder):
+        try:
+            if not entry.is_file and (manifest := read_manifest(filesystem, entry.path)):
+                found.append((entry.path, manifest))
+        except OutdatedError as error:
+            outdated = error
+    if outdated and not found:
+        raise outdated
+    return sorted(found, key=lambda pair: _made_or_confirmed(filesystem, *pair), reverse=True)
+
+
+def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
+    """Open a version by its own folder, or the one in a dataset's folder that ETL made or confirmed last.
+
+    With `identity` (`Config.data_identity`), the last one that was made from that config, so that edited features never
+    train on stale data. Raises DatasetError if there is none, CorruptError if its files contradict each other.
+    """
+    filesystem, root = storage.locate(path)
+    manifest = read_manifest(filesystem, root)
+    if manifest is None:
+        found = versions(path)
+        if not found:
+            raise DatasetError(f"{path} holds no dataset version; run jobs/etl.py with the same config first")
+        matching = [pair for pair in found if identity is None or pair[1].identity == identity]
+        if not matching:
+            newest = found[0][1]
+            raise DatasetError(
+                f"{path} holds {len(found)} version(s), none made from this config's `source` and `dataset`; the newest, {newest.version}, "
+                f"has {_differences(newest.identity, identity or {})}; run jobs/etl.py first, or set them as they were"
+            )
+        root, manifest = matching[0]
+    version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
+    _check(version)
+    return version
+
+
+def confirm(filesystem: FileSystem, root: str) -> None:
+    """Make an existing version the one to open, since the raw data equal its sources again."""
+    storage.create(filesystem, f"{root}/{CONFIRMED}{time.time_ns()}", b"")
+
+
+def _made_or_confirmed(filesystem: FileSystem, root: str, manifest: Manifest) -> int:
+    """Nanoseconds since 1970."""
+    names = [entry.base_name for entry in storage.entries(filesystem, root)]
+    times = [name.removeprefix(CONFIRMED) for name in names if name.startswith(CONFIRMED)]
+    return max(int(manifest.created.timestamp() * 1e9), *(int(time) for time in times if time.isdecimal()), 0)
+
+
+def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
+    table = read_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, manifest.row_groups_checksum)
+    return tuple(RowGroup(**row) for row in table.to_pylist())
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """A few of the dotted keys whose values differ, with both values."""
+    before, now = dict(_leaves(theirs)), dict(_leaves(ours))
+    keys = [key for key in {**now, **before} if before.get(key, ABSENT) != now.get(key, ABSENT)]
+    told = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
+    return ", ".join(told) + (f", and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
+
+
+def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{key}{name}.")
+        else:
+            yield f"{key}{name}", value
+
+
+def _check(version: Version) -> None:
+    """Raises CorruptError unless the row-group index matches the manifest's digest."""
+    path = row_groups_path(version.root, version.manifest.attempt)
+    if strange := {group.split for group in version.row_groups} - {*SPLITS}:
+        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
+    digest = content_digest(version.manifest.encoders, version.row_groups)
+    if digest != version.manifest.digest:
+        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")
+    for split, summary in version.manifest.splits.items():
+        if version.rows(split) != summary.rows:
+            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")

@@ -1,0 +1,140 @@
+"""Watches the workers from the driver: prints progress, forwards interrupts, explains failures."""
+
+import logging
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType
+from typing import Any
+
+from ray.exceptions import RayError, RayTaskError
+from ray.train.torch import TorchTrainer
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+
+from pipelines import errors
+from pipelines.errors import LockstepError, TrainingError
+from pipelines.launch.cluster import Machines, release
+from pipelines.launch.training_progress import TrainingProgress
+from pipelines.runtime.compat.ray import WorkerGroupStartupTimeoutError
+from pipelines.runtime.interrupts import Taken, handled
+from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
+
+log = logging.getLogger(__name__)
+
+LEAVE_SECONDS = 120.0
+"""Time for the workers to save and stop after they were asked to."""
+
+
+def watch(
+    trainer: TorchTrainer,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    interrupted: Callable[[], None],
+    *looks: Callable[[], None],
+) -> dict[str, Any]:
+    """Run the trainer and return what rank 0 returned. Between two polls of the directory, `looks` are called.
+
+    On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
+    not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
+    training, or Ray's own error.
+    """
+    answer: dict[str, Any] = {}
+
+    def fit() -> None:  # not in the main thread, where Ray would handle SIGINT itself and leave no time to save
+        try:
+            answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # Ray's types are those of Train v1
+        except BaseException as error:  # raised in the main thread
+            answer["error"] = error
+
+    taken = Taken()
+
+    def take(number: int, frame: FrameType | None) -> None:
+        is_second = taken.number is not None
+        if taken.take(number) and is_second:
+            raise SystemExit(128 + number)
+
+    machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
+    thread = Thread(target=fit, name="ray-train", daemon=True)
+    with handled(take):
+        thread.start()
+        while thread.is_alive() and taken.number is None:
+            thread.join(LOOK_SECONDS[directory.is_local])
+            if machines:
+                machines.look()
+            _show(directory, progress)
+            for look in looks:
+                look()
+        if taken.number is not None:
+            _leave(thread, directory, progress, interrupted, answer)
+            raise SystemExit(128 + taken.number)
+    return _answered(answer)
+
+
+def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
+    """Print the workers' progress. If the store fails, it is read again later; the workers raise if it fails for too long."""
+    try:
+        progress.show(directory.glance(PROGRESS), directory.glance(DEATHS))
+    except TrainingError as error:
+        log.warning("%s", error)
+
+
+def _leave(
+    thread: Thread, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None], answer: dict[str, Any]
+) -> None:
+    """Ask the workers to save and stop, and wait until they have. If none has started to train, there is nothing to save."""
+    directory.put(STOP, b"")  # workers that start later see it too
+    if thread.is_alive() and not directory.has(ATTEMPT):
+        progress.say("stopping: there is nothing to save yet")
+        return
+    progress.say("stopping: the workers save first; interrupt again to stop at once")
+    interrupted()
+    thread.join(LEAVE_SECONDS)
+    if steps := answer.get("value", {}).get("steps"):
+        progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
+
+
+def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
+    """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
+    if earlier := directory.get(RESERVATION):
+        release(earlier.decode())
+    directory.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
+    return Machines()
+
+
+def _answered(answer: dict[str, Any]) -> dict[str, Any]:
+    if (error := answer.get("error")) is not None:
+        worded = _worded(error)
+        raise worded from (None if worded is error else error)
+    value: dict[str, Any] = answer["value"]
+    if failure := value.get("failure"):
+        raise _error(failure)
+    return value
+
+
+def _error(failure: dict[str, str]) -> LockstepError:
+    """The error that a worker described."""
+    kind: type[LockstepError] = getattr(errors, failure["kind"])
+    return kind(failure["message"])
+
+
+def _worded(error: BaseException) -> BaseException:
+    """The LockstepError that a worker raised, or a TrainingError for Ray's own; a defect, Ray's or the task's, is not changed."""
+    if isinstance(error, RayError) and not isinstance(error, RayTaskError):
+        first_line = str(error).partition("\n")[0]
+        return TrainingError(f"Ray lost the training's controller: {first_line}; run the same command to resume from the last checkpoint")
+    if isinstance(error, ControllerError):
+        first_line = str(error.controller_failure).partition("\n")[0]
+        if isinstance(error.controller_failure, WorkerGroupStartupTimeoutError):
+            return TrainingError(f"Ray has no room for the workers: {first_line}; lower train.workers or add machines")
+        return TrainingError(f"Ray could not start the workers: {first_line}; run the same command to resume from the last checkpoint")
+    if not isinstance(error, TrainingFailedError):
+        return error
+    failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}
+    for cause in failures.values():
+        if isinstance(worker_error := getattr(cause, "_base_exc", cause), LockstepError):
+            return worker_error
+    if any(hasattr(cause, "_base_exc") for cause in failures.values()):
+        return error
+    died = "; ".join(f"worker {rank}: {str(cause).splitlines()[0]}" for rank, cause in failures.items())
+    return TrainingError(
+        f"workers died more often than train.max_failures allows ({died}); run the same command to resume from the last checkpoint"
+    )

@@ -1,0 +1,195 @@
+"""A linear baseline: Spark ML's logistic or linear regression on the same rows that a model is trained on.
+
+1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences as counts of their words.
+2. A model is fitted on the training split for each of REGULARISATIONS; the best one on validation is kept.
+3. It is evaluated with the metrics of the task, and with what an evaluation keeps for figures: the run has a page as trainings have.
+"""
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from math import isnan, prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyspark.ml.classification import LogisticRegression
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import VectorUDT
+from pyspark.ml.regression import LinearRegression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.data.loader.reader import Reader
+from pipelines.data.sources.distribute import distribute
+from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
+from pipelines.data.versions.versions import Version, open_version
+from pipelines.errors import ConfigError
+from pipelines.report.evaluation import packed
+from pipelines.report.filing import file_baseline
+from pipelines.spark.driver import driver_errors
+from pipelines.spark.session import session
+from pipelines.tasks.base import Monitor
+from pipelines.tasks.bind import task_of
+from pipelines.tasks.details import Evaluated
+from pipelines.tasks.directions import directions
+from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.targets import Binary, Quantity
+from pipelines.tasks.values import Value, defined, number_of, reasons_of, values_of
+from pipelines.train.evaluate import with_carried
+
+log = logging.getLogger(__name__)
+
+REGULARISATIONS = (0.0, 1e-4, 1e-2)
+"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
+ITERATIONS = 100
+_SCHEMA = StructType(
+    [
+        StructField("features", VectorUDT()),
+        StructField("target", DoubleType()),
+        StructField("weight", DoubleType()),
+        StructField("row", LongType()),
+    ]
+)
+
+
+def run(config: Config) -> dict[str, float]:
+    """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`, without those
+    that are not defined, of which it warns.
+
+    Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
+    """
+    version = open_version(config.dataset.path, config.data_identity)
+    task = task_of(config.task, version.manifest)
+    if not isinstance(task, Supervised):
+        raise ConfigError(
+            f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py needs a task that predicts one class or one "
+            "number per row, such as tabular"
+        )
+    with tracking.baseline_run(config, version) as tracked, driver_errors():
+        spark = session(f"{config.name}-baseline")
+        rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
+        parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
+        tracked.finish(parameters, defined(metrics))
+        kept = _evaluated(config, version, task, metrics, outputs)
+        file_baseline(tracked, version, {one.split: packed(one.summary, one.tables) for one in kept})
+    log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
+    for metric, reason in reasons_of(metrics).items():
+        log.warning("%s is undefined: %s", metric, reason)
+    return defined(metrics)
+
+
+def _best(
+    task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]
+) -> tuple[dict[str, str], dict[str, Value], dict[str, torch.Tensor]]:
+    """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
+    defined; of the first model without a validation split."""
+    name, direction = monitor
+    found = []
+    for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
+        estimator = _estimator(task, regularisation)
+        model = estimator.fit(rows["train"])
+        metrics, outputs = _measured(task, model, rows, "validation")
+        value, loss = (number_of(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
+        badness = loss if isnan(value) else value if direction == "min" else -value
+        found.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
+    _, regularisation, kind, model, metrics, outputs = min(found, key=lambda fit: fit[:2])
+    tested, tested_outputs = _measured(task, model, rows, "test")
+    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}, {**outputs, **tested_outputs}
+
+
+def _estimator(task: Supervised, regularisation: float) -> Any:
+    if isinstance(task.target, Quantity):
+        return LinearRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS)
+    family = "binomial" if isinstance(task.target, Binary) else "multinomial"
+    return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
+
+
+def _measured(task: Supervised, model: Any, rows: dict[str, DataFrame], split: str) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
+    """Metrics of the task on a split, and the outputs of its rows in their order, one number per class, which are collected on the
+    driver; both empty without rows."""
+    if split not in rows:
+        return {}, {}
+    output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
+    table = model.transform(rows[split]).select(output.alias("output"), "target", "row").toArrow().sort_by("row").combine_chunks()
+    outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
+    # For two classes, the raw prediction of Spark is the negative logit and the logit.
+    outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
+    metrics = task.metrics()
+    task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
+    return {f"{split}/{name}": value for name, value in values_of(metrics).items()}, {split: outputs}
+
+
+def _evaluated(
+    config: Config, version: Version, task: Supervised, metrics: dict[str, Value], outputs: dict[str, torch.Tensor]
+) -> list[Evaluated]:
+    """What an evaluation keeps for figures, as that of a training does, from the outputs of each split's rows."""
+    found = []
+    for split, predicted in outputs.items():
+        reader, details, first = Reader(with_carried(version, task.settings.slices), split), task.details(), 0
+        details.expect(len(predicted))
+        for number, count in enumerate(reader.group_rows.tolist()):
+            batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
+            details.update(predicted[first : first + count], {**batch, ROW_NUMBERS: torch.arange(first, first + count)})
+            first += count
+        own = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
+        found.append(details.evaluated(split, own, directions(task, config.train.monitor)))
+    return found
+
+
+def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
+    """Rows of a split with _SCHEMA, one Spark task per part file."""
+    groups = version.of_split(split)
+    parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
+    weights = None if task.class_weights is None else task.class_weights.numpy()
+    return distribute(spark, parts, partial(_part, version, split, weights), _SCHEMA)
+
+
+def _part(version: Version, split: str, weights: np.ndarray | None, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+    reader = Reader(version, split)
+    target = version.manifest.target
+    features = [column for column in version.columns if column.role == "feature"]
+    ends = np.cumsum(reader.group_rows)
+    for number in numbers:
+        values = reader.read(number)
+        truth = values[target.name]
+        row = np.arange(ends[number] - len(truth), ends[number])
+        weight = np.ones(len(truth)) if weights is None else weights[truth.astype(int)].astype(float)
+        columns = [_vectors(features, values), pa.array(truth.astype(float)), pa.array(weight), pa.array(row)]
+        yield pa.record_batch(columns, names=_SCHEMA.names)
+
+
+def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.Array:
+    """Rows of a row group as sparse vectors of Spark: structs of type (0), size, indices, values."""
+    rows = len(next(iter(values.values())))
+    row, place, number = ([np.zeros(0, kind)] for kind in (np.int64, np.int64, np.float64))
+    width = 0
+    for column in features:
+        flat = values[column.name].reshape(rows, -1)
+        each = np.repeat(np.arange(rows), flat.shape[1])
+        if column.cardinality is None:
+            row.append(each)
+            place.append(np.tile(np.arange(flat.shape[1]), rows))
+            number.append(flat.astype(float).ravel())
+        else:  # a sequence counts words, without their positions
+            row.append(each)
+            place.append(flat.astype(np.int64).ravel())
+            number.append(np.ones(flat.size))
+        place[-1] = place[-1] + width
+        width += prod(column.shape) if column.cardinality is None else column.cardinality
+    keys, inverse = np.unique(np.concatenate(row) * width + np.concatenate(place), return_inverse=True)
+    summed = np.bincount(inverse, np.concatenate(number), len(keys))
+    offsets = pa.array(np.searchsorted(keys // width, np.arange(rows + 1)), pa.int32())
+    return pa.StructArray.from_arrays(
+        [
+            pa.array(np.zeros(rows), pa.int8()),
+            pa.array(np.full(rows, width), pa.int32()),
+            pa.ListArray.from_arrays(offsets, pa.array(keys % width, pa.int32())),
+            pa.ListArray.from_arrays(offsets, pa.array(summed)),
+        ],
+        names=["type", "size", "indices", "values"],
+    )

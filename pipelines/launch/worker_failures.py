@@ -1,0 +1,61 @@
+"""Tells the driver which workers have died, as soon as Ray's controller knows."""
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ray.train import UserCallback
+
+from pipelines.errors import TrainingError
+from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
+
+log = logging.getLogger(__name__)
+
+_REASON_LENGTH = 200
+_CONNECTION = re.compile(
+    r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket (closed|error)|remote (process|peer)|NCCL.*(remote|peer)"
+)
+"""What Gloo and NCCL say in a worker whose peer is gone."""
+
+
+class Deaths(UserCallback):
+    """Writes the workers of the last failure into the run's directory. Ray calls it in its controller, and restarts the group after
+    it."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        dead, cut_off = sort_out(worker_exceptions)
+        values = {"time": time.time(), "workers": {str(rank): _reason(error) for rank, error in dead.items()}, "cut_off": cut_off}
+        try:
+            RunDirectory(self._directory).put_json(DEATHS, values, durable=False)
+        except TrainingError as error:  # the restart matters more
+            log.warning("%s", error)
+
+
+def sort_out(errors: Mapping[int, Exception]) -> tuple[dict[int, Exception], list[int]]:
+    """The workers that died or failed by themselves, and the ranks of those that only lost their connection to one of them.
+
+    Ray may know of the lost connections before it knows of the death: then nobody has died by itself as yet.
+    """
+    cut_off = [rank for rank, error in sorted(errors.items()) if not _is_gone(error) and _CONNECTION.search(_text(error))]
+    by_themselves = {rank: error for rank, error in sorted(errors.items()) if rank not in cut_off}
+    gone = {rank: error for rank, error in by_themselves.items() if _is_gone(error)}
+    return gone or by_themselves, cut_off
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether Ray says that the process is gone, instead of what the worker itself raised."""
+    return not hasattr(error, "_base_exc") and type(error).__module__.startswith("ray.")
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "_base_exc", error))
+
+
+def _reason(error: Exception) -> str:
+    lines = _text(error).splitlines()
+    return (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]

@@ -1,0 +1,162 @@
+"""Heartbeats: every worker writes where it is in the background, so that a stuck collective can name the cause.
+
+A timeout of a collective operation does not tell which worker is missing. So a thread of each worker writes the worker's
+step and phase, what its clock has counted, and the line of code that it executes. A process that is stopped, or whose machine is
+unreachable, stops writing.
+"""
+
+import logging
+import os
+import socket
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from threading import Event, Thread, get_ident
+from traceback import FrameSummary
+from types import TracebackType
+from typing import Any
+
+from pipelines.errors import TrainingError
+from pipelines.monitor.beats import Beat, beat_of, where
+from pipelines.runtime.compat.torch import last_collectives
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
+from pipelines.train.step_clock import PHASES, StepClock
+
+log = logging.getLogger(__name__)
+
+HEARTBEATS, HUNG = "heartbeats", "hung"
+_BEATS, _LONGEST_SECONDS = 20, 5.0
+"""Heartbeats per timeout, and the longest interval between two. A worker counts as silent after two and a half intervals."""
+_COLLECTIVES = (
+    *("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize"),
+    *("recv", "send", "wait_tensor", "_wait_batch_p2p"),
+)
+"""Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
+_OWN_COLLECTIVES = {"wait": "reduce/all_reduce.py", "_send_and_receive": "reduce/transports.py"}
+_KEPT_COLLECTIVES = 20
+_STANDARD = sysconfig.get_path("stdlib")
+_TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
+
+
+class Heartbeat:
+    """Writes this worker's heartbeat while the `with` block lasts."""
+
+    def __init__(self, directory: RunDirectory, context: WorkerContext, timeout_seconds: float) -> None:
+        self._directory, self._context, self._timeout = directory, context, timeout_seconds
+        self._seconds = min(timeout_seconds / _BEATS, _LONGEST_SECONDS)
+        self._trainer, self._beats = get_ident(), 0
+        self._stop = Event()
+        self._thread = Thread(target=self._work, name="heartbeat", daemon=True)
+        self.step = 0
+        """The step of the run that this worker executes."""
+        self._clock: StepClock | None = None
+        self._shards: Callable[[], int] = lambda: 1
+
+    def watch(self, clock: StepClock, shards: Callable[[], int]) -> None:
+        """From now on, beats say what the clock has counted, and how many shards the worker owns."""
+        self._clock, self._shards = clock, shards
+
+    def __enter__(self) -> "Heartbeat":
+        self._beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Turns the timeout of a collective operation into a TrainingError that names the missing worker."""
+        self._stop.set()
+        self._thread.join()  # else a heartbeat in progress could overwrite the last one
+        if error is None:
+            return
+        self._beat(failed=True)
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
+            told = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._late()}"
+            log.warning("worker %d: %s", self._context.rank, told)
+            self._keep_evidence(told)
+            raise TrainingError(f"{told}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._seconds):
+            self._beat()
+
+    def _beat(self, failed: bool = False) -> None:
+        self._beats += 1
+        own, waits = _whereabouts(traceback.extract_stack(sys._current_frames().get(self._trainer)))
+        clock = self._clock
+        totals = clock.totals() if clock else None
+        beat = Beat(
+            beat=self._beats,
+            time=time.time(),
+            world_size=self._context.world_size,
+            host=socket.gethostname(),
+            node=self._context.machine,
+            process=os.getpid(),
+            step=self.step,
+            phase=clock.phase if clock else "",
+            phase_seconds=clock.phase_seconds() if clock else 0.0,
+            steps=totals.steps if totals else 0,
+            shards=self._shards(),
+            seconds=dict(zip(PHASES, totals.seconds, strict=True)) if totals else {},
+            place=f"{own.name} ({own.filename}:{own.lineno})" if own else "",
+            waits=waits,
+            failed=failed,
+        )
+        try:
+            self._directory.put_json(self._file(self._context.rank), asdict(beat), durable=False)
+        except TrainingError as error:  # heartbeats may fail; if the store stays down, saving a checkpoint raises
+            log.warning("%s", error)
+
+    def _keep_evidence(self, told: str) -> None:
+        """Write what this worker waited for, by its own clock and by torch's flight recorder."""
+        try:
+            beat = self._directory.glance(self._file(self._context.rank)) or {}
+            evidence = {"told": told, **beat, "last_collectives": last_collectives(_KEPT_COLLECTIVES)}
+            self._directory.put_json(f"{HUNG}/{self._context.rank}.json", evidence, durable=False)
+        except TrainingError as error:
+            log.warning("%s", error)
+
+    def _late(self) -> str:
+        """The workers that are silent; else those in an earlier step; else those that wait for no other worker."""
+        before = {rank: self._directory.glance(self._file(rank)) for rank in range(self._context.world_size)}
+        Event().wait(2.5 * self._seconds)
+        now = {rank: self._directory.glance(self._file(rank)) for rank in before}
+        others = [rank for rank in now if not _of(now, rank).failed]  # a worker that timed out as well is not the cause
+        silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
+        if silent:
+            return _named(silent, "no longer answers: stopped, or unreachable", now)
+        behind = [rank for rank in others if _of(now, rank).step < self.step]
+        busy = [rank for rank in others if not _of(now, rank).waits]
+        if behind or busy:
+            return _named(behind or busy, "is busy with something else", now)
+        return "an answer, as all other workers do: the network between them does not work"
+
+    def _file(self, rank: int) -> str:
+        return f"{HEARTBEATS}/{rank}.json"
+
+
+def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bool]:
+    """The innermost line outside of libraries, and whether it waits for other workers."""
+    own, waits = None, False
+    for line in reversed(stack):
+        is_library = "site-packages" in line.filename or "dist-packages" in line.filename  # Debian's name
+        waits |= is_library and line.name.startswith(_COLLECTIVES)
+        waits |= line.filename.endswith(_OWN_COLLECTIVES.get(line.name, "-"))
+        if not is_library and not line.filename.startswith(_STANDARD):  # a `wait` in the standard library is for this worker's own threads
+            own = line
+            break
+    return own, waits
+
+
+def _of(beats: dict[int, Any], rank: int) -> Beat:
+    return beat_of(beats[rank] or {})
+
+
+def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:
+    return f"{', '.join(_placed(rank, _of(beats, rank)) for rank in ranks)}, which {what}"
+
+
+def _placed(rank: int, beat: Beat) -> str:
+    return f"worker {rank}{f' {where(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"

@@ -1,0 +1,86 @@
+"""What a fitted encoder does, in a sentence."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipelines.data.versions.manifest import FittedEncoder
+
+_SHOWN = 6
+
+
+def in_words(name: str, fitted: FittedEncoder) -> str:
+    """How the tensor column `name` comes from its raw columns."""
+    settings, state, column = fitted.feature, fitted.state, fitted.column
+    kind = str(settings.get("encoder", ""))
+    said = _SAID.get(kind, _plain)(settings, state)
+    shape = f" of shape {list(column.shape)}" if column.shape else ""
+    source = "" if fitted.inputs == (name,) else f" from {', '.join(fitted.inputs)}"
+    return f"{kind}{source}: {said}; {column.dtype}{shape}"
+
+
+def _plain(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Any encoder: its settings that are not the default ones' names, and the sizes of its state."""
+    own = {key: value for key, value in settings.items() if key not in ("encoder", "column") and value not in ("", None, [], "none")}
+    told = [f"{key} {_short(value)}" for key, value in own.items()] + [f"{key} {_short(value)}" for key, value in state.items()]
+    return ", ".join(told) or "as it is"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    if isinstance(value, list | dict):
+        return f"of {len(value):,} entries" if len(str(value)) > 40 else str(value)
+    return str(value)[:40]
+
+
+def _standardize(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_imputed(settings, state)}"
+
+
+def _imputed(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    filled = state.get("impute")
+    return "" if filled is None else f", with {_short(filled)} where it is missing"
+
+
+def _quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    edges = state.get("edges", [])
+    return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_imputed(settings, state)}"
+
+
+def _normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_imputed(settings, state)}"
+
+
+def _vocabulary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    values = state.get("values", [])
+    return f"{len(values):,} values have numbers from 1 ({_few(values)}); 0 is all else"
+
+
+def _sequence(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    words = state.get("words", [])
+    return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
+
+
+def _label(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    classes = state.get("classes", [])
+    return f"{len(classes):,} classes, in this order: {_few(classes)}"
+
+
+def _binary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    return "1 for true, 0 for false"
+
+
+def _few(values: Any) -> str:
+    shown = [_short(value)[:20] for value in list(values)[:_SHOWN]]
+    return ", ".join(shown) + (", …" if len(values) > _SHOWN else "")
+
+
+_SAID: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
+    "standardize": _standardize,
+    "quantile": _quantile,
+    "normal_quantile": _normal_quantile,
+    "vocabulary": _vocabulary,
+    "sequence": _sequence,
+    "label": _label,
+    "binary": _binary,
+}

@@ -1,0 +1,11 @@
+"""What every process needs, whatever it computes.
+
+1. `interrupts`  handles SIGINT and SIGTERM, from a job's first line to its last; `output` a reader of standard output that leaves.
+2. `atomic`      writes files that appear whole or not at all.
+3. `progress`    shows a progress bar on a terminal, and lines elsewhere.
+4. `philox`      generates random words, the same in every version of NumPy.
+5. `weights`     converts a model's weights to bytes, and computes their digest.
+6. `installed`   compares installed versions between machines.
+
+`compat` is a room of its own: private names of libraries, each with a test that fails when it changes.
+"""

@@ -1,0 +1,137 @@
+"""Private names of PySpark: the Java objects behind its Python objects."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.runtime.compat import attribute, present
+
+present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
+
+
+def jvm() -> Any:
+    """The driver's JVM, which is started without a context if it does not run yet."""
+    SparkContext._ensure_initialized()
+    return SparkContext._jvm
+
+
+def context_is_stopped() -> bool:
+    """Whether the running context is stopping or has stopped, by itself or with its JVM; False where none was started."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return False
+    java = attribute(context, "_jsc")
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def condition_of_java(throwable: Any) -> str:
+    """The error condition of a Java exception; empty if it is not one of Spark's own."""
+    if not is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable"):
+        return ""
+    return throwable.getCondition() or ""
+
+
+def write_signals(path: str) -> None:
+    """Make the driver's JVM write each termination signal to a file before it acts on it.
+
+    The logger has its own context, since Spark reconfigures the others while it starts.
+    """
+    java = jvm()
+    log4j, slf4j = java.org.apache.logging.log4j, java.org.apache.logging.slf4j
+    layout, file = log4j.core.layout.PatternLayout.createDefaultLayout(), java.java.io.FileOutputStream(path)
+    appender = log4j.core.appender.OutputStreamAppender.createAppender(layout, None, file, "file", False, False)
+    appender.start()
+    settings = log4j.core.config.LoggerConfig("signals", log4j.Level.ERROR, False)
+    settings.addAppender(appender, None, None)
+    configuration, context = log4j.core.config.NullConfiguration(), log4j.core.LoggerContext("signals")
+    configuration.addLogger("signals", settings)
+    context.start(configuration)
+    logger = slf4j.Log4jLogger(slf4j.Log4jMarkerFactory(), context.getLogger("signals"), "signals")
+    java.org.apache.spark.util.SignalUtils.registerLogger(logger)
+
+
+def sql_parser(spark: SparkSession) -> Any:
+    """Spark's SQL parser, which returns unresolved plans."""
+    return attribute(spark, "_jsparkSession").sessionState().sqlParser()
+
+
+def query_execution(rows: DataFrame) -> Any:
+    """The plans of a query at each stage of its planning: `analyzed()`, `withCachedData()` and so on."""
+    return attribute(rows, "_jdf").queryExecution()
+
+
+def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
+    """The first of `paths` that Spark reads for these rows; empty if it reads none. The comparison runs in Java."""
+    java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
+    listed = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
+    for path in paths:
+        asked = java.org.apache.hadoop.fs.Path(path)
+        if listed.contains(asked.getFileSystem(configuration).makeQualified(asked).toUri().toString()):
+            return path
+    return ""
+
+
+def count_input_files(rows: DataFrame) -> int:
+    """The number of files that `inputFiles` would list, which passes every name to Python in a separate call."""
+    return len(attribute(rows, "_jdf").inputFiles())
+
+
+def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
+    """When each finished stage began, in seconds since 1970, and its numbers.
+
+    The REST interface gives the same, but only while Spark's UI runs, which is off where it would not be private.
+    """
+    store = _status_store(spark)
+    halves = SparkContext._gateway.new_array(jvm().double, 2)  # type: ignore[union-attr]
+    halves[0], halves[1] = 0.5, 1.0
+    lists = jvm().java.util.ArrayList
+    found = store.stageList(lists(), False, False, halves, lists())
+    for place in range(found.size()):
+        stage = found.apply(place)
+        if stage.submissionTime().isEmpty() or stage.completionTime().isEmpty():
+            continue
+        began, ended = (moment.get().getTime() / 1_000 for moment in (stage.submissionTime(), stage.completionTime()))
+        tasks = store.taskSummary(stage.stageId(), stage.attemptId(), halves)
+        times = tasks.get().executorRunTime() if tasks.isDefined() else None
+        yield (
+            began,
+            {
+                "number": stage.stageId(),
+                "what": stage.name(),
+                "tasks": stage.numTasks(),
+                "seconds": ended - began,
+                "task_seconds": stage.executorRunTime() / 1_000,
+                "median_seconds": times.apply(0) / 1_000 if times else 0.0,
+                "longest_seconds": times.apply(1) / 1_000 if times else 0.0,
+                "rows_read": stage.inputRecords() + stage.shuffleReadRecords(),
+                "spilled_bytes": stage.diskBytesSpilled(),
+                "shuffled_bytes": stage.shuffleWriteBytes(),
+            },
+        )
+
+
+def rows_read(spark: SparkSession, stages: Iterable[int]) -> int:
+    """Rows that the finished tasks of running stages have read from files and from other stages.
+
+    What Spark counts as records are also the pieces of work of Python's tasks, which have no bytes, and the batches of a cache.
+    """
+    store = _status_store(spark)
+    kept = store.rddList(True)
+    cached = {kept.apply(place).id() for place in range(kept.size())}
+    rows = 0
+    for stage in map(store.lastStageAttempt, stages):
+        numbers = stage.rddIds()
+        has_rows = stage.inputBytes() > 0 and cached.isdisjoint(numbers.apply(place) for place in range(numbers.size()))
+        rows += stage.shuffleReadRecords() + (stage.inputRecords() if has_rows else 0)
+    return rows
+
+
+def _status_store(spark: SparkSession) -> Any:
+    return attribute(spark.sparkContext, "_jsc").sc().statusStore()

@@ -1,0 +1,38 @@
+"""Spark's daemon, which forks the Python workers of a machine, without tracebacks of workers that Java has left.
+
+When a job fails, Spark cancels its other tasks and closes the sockets of their workers, and each prints that its socket is closed,
+sometimes after the error that the user should read. Nothing is lost: Spark learns of a worker's failure through the socket.
+PySpark has no setting for it. Spark runs this module where `spark.python.daemon.module` names it.
+"""
+
+import builtins
+import sys
+import traceback
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark import daemon
+
+from pipelines.runtime.compat import present, replace
+
+
+def _unless_closed(say: Callable[..., Any]) -> Callable[..., None]:
+    """`say`, except while an exception of a closed socket is handled."""
+
+    def said(*values: Any, **settings: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError | EOFError):
+            say(*values, **settings)
+
+    return said
+
+
+def main() -> None:
+    present(daemon, "manager")
+    replace(daemon, "traceback", SimpleNamespace(print_exc=_unless_closed(traceback.print_exc), format_exc=traceback.format_exc))
+    vars(daemon)["print"] = _unless_closed(builtins.print)  # before the built-in one
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Private names of torch."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo as outside_of_graphs
+from torch.distributed import distributed_c10d
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+
+from pipelines.runtime.compat import present
+
+__all__ = [
+    "BatchNorm", "after_backward", "last_collectives", "memory_recorded", "memory_snapshot", "outside_of_graphs", "scale",
+    "timeout_of_new_groups",
+]  # fmt: skip
+
+# `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
+# this imports it with the first call.
+# Overridden in parallel.batch_norm.
+present(BatchNorm, "_check_input_dim")
+# Called in `after_backward`.
+present(type(torch.autograd.Variable._execution_engine), "queue_callback")
+# Called in `memory_recorded`, `memory_snapshot` and `last_collectives`.
+present(torch.cuda.memory, "_record_memory_history", "_dump_snapshot")
+present(torch._C._distributed_c10d, "_dump_fr_trace_json")
+# Replaced in `timeout_of_new_groups`.
+present(distributed_c10d, "_get_default_timeout")
+
+
+@contextmanager
+def timeout_of_new_groups(seconds: float) -> Iterator[None]:
+    """Within the block, new process groups have this timeout. init_device_mesh passes none on, so that its groups would have torch's
+    default, 30 minutes."""
+    before = distributed_c10d._get_default_timeout
+    distributed_c10d._get_default_timeout = lambda backend: timedelta(seconds=seconds)
+    try:
+        yield
+    finally:
+        distributed_c10d._get_default_timeout = before
+
+
+def after_backward(loss: Tensor, call: Callable[[], None]) -> None:
+    """Call it when the backward pass from `loss` has computed all gradients, before DistributedDataParallel waits for those of others.
+
+    Callbacks run in the order in which they were queued, and DistributedDataParallel queues its own with the last gradient.
+    """
+
+    def queue(_: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(call)
+
+    loss.register_hook(queue)
+
+
+def memory_recorded(on: bool) -> None:
+    """Begin, or end, to record the history of torch's allocator on the GPU."""
+    torch.cuda.memory._record_memory_history(enabled="all" if on else None)
+
+
+def memory_snapshot(path: str) -> None:
+    """Write what is recorded, for https://pytorch.org/memory_viz."""
+    torch.cuda.memory._dump_snapshot(path)
+
+
+def last_collectives(count: int) -> list[dict[str, Any]]:
+    """The last collective operations that this worker has begun, oldest first, from torch's flight recorder: NCCL has one, and so has Gloo
+    from torch 2.13 on. Empty without one. After a timeout, the last is the one that did not end."""
+    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
+    return list(recorded.get("entries", []))[-count:]
+
+
+def scale(tensors: list[Tensor], factor: Tensor) -> None:
+    """Multiply all tensors in place by a scalar tensor: on a GPU in a few kernels, where a loop would launch one per tensor."""
+    torch._foreach_mul_(tensors, factor)

@@ -1,0 +1,172 @@
+"""Columns that only the target needs, such as the label: an input may lack them.
+
+An input lacks a column if no header and no Parquet file names it, or, of CSV without a header, if its first record is shorter by just the
+columns that only the target needs, or by all that the model does not need. What the query reads is seen in Spark's optimized plan.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import NullType, StructField, StructType
+
+from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
+from pipelines.data.rowwise.translate import columns_in, columns_named, rowwise
+from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.sources.base import RawTable
+from pipelines.data.sources.content import blocks
+from pipelines.data.sources.csv import Csv
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.parsed import schema_of
+from pipelines.data.sources.records import cut, fields_of
+from pipelines.errors import ConfigError
+from pipelines.etl.placement import named
+from pipelines.etl.quality import REASON, expectations
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.serving.batch.model import Model
+from pipelines.spark.plans import items, nodes
+
+Schemas = Mapping[str, StructType]
+"""Columns of tables, by name."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Names of raw columns, in lower case."""
+
+    model: frozenset[str]
+    """Those that features, and conditions on them, are made of."""
+    target: frozenset[str]
+    """Those that the target is made of."""
+
+
+def without_absent(
+    spark: SparkSession, config: Config, model: Model, names: Sequence[str], expect: Mapping[str, str]
+) -> tuple[Config, dict[str, StructType]]:
+    """The config whose tables `names` have the columns that their files have, and the columns that each lacks.
+
+    Tables of Parquet lose their schema, so that numbers are read as they are in the files. `expect` are the expectations that apply to
+    rows without a target. Raises ConfigError if the query needs a column that is lacking for more than the target.
+    """
+    tables = dict(config.source.tables)
+    lacking: dict[str, StructType] = {}
+
+    @cache
+    def reads() -> Reads:
+        known = [name for name, table in config.source.tables.items() if table.ddl or name in names]
+        schemas = {name: _with(_columns(spark, config, name), lacking.get(name)) for name in known}
+        return _reads_of_rows(config, model, schemas) if model.takes == "rows" else _reads_of_query(spark, config, schemas, expect)
+
+    for name in names:
+        table = raw_tables(config.source)[name]
+        if tables[name].format == "parquet":
+            lacking[name] = _absent_in_parquet(spark, config, name)
+            tables[name] = tables[name].model_copy(update={"ddl": ""})
+        elif isinstance(table, Csv) and tables[name].format == "csv":
+            lacking[name] = _absent_in_csv(table, reads)
+            left = [field for field in table.schema if field not in lacking[name].fields]
+            if lacking[name].fields:
+                tables[name] = tables[name].model_copy(update={"ddl": StructType(left).toDDL()})
+    found = {name: schema for name, schema in lacking.items() if schema.fields}
+    if found and model.takes == "query":
+        _check_not_needed(found, reads())
+    return config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})}), found
+
+
+def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
+    for name, schema in lacking.items():
+        if needed := [field.name for field in schema if field.name.lower() in reads.model]:
+            raise ConfigError(
+                f"the input of source.tables.{name} has no column {some_of(needed)}, which source.query needs for features or for a "
+                "condition; add it to the input"
+            )
+
+
+def _absent_in_parquet(spark: SparkSession, config: Config, name: str) -> StructType:
+    """Columns of the schema, or, of the only table without a schema, of the query, that the files do not have."""
+    table = config.source.tables[name]
+    here = {column.lower() for column in _as_found(config, name).empty(spark).columns}
+    if table.ddl:
+        return StructType([field for field in schema_of(name, table.ddl) if field.name.lower() not in here])
+    asked = columns_named(config.source.sql) if len(config.source.tables) == 1 else set()
+    return StructType([StructField(column, NullType()) for column in sorted(asked) if column.lower() not in here])
+
+
+def _absent_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:
+    names = [name.lower() for name in table.schema.names]
+    header, record = _first_fields(table)
+    lacking: list[str] = []
+    if header:
+        lacking = [name for name in names if name not in header]
+        lacking = [] if not lacking or reads().model & set(lacking) else lacking
+    elif record and len(record) < len(names):
+        spare = [name for name in names if name not in reads().model]
+        labels = [name for name in spare if name in reads().target]
+        lacking = next((some for some in (labels, spare) if some and len(record) == len(names) - len(some)), [])
+    return StructType([field for field in table.schema if field.name.lower() in lacking])
+
+
+def _first_fields(table: Csv) -> tuple[list[str], list[str]]:
+    """The names of the header, in lower case, if it is to be compared with the schema, and else the fields of the first record."""
+    dialect = table.dialect()
+    for file in table.found:
+        for batch in cut(blocks(file.path), replace(dialect, header=False, columns=()), file.path):
+            records = batch.filter(pc.is_null(batch["problem"]))["record"]
+            if len(records):
+                fields = fields_of(records[0].as_py(), dialect)
+                return ([name.strip().lower() for name in fields], []) if dialect.header and dialect.columns else ([], fields)
+    return [], []
+
+
+def _columns(spark: SparkSession, config: Config, name: str) -> StructType:
+    ddl = config.source.tables[name].ddl
+    return schema_of(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
+
+
+def _with(schema: StructType, more: StructType | None) -> StructType:
+    known = {name.lower() for name in schema.names}
+    return StructType([*schema, *(field for field in more or () if field.name.lower() not in known)])
+
+
+def _as_found(config: Config, name: str) -> RawTable:
+    """The table without its schema."""
+    table = config.source.tables[name].model_copy(update={"ddl": ""})
+    return raw_tables(config.source.model_copy(update={"tables": {name: table}}))[name]
+
+
+def _targets(config: Config) -> set[str]:
+    return {column for name, settings in config.dataset.target.items() for column in settings.inputs(name)}
+
+
+def _reads_of_rows(config: Config, model: Model, schemas: Schemas) -> Reads:
+    """For a model that takes raw rows, for which the query works row by row."""
+    try:
+        branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
+    except UntranslatableError:  # of another config than the model's
+        branches = []
+    made = [branch.columns[name.lower()] for branch in branches for name in _targets(config) if name.lower() in branch.columns]
+    target = {column.lower() for expression in made for column in columns_in(expression)}
+    return Reads(frozenset(name.lower() for name in model.inputs.names), frozenset(target))
+
+
+def _reads_of_query(spark: SparkSession, config: Config, schemas: Schemas, expect: Mapping[str, str]) -> Reads:
+    for name, schema in schemas.items():
+        # An RDD, since the optimizer would make one empty relation of all.
+        spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createOrReplaceTempView(f"`{name}`")
+    rows = spark.sql(config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+    features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
+    return Reads(_read_by(expectations(rows, expect), [*features, REASON]), _read_by(rows, _targets(config)))
+
+
+def _read_by(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:
+    """The columns of the tables that these columns of `rows` are computed from, or that decide which rows there are."""
+    listed = list(nodes(query_execution(rows.select(*[named(name) for name in sorted(columns)])).optimizedPlan()))
+    leaves = [node for node in listed if not node.children().size()]
+    inner = [node for node in listed if node.children().size()]
+    raw = {str(column.exprId()) for leaf in leaves for column in items(leaf.output())}
+    used = [*items(listed[0].output()), *(column for node in inner for column in items(node.references().toSeq()))]
+    return frozenset(str(column.name()).lower() for column in used if str(column.exprId()) in raw)

@@ -1,0 +1,68 @@
+"""The model of a prediction: what it takes and gives, and its files, which go to every machine as one archive."""
+
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pipelines.config import Config
+from pipelines.errors import ConfigError
+from pipelines.serving.model.model import download_model
+from pipelines.serving.model.process import ModelProcess, Takes
+from pipelines.tracking.client import connect
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the driver knows of a model."""
+
+    uri: str
+    about: Mapping[str, Any]
+    """As `serve.alone` tells it."""
+    archive: Path
+    inputs: pa.Schema
+    """The columns that it takes."""
+    outputs: pa.Schema
+    """The columns that it gives, `refused` among them."""
+
+    @property
+    def takes(self) -> Takes:
+        return "rows" if self.about["table"] else "query"
+
+    @property
+    def dropping(self) -> set[str]:
+        """Reasons of rows that a WHERE of the query drops, which are no fault of theirs."""
+        return set(self.about["conditions"]) - set(self.about["source"].get("expect", ()))
+
+
+def fetched(config: Config, uri: str, folder: str) -> Model:
+    """Download a model into a folder, verify its files, and pack them there. Raises TrackingError, CorruptError, and ConfigError
+    unless it was trained on what the config's pipeline makes."""
+    connect(config.tracking.uri)
+    there = download_model(config.tracking.uri, uri, folder)
+    with ModelProcess(there) as process:
+        about, inputs, outputs = process.about, process.inputs, process.outputs
+    archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
+    model = Model(uri, about, archive, inputs, outputs)
+    check_model(config, model)
+    with tarfile.open(archive, "w") as tar:
+        tar.add(there, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
+    return model
+
+
+def check_model(config: Config, model: Model) -> None:
+    """Raises ConfigError unless the model was trained on what the config's pipeline makes."""
+    pipeline, source = model.about["pipeline"], model.about["source"]
+    if pipeline != config.name:
+        raise ConfigError(
+            f"--model {model.uri} is a model of the pipeline {pipeline}, and the config is {config.name}; give its own config"
+        )
+    if model.takes == "query" and source and (source.get("query") or "") != config.source.query:
+        raise ConfigError(
+            f"--model {model.uri} takes the columns of another query than the config's source.query; give the config it was trained "
+            "with, or train a model with this one"
+        )

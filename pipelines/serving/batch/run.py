@@ -1,0 +1,211 @@
+"""From a config, a model and an input to a committed output.
+
+1. The model is downloaded, verified, and compared with the config, before Spark starts.
+2. The columns of the tables or of the query are compared with the model's, before any data are read.
+3. Model, settings and checksums of the input name the snapshot. If it exists, the run ends here.
+4. Files that an earlier snapshot covers are taken over; the rows of the others are predicted and written, or refused.
+5. If the row counts agree, the manifest is created, which makes the output visible.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import version
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import Config
+from pipelines.config.did_you_mean import some_of
+from pipelines.data.sources.source_errors import source_errors
+from pipelines.data.sources.tables import read_tables
+from pipelines.data.versions import storage
+from pipelines.data.versions.attempt import Attempt, Report, together
+from pipelines.data.versions.commit import remove_attempt
+from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.versions import confirm
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.etl.fit import raw_schema
+from pipelines.etl.quality import REASON, check_quarantined
+from pipelines.etl.quarantine import write_malformed
+from pipelines.etl.run import check_unchanged, freed
+from pipelines.serving.batch import output
+from pipelines.serving.batch.formats import with_actual_formats
+from pipelines.serving.batch.model import Model, fetched
+from pipelines.serving.batch.output import Predictions
+from pipelines.serving.batch.source import Input, complete_views, deciding, files_of, only, opened, rows_of, separable, with_inputs
+from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
+from pipelines.serving.model.columns import misfits
+from pipelines.serving.model.predictor import REFUSED
+from pipelines.spark.driver import driver_errors
+from pipelines.spark.executor_versions import check_executors
+from pipelines.spark.progress import Stages
+from pipelines.spark.session import session, weigh_batches
+from pipelines.spark.wide_tables import suit_columns
+
+log = logging.getLogger(__name__)
+
+
+@driver_errors()
+def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Sequence[str] = ()) -> Predictions:
+    """Predict the `inputs`, `[TABLE=]PATH`, with the model `uri` into the folder `place`, unless that is done already.
+
+    Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all. Raises the
+    LockstepErrors of its stages; then nothing is committed.
+    """
+    stages = Stages()
+    with TemporaryDirectory(prefix="lockstep-model-") as folder:
+        with stages("model"):
+            model = fetched(config, uri, folder)
+        config, names = with_inputs(config, inputs, str(model.about["table"]))
+        _check_apart(place, config)
+        config = with_actual_formats(config, names)
+        with stages("spark"):
+            spark = stages.spark = session(config.name)
+            check_executors(spark)
+        with freed(spark):
+            found = opened(spark, config, model, names)
+            before = {name: table.state() for name, table in found.tables.items()}
+            kept = _kept(spark, found, model, keep)
+            spark.sparkContext.addFile(str(model.archive))
+            return _predicted(spark, found, model, kept, place, before, stages)
+
+
+def _check_apart(place: str, config: Config) -> None:
+    _, folder = storage.locate(place)
+    for name, table in config.source.tables.items():
+        for path in table.paths:
+            if "://" not in path + place and f"{folder}/".startswith(f"{storage.locate(path)[1]}/"):
+                raise ConfigError(f"--output {place} lies in {path}, where source.tables.{name} is read from; give a folder outside")
+
+
+def _kept(spark: SparkSession, found: Input, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
+    """The columns to keep. Raises ConfigError if there are no such columns, or if the model's are missing or of another type."""
+    rows = rows_of(spark, found, model.takes).drop(REASON)
+    schema = raw_schema(rows)
+    where = " and ".join(f"source.tables.{name}" for name in found.tables) if model.takes == "rows" else "source.query"
+    if told := misfits(model.inputs, schema):
+        more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+        given = f"it gives {some_of(schema.names)}"
+        raise ConfigError(f"{where} gives {'; '.join(told[:3])}{more}, which the model {model.uri} takes; {given}")
+    if missing := [name for name in keep if name not in schema.names]:
+        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {some_of(schema.names, missing[0])}")
+    kept = tuple(dict.fromkeys(keep)) or _usual_columns(found, schema.names)
+    if twice := sorted({name for name in kept if name in model.outputs.names} - {REFUSED}):
+        raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
+    return kept
+
+
+def _usual_columns(found: Input, names: Sequence[str]) -> tuple[str, ...]:
+    """All columns, but of an input that lacks columns for the target not those that have their name, or the target's."""
+    dataset = found.config.dataset
+    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
+    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
+    left_out = (targets - features).union(*(schema.names for schema in found.lacking.values())) if found.lacking else set()
+    return tuple(name for name in names if name not in left_out)
+
+
+def _predicted(
+    spark: SparkSession, found: Input, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
+) -> Predictions:
+    with stages("checksums"):
+        sources = files_of(spark, found)
+    settings = _settings(found, model, keep)
+    filesystem, folder = storage.locate(place)
+    snapshot = sha256(json.dumps([settings, deciding(found, sources)], sort_keys=True).encode()).hexdigest()[:12]
+    attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
+    if earlier := output.read(filesystem, attempt.root):
+        log.info("%s is up to date", attempt.root)
+        confirm(filesystem, attempt.root)
+        return earlier
+    base, left = output.continued(filesystem, folder, settings, sources) if separable(found, sources) else (None, sources)
+    if base:
+        covered, new = sum(one.files for one in base.inputs.values()), sum(map(len, left.values()))
+        log.info("%s covers %d files; %d are new", base.snapshot, covered, new)
+    try:
+        job = Job(attempt, model.archive.name, model.takes, keep)
+        with stages("predict"), source_errors(found.config.source):
+            own = _written(spark, only(found, left) if base else found, model, job, snapshot)
+        check_unchanged(found.tables, before)
+        about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
+        made = _whole(own, base).model_copy(update={**about, "settings": settings})
+        with stages("commit"):
+            done = output.commit(attempt, made, sources)
+    except BaseException:
+        with suppress(DatasetError, OSError):
+            there = output.read(filesystem, attempt.root)
+            if there is None or there.attempt != attempt.name:
+                remove_attempt(filesystem, attempt.root, attempt.name)
+        raise
+    with suppress(DatasetError, OSError):
+        output.sweep(filesystem, folder)
+    return done
+
+
+def _settings(found: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
+    """What decides the output besides the bytes of the input, as plain values of JSON."""
+    source = found.config.source
+    dumped = source.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=source.named_apart)
+    query = {"query": source.sql, "expect": dict(source.expect)} if model.takes == "query" else {}
+    tables = {name: dumped["tables"][name] for name in found.tables}
+    return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
+
+
+def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot: str) -> Predictions:
+    """Predict all rows of the input, and describe what was written."""
+    if not found.tables:
+        return _described([], Report(), 0, 0, job, snapshot)
+    tables = read_tables(spark, found.tables)
+    unfit = complete_views(spark, found, job.takes)
+    malformed = Report()
+    for refused in (tables.malformed, unfit):
+        malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
+    rows = rows_of(spark, found, job.takes)
+    suit_columns(rows)
+    weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
+    written = _collected(rows, job)
+    own = together([row.report for row in written])
+    own.add(malformed)
+    faults = {reason: count for reason, count in own.refused.items() if reason not in model.dropping}
+    check_quarantined(own.taken + sum(faults.values()), faults, found.config.source.max_quarantined, own.samples)
+    # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
+    rows_in = tables.rows_parsed if job.takes == "rows" else own.taken + own.refused.total()
+    return _described([(row.file, row.rows) for row in written if row.file], own, tables.rows_parsed, rows_in, job, snapshot)
+
+
+def _collected(rows: DataFrame, job: Job) -> list[Any]:
+    return rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
+
+
+def _described(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
+    return Predictions(
+        snapshot=snapshot,
+        attempt=job.attempt.name,
+        model="",
+        model_digest="",
+        dataset_digest="",
+        settings={},
+        inputs={},
+        files={f"{snapshot}/{file}": rows for file, rows in sorted(files)},
+        quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
+        rows_parsed=parsed,
+        rows_in=rows_in,
+        rows_out=report.taken,
+        refused=dict(sorted(report.refused.items())),
+        versions={package: version(package) for package in ("pyspark", "pyarrow")},
+    )
+
+
+def _whole(own: Predictions, base: Predictions | None) -> Predictions:
+    """The output of all files: of those that were predicted now, and of those that `base` covers."""
+    if base is None:
+        return own
+    refused = {reason: base.refused.get(reason, 0) + own.refused.get(reason, 0) for reason in sorted({*base.refused, *own.refused})}
+    counts = {name: getattr(base, name) + getattr(own, name) for name in ("rows_parsed", "rows_in", "rows_out")}
+    files, quarantine = {**base.files, **own.files}, {**base.quarantine, **own.quarantine}
+    return own.model_copy(update={"files": files, "quarantine": quarantine, "refused": refused, "continues": base.snapshot, **counts})

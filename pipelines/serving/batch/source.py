@@ -1,0 +1,196 @@
+"""Finds the tables of a prediction, and the rows that the model takes from them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pipelines.config import Config, home
+from pipelines.config.did_you_mean import some_of
+from pipelines.config.load import with_absolute_paths
+from pipelines.config.source import FileTableSettings, Table
+from pipelines.data.rowwise.translate import rowwise
+from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.sources.formats import RawTables, raw_tables
+from pipelines.data.sources.parsed import schema_of
+from pipelines.data.sources.source_errors import source_errors, table_errors
+from pipelines.data.versions.sources import Sources
+from pipelines.errors import ConfigError
+from pipelines.etl.placement import named
+from pipelines.etl.quality import REASON, expectations
+from pipelines.etl.query import check_query
+from pipelines.serving.batch.absent import without_absent
+from pipelines.serving.batch.declared import as_declared
+from pipelines.serving.batch.model import Model
+from pipelines.serving.model.process import Takes
+
+BY_FILE = ("csv", "json", "parquet", "text")
+"""Formats that make each row from one file."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """The tables that are read; the query's others are empty."""
+
+    config: Config
+    """With the paths of the input."""
+    tables: RawTables
+    by_file: bool
+    """Whether each row comes from one row of a table, so that files can be predicted separately."""
+    lacking: Mapping[str, StructType] = field(default_factory=dict)
+    """The columns that only the target needs and the files of a table lack."""
+    declared: Mapping[str, StructType] = field(default_factory=dict)
+    """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
+
+
+def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Config, tuple[str, ...]]:
+    """The config with the paths of `inputs`, `[TABLE=]PATH`, and the names of their tables; `usual` is the table of a path without a
+    name. Raises ConfigError if there is no such table, or if it does not consist of files."""
+    paths: dict[str, list[str]] = {}
+    for text in inputs:
+        name, equals, path = text.partition("=")
+        if not equals or name not in config.source.tables:
+            name, path = usual or _only_table(config, text), text
+        if not path:
+            raise ConfigError(f"--input {text}: the path is missing; write --input {name}=PATH")
+        paths.setdefault(name, []).append(path)
+    tables = dict(config.source.tables)
+    for name, found in paths.items():
+        settings = tables[name]
+        if not isinstance(settings, FileTableSettings):
+            raise ConfigError(
+                f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings, as "
+                f"--source.tables.{name}.SETTING VALUE"
+            )
+        tables[name] = settings.model_copy(update={"path": found[0] if len(found) == 1 else tuple(found)})
+    changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
+    return with_absolute_paths(changed, home()), tuple(paths)
+
+
+def _only_table(config: Config, text: str) -> str:
+    names = list(config.source.tables)
+    if len(names) != 1:
+        raise ConfigError(f"--input {text}: the config has the tables {some_of(names)}; name one of them, as in --input {names[0]}={text}")
+    return names[0]
+
+
+def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
+    """The tables to read: those named, or else all. A query that is not row by row needs all of its tables."""
+    names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
+    declared = {
+        name: _declared(name, table)
+        for name, table in config.source.tables.items()
+        if isinstance(table, Table) and table.format == "parquet" and table.ddl
+    }
+    with source_errors(config.source, "source.query"):
+        if model.takes == "query":
+            check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
+        config, lacking = without_absent(spark, config, model, names, applicable(config))
+    tables = raw_tables(config.source)
+    columns = {}
+    for name in names:
+        with table_errors(tables[name]):
+            empty = tables[name].empty(spark)
+        empty.createOrReplaceTempView(f"`{name}`")
+        columns[name] = [*empty.columns, *(lacking[name].names if name in lacking else ())]
+    branches = _branches(config, columns)
+    if model.takes == "rows":
+        read = named_tables or tuple(branches) or (model.about["table"],)
+    else:
+        read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
+    by_file = model.takes == "rows" or bool(branches)
+    found = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
+    complete_views(spark, found, model.takes, names)
+    return found
+
+
+def _declared(name: str, table: Table) -> StructType:
+    """The columns of a table: those of its schema, and that of its files' names."""
+    added = [StructField(table.file_column, StringType())] if table.file_column else []
+    return StructType([*schema_of(name, table.ddl), *added])
+
+
+def complete_views(spark: SparkSession, found: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
+    """Give the views of the tables, or of those with the `names`, the columns of their schemas: NULL for those that only the target
+    needs, and numbers in the types of the schema. Returns the rows with a number that its type does not have, as `Tables.malformed`.
+
+    Raises ConfigError if a column has another sort of values than the schema.
+    """
+    malformed = []
+    for name in tuple(names) or tuple(found.tables):
+        rows = spark.table(f"`{name}`")
+        if name in found.declared:
+            rows, others = as_declared(rows, name, found.declared[name], converts=takes == "query")
+            malformed += [others] if others is not None else []
+        if takes == "query" and name in found.lacking:
+            rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in found.lacking[name]})
+        rows.createOrReplaceTempView(f"`{name}`")
+    return reduce(DataFrame.unionByName, malformed) if malformed else None
+
+
+def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
+    """The tables whose rows the query takes one by one; none if it is not row by row."""
+    try:
+        return list(dict.fromkeys(branch.table for branch in rowwise(config.source.sql, columns)))
+    except UntranslatableError:
+        return []
+
+
+def rows_of(spark: SparkSession, found: Input, takes: Takes) -> DataFrame:
+    """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
+
+    Of several tables, those columns that all of them have.
+    """
+    if takes == "query":
+        with source_errors(found.config.source, "source.query"):
+            rows = spark.sql(found.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+        return expectations(rows, applicable(found.config))
+    frames = [spark.table(f"`{name}`") for name in found.tables]
+    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+    rows = reduce(DataFrame.unionAll, [frame.select(*map(named, shared)) for frame in frames])
+    return rows.withColumn(REASON, F.lit(None).cast("string"))
+
+
+def applicable(config: Config) -> dict[str, str]:
+    """The expectations on columns that features are made of: a row to predict need not have a target."""
+    dataset = config.dataset
+    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
+    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
+    return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}
+
+
+def files_of(spark: SparkSession, found: Input) -> Sources:
+    """Every table's files with their checksums."""
+    files = {}
+    for name, table in found.tables.items():
+        with table_errors(table):
+            files[name] = table.identity(spark)
+    return files
+
+
+def deciding(found: Input, files: Sources) -> dict[str, list[str]]:
+    """The part of the files' identity that decides rows, by table."""
+    statements = (found.config.source.sql, *found.config.source.expect.values())
+    return {name: list(table.named_by(files[name], statements)) for name, table in found.tables.items()}
+
+
+def separable(found: Input, files: Sources) -> bool:
+    """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
+    names = deciding(found, files)
+    return found.by_file and all(
+        table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
+        for name, table in found.tables.items()
+    )
+
+
+def only(found: Input, files: Sources) -> Input:
+    """The input with these of its files only."""
+    tables = dict(found.config.source.tables)
+    for name in found.tables:
+        tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
+    config = found.config.model_copy(update={"source": found.config.source.model_copy(update={"tables": tables})})
+    read = {name: table for name, table in raw_tables(config.source).items() if name in found.tables and files.get(name)}
+    return replace(found, config=config, tables=read)

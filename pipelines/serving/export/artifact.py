@@ -1,0 +1,83 @@
+"""The folder of an export, with its manifest; it appears whole or not at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pipelines.serving.export.parity import Row
+from pipelines.serving.export.script import answer_form
+from pipelines.serving.export.subject import Subject
+from pipelines.serving.export.targets import Candidate, Written
+
+MANIFEST, PARITY = "manifest.json", "parity.json"
+FORMAT = 1
+
+
+@contextmanager
+def committed(folder: Path) -> Iterator[Path]:
+    """An empty draft beside `folder`, which replaces it when the block ends without an exception, and is removed otherwise."""
+    draft = folder.with_name(f"{folder.name}.{uuid4().hex}")
+    draft.mkdir(parents=True)
+    before = folder.with_name(f"{draft.name}.before")
+    try:
+        yield draft
+        if folder.exists():
+            os.replace(folder, before)
+        os.replace(draft, folder)
+    finally:
+        if before.exists() and not folder.exists():  # it was broken off between the two
+            os.replace(before, folder)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def write_parity(folder: Path, rows: list[Row]) -> None:
+    """Write the comparison with the model in MLflow."""
+    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
+
+
+def describe(subject: Subject, target: str, written: Written) -> dict[str, Any]:
+    """What the model is, what it takes and what it gives."""
+    first = next(iter(written.candidates.values()))
+    return {
+        "format": FORMAT,
+        "target": target,
+        "run": subject.run_id,
+        "model": {"uri": subject.uri, "digest": subject.digest},
+        "dataset": {"name": subject.manifest.name, "version": subject.manifest.version, "digest": subject.manifest.digest},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: version(name) for name in ("lockstep-pipelines", "torch")} | dict(written.versions),
+        "rows": {field.name: str(field.type) for field in subject.raw_schema},
+        "inputs": [_input(subject, column.name, first) for column in subject.columns],
+        "packs": subject.packs,
+        "answer": answer_form(subject.task.prediction_form()),
+        "classes": list(subject.task.data.classes),
+        "notes": list(written.notes),
+    }
+
+
+def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
+    """Write the manifest: the description, and the SHA-256 of every other file."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    digests = {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
+    (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n")
+
+
+def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, Any]:
+    """One input of the written model: a raw column of the query, or a tensor column with the encoder that makes it."""
+    fitted = subject.manifest.encoders[name]
+    encoder = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
+    if candidate.takes_raw_numbers and name in subject.numeric.encoders:
+        taken = f"column {fitted.inputs[0]} of the query, NULL as NaN"
+        return {"name": name, "takes": taken, "dtype": "float64", "shape": [], "refuses": encoder}
+    column = fitted.column
+    dtype = candidate.dtypes.get(column.dtype, column.dtype)
+    return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": encoder}

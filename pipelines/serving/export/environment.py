@@ -1,0 +1,130 @@
+"""An environment of its own, for a target whose packages cannot be installed beside Lockstep's; its script writes and runs the model.
+
+The network goes there as a program of torch.export, and batches as files. The script has torch and the target's packages, and nothing
+of Lockstep: it is called with the folder that has the program, and prints the line `done` once the model is written. Then each line of
+its standard input names a file with the arrays of a batch, and one for the output, which is there when the next `done` is printed.
+"""
+
+import os
+import shutil
+import subprocess
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import torch
+from torch.export import Dim
+
+from pipelines.errors import ExportError
+from pipelines.serving.export.exporters import fault, faults, silent
+from pipelines.serving.export.subject import Rows, Subject, padded
+from pipelines.serving.export.targets import Run
+from pipelines.serving.export.tracing import traced
+
+PROGRAM = "program.pt2"
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`make NAME` makes it, in .venv-NAME; the variable LOCKSTEP_NAME names another Python that has the packages."""
+
+    target: str
+    name: str
+    packages: tuple[str, ...]
+    library: str
+    """What raises errors there, in words."""
+    script: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the script, besides those of this process without PYTHONPATH."""
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    """For each dtype that the library lacks, the one that the network takes instead."""
+
+    def python(self) -> Path:
+        """Raises ExportError if the environment is not there."""
+        variable = f"LOCKSTEP_{self.name.upper()}"
+        found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
+        if not found.exists():
+            raise ExportError(
+                f"--to {self.target} needs {found}, a Python with {', '.join(self.packages)}, which does not exist; "
+                f"run make {self.name} in the repository, or set {variable} to such a Python"
+            )
+        return found
+
+    def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        """The command and the environment variables of a process there."""
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(self.variables)
+        # -P: the script's folder has modules with the names of libraries.
+        return [str(self.python()), "-P", *arguments], variables
+
+    def versions(self) -> dict[str, str]:
+        """Of torch and the packages, as they are installed there."""
+        names = ("torch", *self.packages)
+        code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        command, variables = self.command("-c", code, *names)
+        found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+        return dict(zip(names, found.split(), strict=True))
+
+    def cast(self, batch: Rows) -> dict[str, np.ndarray]:
+        """The batch in the dtypes that the network takes there."""
+        return {name: values.astype(self.dtypes.get(str(values.dtype), values.dtype), copy=False) for name, values in batch.items()}
+
+
+def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
+    """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns what runs it
+    there. The script ends once the returned function is no longer referred to.
+
+    Raises ExportError if the environment is not there, or if its library lacks an operator of the network.
+    """
+    environment.python()  # before the export, which may take minutes
+    # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
+    fewest, most = rows[0], rows[-1]
+    example = dict(sorted(padded(environment.cast(subject.features(subject.first_rows("test", most))), most).items()))
+    shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
+    with silent(), faults("torch.export"):
+        torch.export.save(traced(subject.network, example, shapes), folder / PROGRAM)
+    try:
+        run = started(environment, folder)
+    finally:
+        (folder / PROGRAM).unlink()
+    return lambda batch: run(environment.cast(batch))
+
+
+def started(environment: Environment, folder: Path) -> Run:
+    """Start the script. It ends when nothing refers to the returned function any more, or with this process."""
+    drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
+    log = drafts / "log"
+    command, variables = environment.command(str(environment.script), str(folder))
+    with open(log, "w") as errors:
+        script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
+    given, found = drafts / "given.npz", drafts / "found.npy"
+
+    def done() -> None:
+        assert script.stdout is not None
+        for line in script.stdout:
+            if line == "done\n":
+                return
+        raise ExportError(fault(environment.library, RuntimeError(log.read_text()[-4_000:])))
+
+    def run(batch: Rows) -> np.ndarray:
+        assert script.stdin is not None
+        np.savez(given, **batch)  # type: ignore[arg-type]
+        with suppress(BrokenPipeError):  # of a script that has ended, which `done` says
+            script.stdin.write(f"{given}\t{found}\n")
+            script.stdin.flush()
+        done()
+        return np.load(found)
+
+    weakref.finalize(run, _end, script, drafts)
+    done()
+    return run
+
+
+def _end(script: subprocess.Popen[str], drafts: Path) -> None:
+    script.kill()
+    script.communicate()
+    shutil.rmtree(drafts, ignore_errors=True)

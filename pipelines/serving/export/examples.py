@@ -1,0 +1,166 @@
+"""Raw rows that a written model is tried on: ordinary values of every column, those at the edges of its encoder, and refused ones."""
+
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.data.features import Encoders, restored
+from pipelines.data.features.arrays import is_bytes
+from pipelines.data.features.raw import is_list, is_text
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.serving.export.subject import Subject
+from pipelines.serving.model.predictor import REFUSED, Predictor, features_of
+
+_ROWS, _REFUSED_ROWS = 24, 16
+_EDGES = 6
+"""Numbers of one encoder that are tried on both sides."""
+_TEXTS = ("It's 9.5 %, isn't it?", "def f(x):\n    return x + 1\n", "Straße ÉTÉ İΣ 数 ✓", "  two  spaces\tand a tab ", "unseen-α-value")
+
+
+def example_rows(subject: Subject) -> pa.Table:
+    """Some rows that the encoders accept, then some with one value that they refuse; always the same for the same model."""
+    features = features_of(subject.manifest)
+    accepted, refused = dict[str, list[Any]](), list[tuple[str, Any]]()
+    for field in subject.raw_schema:
+        readers = {name: fitted for name, fitted in features.items() if field.name in fitted.inputs}
+        values = _distinct(_values(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {})))
+        is_accepted = [_accepts(readers, field, value) for value in values]
+        accepted[field.name] = [value for value, holds in zip(values, is_accepted, strict=True) if holds]
+        refused += [(field.name, value) for value, holds in zip(values, is_accepted, strict=True) if not holds]
+    usable = {name: values or [None] for name, values in accepted.items()}
+    rows = [{name: values[(row + place) % len(values)] for place, (name, values) in enumerate(usable.items())} for row in range(_ROWS)]
+    rows += [{**rows[0], name: value} for name, value in refused[:_REFUSED_ROWS]]
+    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in subject.raw_schema})
+
+
+def example_predictions(subject: Subject, rows: pa.Table) -> list[dict[str, Any]]:
+    """What the model in MLflow predicts for these rows, as JSON has it."""
+    predictor = Predictor(subject.task.settings, subject.queried, subject.network.state_dict())
+    predicted = predictor.predict(rows).to_dict("records")
+    return [{REFUSED: row[REFUSED]} if row[REFUSED] else {name: in_json(value) for name, value in row.items()} for row in predicted]
+
+
+def rows_in_json(rows: pa.Table) -> list[dict[str, Any]]:
+    return [{name: in_json(value) for name, value in row.items()} for row in rows.to_pylist()]
+
+
+def in_json(value: Any) -> Any:
+    """Bytes as base64, times as ISO 8601, decimals as text, what is not finite as None."""
+    if isinstance(value, (list, np.ndarray)):
+        return [in_json(each) for each in value]
+    if isinstance(value, np.generic):
+        return in_json(value.item())
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) -> bool:
+    """Whether each encoder takes the value. An encoder of several columns gets it for all of them."""
+    try:
+        column = pa.array([value], field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    tables = [pa.table(dict.fromkeys(fitted.inputs, column)) for fitted in readers.values()]
+    return all(
+        Encoders({name: fitted}).encode(table)[1][0].as_py() is None for (name, fitted), table in zip(readers.items(), tables, strict=True)
+    )
+
+
+def _distinct(values: Iterator[Any]) -> list[Any]:
+    """Without repetitions, which a list of values of any type cannot tell by hashing."""
+    by_form = {repr(value): value for value in values}
+    return list(by_form.values())
+
+
+def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
+    """Ordinary values first; those that do not fit the type are left out."""
+    for value in _candidates(kind, readers, profile):
+        try:
+            yield pa.array([value], kind)[0].as_py()
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+            continue
+
+
+def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
+    for fitted in readers:
+        yield from _known(kind, fitted)
+        if (example := restored(fitted).example(kind)) is not None:
+            yield example
+    if is_text(kind):
+        yield from _TEXTS
+        yield ""
+    elif is_bytes(kind) or is_list(kind):
+        yield from (each for fitted in readers for each in _arrays(kind, fitted))
+    elif types.is_boolean(kind):
+        yield from (True, False)
+    elif types.is_temporal(kind):
+        yield from (datetime(2001, 2, 3, 4, 5, 6), datetime(1970, 1, 1))
+    else:
+        numbers = [profile.get(name) for name in ("mean", "minimum", "maximum")]
+        numbers += [0, 1, -1, 2.5]
+        edges = [edge for fitted in readers for edge in _edges(fitted)]
+        yield from (_fitting(kind, number) for number in [*edges, *numbers] if number is not None)
+    yield None
+
+
+def _known(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
+    """Frequent and rare values of a vocabulary, and texts or lists of its words."""
+    known = fitted.state.get("values") or fitted.state.get("classes") or []
+    for word in [*known[:3], *known[-2:]]:
+        try:
+            yield word if is_text(kind) else pa.array([word]).cast(kind)[0].as_py()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+    words = fitted.state.get("words", [])
+    if words and is_text(kind):
+        yield " ".join(words[:5])
+        yield " ".join(words[-4:]).upper()
+    elif words and is_list(kind):
+        yield from (pa.array(each).cast(kind.value_type).to_pylist() for each in (words[:3], words[-70:]))
+
+
+def _edges(fitted: FittedEncoder) -> list[float]:
+    """The points at which an encoder decides, and their neighbours."""
+    points = fitted.state.get("edges") or fitted.state.get("points") or []
+    chosen = points[:: max(len(points) // _EDGES, 1)][:_EDGES]
+    return [number for point in chosen for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
+
+
+def _fitting(kind: pa.DataType, number: float) -> Any:
+    """The number in this type; integers and decimals are rounded down."""
+    if types.is_integer(kind):
+        return math.floor(number)
+    return Decimal(math.floor(number)) if types.is_decimal(kind) else float(number)
+
+
+def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
+    """Arrays of the shape of a column, and one that is too short."""
+    shape, settings = fitted.column.shape, restored(fitted).settings
+    if not shape or fitted.state.get("words"):
+        return
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        numbers = random.integers(0, 17, shape) if _is_whole(kind) or is_bytes(kind) else random.normal(size=shape)
+        if (mean := getattr(settings, "mean", None)) is not None:
+            numbers = np.array(mean) + np.array(getattr(settings, "deviation", 1.0)) * numbers
+        if is_bytes(kind):
+            yield numbers.astype(np.uint8).tobytes()
+        else:
+            yield (numbers if is_list(kind.value_type) else numbers.ravel()).tolist()
+    yield b"short" if is_bytes(kind) else [] if is_list(kind.value_type) else [1]
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return _is_whole(kind.value_type) if is_list(kind) else types.is_integer(kind)

@@ -1,0 +1,23 @@
+"""Target `executorch`: for phones and other small devices, run here by ExecuTorch's runtime, in an environment of its own."""
+
+from pathlib import Path
+
+from pipelines.config.export import Export
+from pipelines.serving.export.environment import Environment, write_with
+from pipelines.serving.export.subject import Subject
+from pipelines.serving.export.targets import Candidate, Written
+
+_SCRIPT = Path(__file__).with_name("on_executorch.py")
+EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", _SCRIPT, dtypes={"uint16": "int32"})
+
+
+def write(subject: Subject, settings: Export, folder: Path) -> Written:
+    """Raises ExportError if the environment is not there, or if ExecuTorch lacks an operator of the network."""
+    run = write_with(EXECUTORCH, subject, range(1, settings.rows_at_once + 1), folder)
+    order = ", ".join(sorted(column.name for column in subject.columns))
+    notes = (
+        f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",
+        f"the network takes encoded tensors, in this order: {order}",
+    )
+    candidate = Candidate(run, (folder / "model.pte").stat().st_size, dtypes=EXECUTORCH.dtypes)
+    return Written({"executorch": candidate}, notes, EXECUTORCH.versions())

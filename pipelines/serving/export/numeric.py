@@ -1,0 +1,88 @@
+"""The encoders that are arithmetic on single numbers, as a part of an exported network.
+
+Of `standardize` and `minmax` the encoder's own `transform` is traced, so there is no second formula that could differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+import torch
+from torch import Tensor, nn
+
+from pipelines.data.features import restored
+from pipelines.data.features.numbers import Identity, Log1p, MinMax, NumberEncoder, Standardize
+from pipelines.data.versions.manifest import FittedEncoder, Manifest
+from pipelines.data.versions.schema import schema_from_text
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """Such encoders by tensor column, and whether their raw column has whole numbers only."""
+
+    encoders: Mapping[str, NumberEncoder[Any]]
+    is_whole: Mapping[str, bool]
+
+    def raw(self, rows: Arrays) -> dict[str, np.ndarray]:
+        """Encoded rows with the raw numbers, float64, in place of these columns: whole numbers exactly, others up to the rounding of
+        the encoded value."""
+        found = dict(rows)
+        for name, encoder in self.encoders.items():
+            decoded = encoder.decode(rows[name]).astype(np.float64)
+            found[name] = np.rint(decoded) if self.is_whole[name] else decoded
+        return found
+
+    def encoded(self, raw: Arrays) -> dict[str, np.ndarray]:
+        """Rows as `raw` gives them, encoded as the model in MLflow encodes them."""
+        found = dict(raw)
+        for name, encoder in self.encoders.items():
+            found[name] = encoder.encode(pa.array(raw[name])).to_numpy(zero_copy_only=False)
+        return found
+
+
+class OverRaw(nn.Module):
+    """A network that takes raw numbers, float64, in the columns of `numeric`, and its own columns otherwise."""
+
+    def __init__(self, network: nn.Module, numeric: Numeric) -> None:
+        super().__init__()
+        self.network = network
+        self._encoders = dict(numeric.encoders)
+
+    def forward(self, rows: dict[str, Tensor]) -> Tensor:
+        encoded = {name: _encoded(encoder, rows[name]) for name, encoder in self._encoders.items()}
+        return self.network({**rows, **encoded})
+
+
+def numeric_of(manifest: Manifest) -> Numeric:
+    """The features of a manifest that are encoded by arithmetic."""
+    kinds = {field.name: field.type for field in schema_from_text(manifest.raw_schema)} if manifest.raw_schema else {}
+    fitted = {name: found for name, found in manifest.encoders.items() if found.column.role == "feature"}
+    encoders = {name: encoder for name, found in fitted.items() if (encoder := _arithmetic(found)) is not None}
+    return Numeric(encoders, {name: _is_whole(kinds.get(fitted[name].inputs[0])) for name in encoders})
+
+
+def _arithmetic(fitted: FittedEncoder) -> NumberEncoder[Any] | None:
+    """The encoder, if it is one of these classes itself: a derived one may compute anything."""
+    encoder = restored(fitted)
+    if isinstance(encoder, NumberEncoder) and type(encoder) in (Standardize, MinMax, Log1p, Identity) and fitted.column.dtype == "float32":
+        return encoder
+    return None
+
+
+def _is_whole(kind: pa.DataType | None) -> bool:
+    return kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _encoded(encoder: NumberEncoder[Any], found: Tensor) -> Tensor:
+    """As `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
+    impute = encoder.state["impute"]
+    found = found if impute is None else torch.where(torch.isnan(found), torch.full_like(found, impute), found)
+    if isinstance(encoder, Log1p):  # whose formula is NumPy's own
+        return (torch.sign(found) * torch.log(1 + torch.abs(found))).float()
+    transform: Any = encoder.transform
+    return transform(found).float()

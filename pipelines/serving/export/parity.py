@@ -1,0 +1,99 @@
+"""Compares the outputs of written models with those of the model in MLflow, row by row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torchmetrics import MetricCollection
+
+from pipelines.serving.export.subject import Rows, Subject, rows_of, tensors
+from pipelines.serving.export.targets import Candidate
+from pipelines.tasks.values import in_words, values_of
+
+Row = dict[str, str | float | int | None]
+
+
+@dataclass
+class Sums:
+    """What the rows so far have given."""
+
+    metrics: MetricCollection
+    rows: int = 0
+    decided: int = 0
+    """Rows whose prediction is a class or an item, and not a quantity."""
+    equal: int = 0
+    max_difference: float = 0.0
+    seconds: float = 0.0
+    differing: list[int] = field(default_factory=list)
+    """Numbers of the first rows of the split with another decision."""
+
+
+def compared(subject: Subject, candidates: Mapping[str, Candidate], rows_at_once: int, split: str = "test") -> list[Row]:
+    """A row of the report for the model in MLflow, and one for each candidate: largest difference of an output, share of equal decisions,
+    bytes, rows per second, and the metrics of the split.
+
+    The rows are encoded anew from their raw numbers, with the encoders of the model in MLflow.
+    """
+    sums = {name: Sums(subject.task.metrics()) for name in ("mlflow", *candidates)}
+    for stored in subject.rows(split, rows_at_once):
+        raw = subject.numeric.raw(stored)
+        rows = {**stored, **subject.numeric.encoded(raw)}
+        wanted = _timed(sums["mlflow"], subject.output, rows)
+        _add(sums["mlflow"], subject, rows, wanted, wanted)
+        for name, candidate in candidates.items():
+            left = rows_of(rows) if candidate.rows is None else min(candidate.rows - sums[name].rows, rows_of(rows))
+            if left > 0:
+                given = subject.features(
+                    {column: values[:left] for column, values in (raw if candidate.takes_raw_numbers else rows).items()}
+                )
+                found = _timed(sums[name], candidate.run, given)
+                _add(sums[name], subject, {column: values[:left] for column, values in rows.items()}, wanted[:left], found)
+    weights = sum(tensor.nbytes for tensor in subject.network.state_dict().values())
+    sizes = {"mlflow": weights} | {name: candidate.bytes for name, candidate in candidates.items()}
+    about: dict[str, Mapping[str, Any]] = {name: candidate.about for name, candidate in candidates.items()}
+    return [{**_row(name, found, sizes[name]), **about.get(name, {})} for name, found in sums.items()]
+
+
+def _timed(sums: Sums, run: Any, rows: Rows) -> np.ndarray:
+    if not sums.rows:
+        run({name: values[:2] for name, values in rows.items()})  # the first call allocates
+    start = perf_counter()
+    found = run(rows)
+    sums.seconds += perf_counter() - start
+    return np.asarray(found)
+
+
+def _add(sums: Sums, subject: Subject, rows: Rows, wanted: np.ndarray, found: np.ndarray) -> None:
+    """Add a batch. A difference where only one of two outputs is finite is infinite."""
+    output = torch.from_numpy(found)
+    subject.task.update(sums.metrics, output, tensors(rows))
+    differences = np.abs(found.astype(np.float64) - wanted)
+    differences[np.isnan(found) & np.isnan(wanted)] = 0
+    sums.max_difference = max(sums.max_difference, float(np.nan_to_num(differences, nan=np.inf).max(initial=0)))
+    if (decisions := _decisions(subject, wanted)) is not None:
+        equal = decisions == _decisions(subject, found)
+        sums.differing += [sums.rows + int(place) for place in np.flatnonzero(~equal)[:10]]
+        sums.decided, sums.equal = sums.decided + len(equal), sums.equal + int(equal.sum())
+    sums.rows += rows_of(rows)
+
+
+def _decisions(subject: Subject, output: np.ndarray) -> np.ndarray | None:
+    """The prediction of each row; None if it is a quantity, which has no equal or unequal."""
+    predicted = np.asarray(subject.task.predict(torch.from_numpy(output)).get("prediction", 0.0))
+    return None if predicted.dtype.kind == "f" else predicted
+
+
+def _row(name: str, sums: Sums, size: int) -> Row:
+    return {
+        "model": name,
+        "rows": sums.rows,
+        "max_difference": sums.max_difference,
+        "equal_decisions": sums.equal / sums.decided if sums.decided else None,
+        "first_differing": ", ".join(map(str, sums.differing[:10])),
+        "bytes": size,
+        "rows_per_second": sums.rows / sums.seconds if sums.seconds else None,
+        **{name: in_words(value) if isinstance(value, str) else value for name, value in values_of(sums.metrics).items()},
+    }

@@ -1,0 +1,77 @@
+"""Writes one target of a run's model, and logs the folder with the run."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.errors import DatasetError
+from pipelines.serving.export.artifact import committed, describe, write_manifest, write_parity
+from pipelines.serving.export.examples import example_predictions, example_rows, rows_in_json
+from pipelines.serving.export.parity import Row, compared
+from pipelines.serving.export.readme import readme_of
+from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, unknown_encoders, write_script
+from pipelines.serving.export.subject import Subject, subject_of
+from pipelines.serving.export.targets import writer
+from pipelines.tracking.exports import log_export
+
+log = logging.getLogger(__name__)
+
+
+def export(config: Config, run_id: str, target: str) -> Path:
+    """Write the model of a run for a target, compare it with the model in MLflow on the test split, and log both with the run.
+
+    Returns the folder, `export.path/RUN-TARGET`, which replaces an earlier one. Raises ExportError if the target is not installed or
+    cannot express the network, TrackingError, and DatasetError if the version is another one or has no test rows.
+    """
+    write = writer(target)
+    subject = subject_of(config, run_id)
+    if not subject.version.rows("test"):
+        raise DatasetError(f"{subject.version.root} has no test rows to compare models on; give dataset.split a test share")
+    folder = Path(config.export.path) / f"{config.name}-{run_id[:12]}-{target}"
+    with committed(folder) as draft:
+        written = write(subject, config.export, draft)
+        report = compared(subject, written.candidates, config.export.rows_at_once)
+        write_parity(draft, report)
+        description = describe(subject, target, written)
+        notes = [*written.notes, *_write_predictions(draft, config, subject, description)] if written.is_onnx else written.notes
+        write_manifest(draft, {**description, "notes": list(notes)})
+        if (draft / SCRIPT).exists():
+            notes = [*notes, f"{SCRIPT} takes raw rows, without Lockstep: {check_script(draft)}"]
+    for note in notes:
+        log.info("note      %s", note)
+    for row in report:
+        log.info("%s", line(row))
+    log_export(config.tracking.uri, run_id, folder, target, {f"export.{target}": summary(report)})
+    log.info("written   %s, and logged with run %s under export/%s", folder, run_id, target)
+    return folder
+
+
+def _write_predictions(folder: Path, config: Config, subject: Subject, description: Mapping[str, Any]) -> list[str]:
+    """Write the script that predicts from raw rows, with its examples; or a note that says why there is none."""
+    encoders = [subject.manifest.encoders[column.name].feature for column in subject.columns]
+    if unknown := unknown_encoders(encoders):
+        return [f"there is no {SCRIPT}, which lacks the encoder {', '.join(unknown)}; encode these columns yourself"]
+    rows = example_rows(subject)
+    is_exact = description["target"] == "onnx"
+    examples = {"rows": rows_in_json(rows), "predictions": example_predictions(subject, rows), "exact": is_exact, "tolerance": TOLERANCE}
+    write_script(folder, encoders, readme_of(config.name, description, config.source.sql, examples), examples)
+    return []
+
+
+def summary(report: list[Row]) -> str:
+    """The target's row of a report in a few words."""
+    found = report[1]
+    decisions = "" if found["equal_decisions"] is None else f", {found['equal_decisions']:.4%} equal decisions"
+    return f"largest difference {found['max_difference']:.2g}{decisions}, {found['rows']:,} rows"
+
+
+def line(row: Row) -> str:
+    """One row of a report, for the log."""
+    told = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
+    return f"{row['model']:15}{', '.join(told)}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)

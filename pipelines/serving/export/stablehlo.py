@@ -1,0 +1,24 @@
+"""Target `stablehlo`: for TPUs and whatever else XLA compiles for, run here on XLA's CPU backend, in an environment of its own."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.config.export import Export
+from pipelines.serving.export.environment import Environment, write_with
+from pipelines.serving.export.subject import Rows, Subject, padded, rows_of
+from pipelines.serving.export.targets import Candidate, Written
+
+XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
+
+
+def write(subject: Subject, settings: Export, folder: Path) -> Written:
+    """Raises ExportError if the environment is not there, or if XLA lacks an operator of the network."""
+    rows = settings.rows_at_once
+    run = write_with(XLA, subject, range(rows, rows + 1), folder)
+    notes = (f"a batch has exactly {rows} rows, export.rows_at_once: pad it", "the network takes encoded tensors")
+
+    def run_padded(batch: Rows) -> np.ndarray:
+        return run(padded(batch, rows))[: rows_of(batch)]
+
+    return Written({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes, XLA.versions())

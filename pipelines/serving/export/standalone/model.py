@@ -1,0 +1,161 @@
+"""Predicts from raw rows with the model of this folder.
+
+    python predict.py rows.jsonl > predictions.jsonl    # one JSON object a line; - reads standard input
+    python predict.py --check                           # predicts the rows of examples.json, and compares
+
+In Python: `Model(folder).predict([{"column": value, …}])`.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.serving.export.standalone.answers import ANSWERS
+from pipelines.serving.export.standalone.columns import ENCODERS, Column, numbers, read_columns
+
+_CANNOT, _SHOWN = " cannot encode ", 40
+_ROWS_AT_ONCE = 1_024
+
+
+class Model:
+    """The network of a folder with the encoders of its manifest."""
+
+    def __init__(self, folder: str | Path) -> None:
+        import onnxruntime  # noqa: PLC0415, which only this needs
+
+        self.manifest = json.loads(Path(folder, "manifest.json").read_bytes())
+        self.kinds: Mapping[str, str] = self.manifest["rows"]
+        """The type of each column of a raw row."""
+        self._form = self.manifest["answer"]
+        self._session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
+        self._taken = {each.name for each in self._session.get_inputs()}
+
+    def predict(self, rows: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+        """A prediction for each row; `refused` has the reason why a row has none, or None. Errors count rows from `first`.
+
+        Raises ValueError if a row lacks a column, or has a value of another type.
+        """
+        columns = read_columns(rows, self.kinds, first)
+        inputs, reasons = self._encode(columns, len(rows))
+        accepted = [number for number, reason in enumerate(reasons) if reason is None]
+        predictions: list[dict[str, Any]] = [{"refused": reason} for reason in reasons]
+        if accepted:
+            output = self._output({name: values[accepted] for name, values in inputs.items()})
+            for number, prediction in zip(accepted, ANSWERS[self._form["form"]](output, self._form), strict=True):
+                predictions[number] = {**prediction, "refused": None}
+        return predictions
+
+    def _encode(self, columns: Mapping[str, Column], count: int) -> tuple[dict[str, np.ndarray], list[str | None]]:
+        """The inputs of the network, and for each row why an encoder refuses it. The network itself encodes some numbers."""
+        inputs, reasons = dict[str, np.ndarray](), list[str | None]([None] * count)
+        for given in self.manifest["inputs"]:
+            fitted = given.get("encoded by") or given["refuses"]
+            raw, settings = fitted["columns"], fitted["encoder"]
+            read = [columns[name] for name in raw]
+            values, refused = ENCODERS[encoder_name(settings)](settings, fitted["state"], *read)
+            for row in np.flatnonzero(refused).tolist():
+                shown = [short(column.values[row]) for column in read]
+                named = shown if len(shown) == 1 else [f"{name} {value}" for name, value in zip(raw, shown, strict=True)]
+                reasons[row] = reasons[row] or f"{given['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}"
+            inputs[given["name"]] = numbers(*read) if "refuses" in given else values
+        return inputs, reasons
+
+    def _output(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        if self.manifest["packs"]:
+            (given,) = self.manifest["inputs"]
+            width, dtype = given["shape"][0], given["dtype"]
+            documents = [windows(document, width - 1, dtype) for document in inputs[given["name"]]]
+            return np.stack([self._batches({given["name"]: each}).astype(np.float64).sum(axis=0) for each in documents])
+        return self._batches({given["name"]: inputs[given["name"]].astype(given["dtype"]) for given in self.manifest["inputs"]})
+
+    def _batches(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        count = len(next(iter(inputs.values())))
+        batches = [
+            {name: np.ascontiguousarray(values[start : start + _ROWS_AT_ONCE]) for name, values in inputs.items() if name in self._taken}
+            for start in range(0, count, _ROWS_AT_ONCE)
+        ]
+        return np.concatenate([self._session.run(None, batch)[0] for batch in batches])
+
+
+def windows(document: np.ndarray, length: int, dtype: str) -> np.ndarray:
+    """The document between two END, in windows of `length` + 1 tokens that each begin with the last token of the one before. END pads
+    the last one. Shape (windows, length + 1)."""
+    count = -(-(len(document) + 1) // length)
+    stream = np.full(count * length + 1, 0, dtype)
+    stream[1 : 1 + len(document)] = document
+    return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length]
+
+
+def encoder_name(settings: Mapping[str, Any]) -> str:
+    """`identity` with a shape is another encoder than that of single numbers."""
+    return "array" if settings["encoder"] == "identity" and settings["shape"] else str(settings["encoder"])
+
+
+def short(value: Any) -> str:
+    """The beginning of a value, for a reason."""
+    value = value.item() if isinstance(value, np.datetime64) else value
+    text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+    if not text:
+        return "empty text"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def differences(given: Any, wanted: Any, tolerance: float) -> Iterator[str]:
+    """Where two predictions differ: numbers by more than the tolerance, relative beyond 1; anything else at all."""
+    if isinstance(wanted, dict):
+        for name in wanted.keys() | given.keys():
+            yield from (f"{name}: {each}" for each in differences(given.get(name), wanted.get(name), tolerance))
+    elif isinstance(wanted, list) and isinstance(given, list) and len(given) == len(wanted):
+        for each, other in zip(given, wanted, strict=True):
+            yield from differences(each, other, tolerance)
+    elif isinstance(wanted, float) and isinstance(given, (int, float)):
+        if not math.isclose(given, wanted, rel_tol=tolerance, abs_tol=tolerance):
+            yield f"{given} instead of {wanted}"
+    elif given != wanted:
+        yield f"{given!r:.80} instead of {wanted!r:.80}"
+
+
+def check(folder: Path) -> str:
+    """A line that says how many examples agree. Raises ValueError for the first one that does not."""
+    examples = json.loads((folder / "examples.json").read_bytes())
+    predictions = Model(folder).predict(examples["rows"])
+    for number, (given, wanted) in enumerate(zip(predictions, examples["predictions"], strict=True)):
+        both = (given, wanted) if examples["exact"] else ({"refused": given["refused"]}, {"refused": wanted["refused"]})
+        if difference := next(differences(both[0], both[1], examples["tolerance"]), None):
+            raise ValueError(f"example {number}: {difference}")
+    return f"{len(predictions)} examples agree"
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    parser = argparse.ArgumentParser("predict.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", default="-", help="a file of JSON objects, one a line; - is standard input")
+    parser.add_argument("--check", action="store_true", help="predict the rows of examples.json, and compare")
+    arguments = parser.parse_args()
+    try:
+        if arguments.check:
+            print(check(folder))
+            return
+        model, first = Model(folder), 0
+        # JSON is UTF-8, whatever the locale says.
+        with open(0 if arguments.rows == "-" else arguments.rows, encoding="utf-8") as file, open(1, "w", encoding="utf-8") as output:
+            lines = (json.loads(line) for line in file if line.strip())
+            while rows := list(islice(lines, _ROWS_AT_ONCE)):
+                for prediction in model.predict(rows, first):
+                    print(json.dumps(prediction, ensure_ascii=False, allow_nan=False), file=output)
+                first += len(rows)
+    except BrokenPipeError:  # whoever reads the predictions wants no more of them
+        pass
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

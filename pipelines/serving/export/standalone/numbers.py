@@ -1,0 +1,78 @@
+"""Encoders of single numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.serving.export.standalone.columns import Column, encoder, is_null, numbers
+
+
+def imputed(values: np.ndarray, impute: float | None) -> np.ndarray:
+    return values if impute is None else np.where(np.isnan(values), impute, values)
+
+
+def narrowed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As float32; what it cannot hold is refused."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return narrow, ~np.isfinite(narrow)
+
+
+@encoder("standardize")
+def standardize(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(over="ignore"):
+        return narrowed((imputed(numbers(column), state["impute"]) - state["mean"]) / state["deviation"])
+
+
+@encoder("minmax")
+def minmax(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(over="ignore"):
+        return narrowed((imputed(numbers(column), state["impute"]) - state["minimum"]) / state["span"])
+
+
+@encoder("log1p")
+def log1p(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    values = imputed(numbers(column), state["impute"])
+    return narrowed(np.copysign(np.log1p(np.abs(values)), values))
+
+
+@encoder("identity")
+def identity(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    if state["dtype"] == "float32":
+        return narrowed(imputed(numbers(column), state["impute"]))
+    instead = state["impute"]
+    values = np.array([(instead or 0) if value is None else value for value in column.values], state["dtype"])
+    return values, is_null(column) if instead is None else np.zeros(len(values), bool)
+
+
+@encoder("quantile")
+def quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Bin b has edges[b − 1] ≤ x < edges[b]; without imputation, the last bin is for NULL."""
+    values = imputed(numbers(column), state["impute"])
+    bins = np.searchsorted(state["edges"], values, side="right").astype(np.int32)
+    if state["impute"] is None:
+        bins[np.isnan(values)] = len(state["edges"]) + 1
+    return bins, np.isinf(values)
+
+
+@encoder("normal_quantile")
+def normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    values = imputed(numbers(column), state["impute"])
+    deviates = np.interp(values, state["points"], state["deviates"])
+    return narrowed(np.where(np.isinf(values), values, deviates))
+
+
+@encoder("fourier")
+def fourier(settings: Mapping[str, Any], state: Mapping[str, Any], *columns: Column) -> tuple[np.ndarray, np.ndarray]:
+    turns = np.zeros((len(columns[0].values), settings["frequencies"]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for number, column in enumerate(columns):
+            values = imputed(numbers(column), state["impute"][number])
+            standardised = (values - state["mean"][number]) / state["deviation"][number]
+            turns += standardised[:, None] * np.array(state["frequencies"][number])
+    refused = ~np.isfinite(turns).all(axis=1)
+    turns[refused] = 0.0
+    angles = 2 * np.pi * turns
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return waves.astype(np.float32), np.asarray(refused)

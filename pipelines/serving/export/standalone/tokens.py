@@ -1,0 +1,102 @@
+"""Encoders of text as tokens: bytes, characters and byte pairs; and the windows of a document."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+from unicodedata import category
+
+import numpy as np
+
+from pipelines.serving.export.standalone.columns import Column, encoder
+
+_END = 0
+_NO_SPACES = "\x1c\x1d\x1e\x1f"
+"""Separators, which Python takes for white space and Unicode does not."""
+_CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
+
+
+@encoder("bytes")
+def byte_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Byte b of the UTF-8 text is token b + 1."""
+    return _documents(column, lambda text: [byte + 1 for byte in text.encode()])
+
+
+@encoder("characters")
+def character_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """The known characters are tokens from 2; 1 stands for all others."""
+    places = {character: number for number, character in enumerate(state["characters"], 2)}
+    return _documents(column, lambda text: [places.get(character, 1) for character in text])
+
+
+@encoder("bpe")
+def byte_pair_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Byte pairs (Sennrich et al. 2016) inside the words of GPT-2 (Radford et al. 2019)."""
+    letters = byte_letters()
+    merges = [tuple(merge.split(" ")) for merge in state["merges"]]
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    places = {
+        word: number for number, word in enumerate(dict.fromkeys([*sorted(letters), *(left + right for left, right in merges)]), _END + 1)
+    }
+
+    @lru_cache(2**16)
+    def word_tokens(word: str) -> list[int]:
+        return [places[piece] for piece in merged([letters[byte] for byte in word.encode()], ranks)]
+
+    return _documents(column, lambda text: [token for word in gpt2_words(text) for token in word_tokens(word)])
+
+
+def _documents(column: Column, tokens: Callable[[str], list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """An array of tokens for each row; NULL and empty texts are refused."""
+    documents = np.empty(len(column.values), object)
+    for row, text in enumerate(column.values):
+        documents[row] = np.array(tokens(text) if text else [], np.int64)
+    return documents, np.array([not text for text in column.values], bool)
+
+
+def byte_letters() -> list[str]:
+    """For each byte the printable character that stands for it: itself in Latin-1, or one from code point 256 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def merged(pieces: list[str], ranks: Mapping[tuple[str, ...], int]) -> list[str]:
+    """Merge the pair that was learned first, wherever it stands, until no pair is known."""
+    while len(pieces) > 1:
+        rank, place = min((ranks.get(pair, len(ranks)), place) for place, pair in enumerate(pairwise(pieces)))
+        if rank == len(ranks):
+            break
+        pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+    return pieces
+
+
+def gpt2_words(text: str) -> Iterator[str]:
+    """Contractions, and runs of letters, of numbers and of other characters, each with the space before it; the rest is white space."""
+    start = 0
+    while start < len(text):
+        contraction = next((each for each in _CONTRACTIONS if text.startswith(each, start)), None)
+        if contraction:
+            end = start + len(contraction)
+        else:
+            first = start + (text[start] == " " and start + 1 < len(text) and _sort(text[start + 1]) != "space")
+            end = _run(text, first)
+            if _sort(text[first]) == "space" and end < len(text) and end - start > 1:
+                end -= 1  # the last space belongs to the word behind it
+        yield text[start:end]
+        start = end
+
+
+def _run(text: str, start: int) -> int:
+    """The end of the run of characters of one sort."""
+    end, sort = start + 1, _sort(text[start])
+    while end < len(text) and _sort(text[end]) == sort:
+        end += 1
+    return end
+
+
+@lru_cache(2**16)
+def _sort(character: str) -> str:
+    if character.isspace() and character not in _NO_SPACES:
+        return "space"
+    return {"L": "letter", "N": "number"}.get(category(character)[0], "other")

@@ -1,0 +1,62 @@
+"""Encoder of sequences: the words of a text, or the elements of an array."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+from unicodedata import category
+
+import numpy as np
+
+from pipelines.serving.export.standalone.columns import Column, element_kind, encoder, is_null, texts
+
+_PADDING, _UNKNOWN, _FIRST = range(3)
+_LOWER = {"İ": "i"}
+"""Lower case is character by character: without Python's two characters for İ, and the σ of a word's end."""
+
+
+@encoder("sequence")
+def sequence(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of a fixed length: 0 is padding, 1 an unknown word, the others follow from 2."""
+    places = {word: number for number, word in enumerate(state["words"], _FIRST)}
+    length, encoded = settings["length"], np.full((len(column.values), settings["length"]), _PADDING, np.int32)
+    for row, words in enumerate(_elements(column, settings["lowercase"])):
+        numbers = [places.get(word, _UNKNOWN) for word in words]
+        if settings["keep"] == "last":
+            encoded[row, max(length - len(numbers), 0) :] = numbers[-length:]
+        else:
+            encoded[row, : len(numbers)] = numbers[:length]
+    return encoded, is_null(column)
+
+
+def _elements(column: Column, lowercase: bool) -> Sequence[Sequence[str | None]]:
+    kind = element_kind(column.kind)
+    if kind is not None:
+        return [() if values is None else texts(Column(kind, values)) for values in column.values]
+    words = [() if text is None else words_of(text) for text in column.values]
+    return [[lowered(word) for word in each] for each in words] if lowercase else words
+
+
+def words_of(text: str) -> list[str]:
+    """Runs of letters, digits and `_`, each with the apostrophe before it, and every other character except white space."""
+    words, start = [], 0
+    while start < len(text):
+        end = start
+        if text[start] == "'" and start + 1 < len(text) and in_word(text[start + 1]):
+            end += 1
+        while end < len(text) and in_word(text[end]):
+            end += 1
+        end = max(end, start + 1)
+        if not text[start].isspace():
+            words.append(text[start:end])
+        start = end
+    return words
+
+
+@lru_cache(2**16)
+def in_word(character: str) -> bool:
+    """Whether it is a letter, a number, a mark or `_`."""
+    return character == "_" or category(character)[0] in "LNM"
+
+
+def lowered(word: str) -> str:
+    return "".join(_LOWER.get(character) or character.lower() for character in word)

@@ -1,0 +1,124 @@
+"""What is exported: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+from pipelines.config import Config
+from pipelines.data.features import restored
+from pipelines.data.features.base import Packer
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.versions import Version, open_version
+from pipelines.errors import DatasetError
+from pipelines.serving.export.numeric import Numeric, numeric_of
+from pipelines.serving.model.model import read_model
+from pipelines.serving.model.predictor import inputs_of
+from pipelines.tasks.base import Task
+from pipelines.tasks.bind import task_of
+from pipelines.tracking.exports import model_of_run
+
+Rows = Mapping[str, np.ndarray]
+"""Arrays by column, rows first."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with its dataset version."""
+
+    uri: str
+    """Of the model in MLflow."""
+    run_id: str
+    digest: str
+    """Of its weights."""
+    manifest: Manifest
+    task: Task
+    network: nn.Module
+    """The trained model on the CPU; its `forward` takes tensors by column."""
+    version: Version
+    numeric: Numeric
+
+    @property
+    def raw_schema(self) -> pa.Schema:
+        """The columns of the query that features are encoded from."""
+        return inputs_of(self.queried)
+
+    @property
+    def queried(self) -> Manifest:
+        """The manifest of a model that takes the query's columns."""
+        return self.manifest.model_copy(update={"served_query": None})
+
+    @property
+    def packs(self) -> bool:
+        """Whether a raw row is a document, which becomes several rows of the network."""
+        return any(isinstance(restored(self.manifest.encoders[column.name]), Packer) for column in self.columns)
+
+    @property
+    def columns(self) -> tuple[TensorColumn, ...]:
+        """The tensor columns that the network takes."""
+        return tuple(column for column in self.manifest.columns if column.role == "feature")
+
+    def rows(self, split: str, rows_at_once: int) -> Iterator[dict[str, np.ndarray]]:
+        """The split's rows, target included, in the order of the version."""
+        reader = Reader(self.version, split)
+        for number in range(len(reader.groups)):
+            values = {name: np.array(column) for name, column in reader.read(number).items()}
+            for start in range(0, len(next(iter(values.values()))), rows_at_once):
+                yield {name: column[start : start + rows_at_once] for name, column in values.items()}
+
+    def first_rows(self, split: str, count: int) -> dict[str, np.ndarray]:
+        """The first `count` rows of a split, or all of them; ETL has shuffled them."""
+        found: list[dict[str, np.ndarray]] = []
+        for rows in self.rows(split, count):
+            found.append(rows)
+            if sum(map(rows_of, found)) >= count:
+                break
+        return {name: np.concatenate([rows[name] for rows in found])[:count] for name in found[0]}
+
+    def output(self, rows: Rows) -> np.ndarray:
+        """The output of the model in MLflow for encoded rows."""
+        with torch.inference_mode():
+            return self.network(tensors(self.features(rows))).numpy()
+
+    def features(self, rows: Rows) -> dict[str, np.ndarray]:
+        """The columns that the network takes."""
+        return {column.name: rows[column.name] for column in self.columns}
+
+
+def subject_of(config: Config, run_id: str) -> Subject:
+    """The model of a run, and its dataset version.
+
+    Raises TrackingError if the run has no model, CorruptError if its files were altered, and DatasetError if the version that
+    `dataset` describes is another one than the model was trained on.
+    """
+    with model_of_run(config.tracking.uri, run_id) as (uri, folder):
+        settings, manifest, weights, digest = read_model(folder)
+    version = open_version(config.dataset.path, config.data_identity)
+    if version.digest != manifest.digest:
+        raise DatasetError(
+            f"run {run_id} was trained on dataset digest {manifest.digest[:12]}; {config.dataset.path} has {version.digest[:12]}, "
+            f"version {version.manifest.version}; use the config of the run, and set dataset.path to its version"
+        )
+    task = task_of(settings, manifest)
+    network = task.model()
+    network.load_state_dict(weights)
+    return Subject(uri, run_id, digest, manifest, task, network.eval(), version, numeric_of(manifest))
+
+
+def tensors(rows: Rows) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.array(values)) for name, values in rows.items()}
+
+
+def rows_of(rows: Rows) -> int:
+    return len(next(iter(rows.values())))
+
+
+def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:
+    """The batch with its last row repeated, up to so many rows."""
+    missing = rows - rows_of(batch)
+    return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}

@@ -1,0 +1,41 @@
+"""Loads the model that an alias points to, and another one when it moves."""
+
+import logging
+from collections.abc import Callable
+from threading import Event
+
+from pipelines.errors import LockstepError
+from pipelines.serving.http.served import Served, example_row
+from pipelines.serving.model import Predictor
+from pipelines.serving.model.model import read_model
+from pipelines.serving.model.signature import example_of
+from pipelines.tracking.registered import downloaded, version_of
+
+log = logging.getLogger(__name__)
+
+
+def load(tracking_uri: str, model: str, version: str) -> Served:
+    """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
+    with downloaded(tracking_uri, model, version) as folder:
+        settings, manifest, weights, digest = read_model(folder)
+    return Served(Predictor(settings, manifest, weights), version, digest, example_row(example_of(manifest)))
+
+
+def follow(
+    tracking_uri: str, model: str, present: str, seconds: float, swap: Callable[[Served], None], failed: Callable[[], None], over: Event
+) -> None:
+    """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `over` is set.
+
+    A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: `failed` is
+    called, and the next round tries again.
+    """
+    while not over.wait(seconds):
+        try:
+            version = version_of(tracking_uri, model)
+            if version != present:
+                swap(load(tracking_uri, model, version))
+                present = version
+        except Exception as error:  # a model of other code may raise anything; the present one is served on
+            failed()
+            told = error if isinstance(error, LockstepError) else repr(error)
+            log.warning("still serving version %s, since the alias cannot be followed: %s", present, told)

@@ -1,0 +1,125 @@
+"""A process that answers requests."""
+
+import asyncio
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+
+import ray
+import torch
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from pipelines.config.endpoint import Endpoint
+from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
+from pipelines.serving.http.access import may_enter
+from pipelines.serving.http.batches import Batches
+from pipelines.serving.http.counters import ACTOR, NAMESPACE, Key, observe
+from pipelines.serving.http.follow import follow, load
+from pipelines.serving.http.page import page
+from pipelines.serving.http.refusals import RequestError
+from pipelines.serving.http.requests import read_body, rows_of
+from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.served import JsonRow, Served
+from pipelines.serving.model import REFUSED
+from pipelines.tracking.registered import version_of
+
+FLUSH_SECONDS = 1.0
+_OPEN = ("/health",)
+_PAGES = ("/", "/docs", "/openapi.json")
+"""For people, whose browsers send the token as a password."""
+
+
+class Replica:
+    """Answers HTTP requests with the predictions of one model. `start` makes it a deployment of Ray Serve."""
+
+    def __init__(self, settings: Endpoint, tracking_uri: str, token_digest: bytes | None) -> None:
+        torch.set_num_threads(1)
+        if is_on_loopback():
+            keep_servers_on_loopback()
+        logging.getLogger("pipelines").setLevel(logging.INFO)
+        self._settings, self._token_digest = settings, token_digest
+        self._served = load(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
+        self._thread = ThreadPoolExecutor(1, "predict")
+        self._counts: dict[Key, float] = defaultdict(float)
+        self._name = serve.get_replica_context().replica_id.unique_id
+        self._over = Event()
+        self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
+        self._flushing = asyncio.get_running_loop().create_task(self._flush())
+        self._batches = Batches(self._predict, settings.rows_at_once)
+        if "@" in settings.model:
+            arguments = (tracking_uri, settings.model, self._served.version, settings.follow_seconds, self._swap, self._failed, self._over)
+            Thread(target=follow, args=arguments, name="follow", daemon=True).start()
+
+    async def __call__(self, request: Request) -> Response:
+        began = time.perf_counter()
+        try:
+            answer = await self._answer(request)
+        except RequestError as refused:
+            # A browser asks for the token where a page wants it.
+            asks = {"WWW-Authenticate": "Basic" if _is_page(request) else "Bearer"} if refused.status == 401 else None
+            answer = JSONResponse({"error": str(refused)}, refused.status, headers=asks)
+        self._counts["lockstep_requests_total", f'{{status="{answer.status_code}"}}'] += 1
+        observe(self._counts, time.perf_counter() - began)
+        return answer
+
+    async def _answer(self, request: Request) -> Response:
+        served, path = self._served, request.url.path
+        authorization = request.headers.get("authorization", "")
+        if path not in _OPEN and not may_enter(authorization, self._token_digest, _is_page(request)):
+            raise RequestError(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
+        match request.method, path:
+            case "POST", "/invocations":
+                return await self._invocation(request)
+            case "GET", "/health":
+                return JSONResponse({"status": "ok", "version": served.version, "model": served.digest})
+            case "GET", "/metrics":
+                return PlainTextResponse(await self._counters.text.remote())
+            case "GET", "/openapi.json":
+                return JSONResponse(openapi(served, self._settings, self._token_digest is not None))
+            case "GET", "/" | "/docs":
+                return HTMLResponse(page(openapi(served, self._settings, self._token_digest is not None)))
+            case _:
+                raise RequestError(404, f"there is no {request.method} {path}; POST rows to /invocations, or GET /docs")
+
+    async def _invocation(self, request: Request) -> Response:
+        body = await read_body(request.headers.get("content-length", ""), request.stream(), self._settings)
+        rows = rows_of(body, self._settings, self._served.predictor.inputs)
+        predicted, version = await self._batches.answer(rows)
+        refused = sum(row[REFUSED] is not None for row in predicted)
+        self._counts["lockstep_rows_total", '{outcome="predicted"}'] += len(predicted) - refused
+        self._counts["lockstep_rows_total", '{outcome="refused"}'] += refused
+        content = json.dumps({"predictions": predicted}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return Response(content, media_type="application/json", headers={"Model-Version": version})
+
+    async def _predict(self, requests: Sequence[list[JsonRow]]) -> list[tuple[list[JsonRow], str]]:
+        """A batch has one model from its first to its last row."""
+        served = self._served
+        self._counts["lockstep_batches_total", ""] += 1
+        answers = await asyncio.get_running_loop().run_in_executor(self._thread, served.answers, requests)
+        return [(answer, served.version) for answer in answers]
+
+    def _swap(self, served: Served) -> None:
+        self._served = served
+        self._counts["lockstep_swaps_total", ""] += 1
+
+    def _failed(self) -> None:
+        self._counts["lockstep_follow_failures_total", ""] += 1
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            counts, self._counts = self._counts, defaultdict(float)
+            self._counters.add.remote(self._name, self._served.version, dict(counts))
+
+    def __del__(self) -> None:
+        self._over.set()
+
+
+def _is_page(request: Request) -> bool:
+    return request.method == "GET" and request.url.path in _PAGES

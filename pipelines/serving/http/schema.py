@@ -1,0 +1,76 @@
+"""Describes requests and answers of an endpoint as JSON schema and OpenAPI."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from pipelines.config.endpoint import Endpoint
+from pipelines.data.features.arrays import is_bytes
+from pipelines.data.features.raw import is_list, is_number
+from pipelines.serving.http.forms import FORMS, ROWS
+from pipelines.serving.http.served import Served
+from pipelines.serving.model import REFUSED
+
+Schema = dict[str, Any]
+
+
+def row_schema(inputs: pa.Schema) -> Schema:
+    """JSON schema of a row. Every column must be there; whether a NULL is refused is up to the column's encoder."""
+    properties = {field.name: {"anyOf": [_of(field.type), {"type": "null"}], "description": str(field.type)} for field in inputs}
+    return {"type": "object", "properties": properties, "required": inputs.names}
+
+
+def openapi(served: Served, settings: Endpoint, needs_token: bool) -> Schema:
+    """OpenAPI 3.1 of the endpoint as it serves this model."""
+    request = {
+        "type": "object",
+        "properties": {ROWS: {"type": "array", "items": row_schema(served.predictor.inputs), "maxItems": settings.rows_per_request}},
+        "required": [ROWS],
+    }
+    outputs = {name: _of(pa.array(values).type) for name, values in served.predictor.outputs.items()}
+    nullable = {str(name): {"anyOf": [kind, {"type": "null"}]} for name, kind in outputs.items()}
+    prediction = {"type": "object", "properties": {**nullable, REFUSED: {"type": ["string", "null"]}}}
+    answer = {"type": "object", "properties": {"predictions": {"type": "array", "items": prediction}}}
+    reasons = {
+        "400": "The request is not JSON.",
+        "408": "The request took too long to arrive.",
+        "401": "The token is missing or wrong.",
+        "413": "The request has too many bytes or rows.",
+        "422": "The request has none of MLflow's forms.",
+        "503": "Too many requests wait; send it again later.",
+    }
+    post: Schema = {
+        "summary": "Predict rows",
+        "description": f"Rows may also come in another of MLflow's forms: {', '.join(FORMS[1:])}.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": request, "example": {ROWS: [served.example]}}}},
+        "responses": {
+            "200": {"description": "One prediction for each row.", "content": {"application/json": {"schema": answer}}},
+            **{status: {"description": reason} for status, reason in reasons.items()},
+        },
+    }
+    health = {"get": {"summary": "Whether a replica answers, and with which model", "responses": {"200": {"description": "It does."}}}}
+    metrics = {"get": {"summary": "Counters for Prometheus", "responses": {"200": {"description": "Text."}}}}
+    description: Schema = {
+        "openapi": "3.1.0",
+        "info": {"title": f"Model {served.digest[:12]}", "version": served.version},
+        "paths": {"/invocations": {"post": post}, "/health": health, "/metrics": metrics},
+    }
+    if needs_token:
+        description["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+        description["security"] = [{"token": []}]
+    return description
+
+
+def _of(kind: pa.DataType) -> Schema:
+    if is_list(kind):
+        return {"type": "array", "items": {"anyOf": [_of(kind.value_type), {"type": "null"}]}}
+    if types.is_boolean(kind):
+        return {"type": "boolean"}
+    if types.is_integer(kind):
+        return {"type": "integer"}
+    if is_number(kind):
+        return {"type": "number"}
+    if types.is_temporal(kind):
+        return {"type": "string", "format": "date" if types.is_date(kind) else "date-time"}
+    return {"type": "string", "contentEncoding": "base64"} if is_bytes(kind) else {"type": "string"}

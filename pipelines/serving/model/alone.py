@@ -1,0 +1,85 @@
+"""A program that predicts with one logged model, with the code in the model's own folder. `process` starts it; nothing imports it.
+
+    python -P alone.py FOLDER rows|query
+
+It verifies the model's files, writes one line of JSON about the model, and then answers each record batch of the Arrow stream on
+standard input with one of the stream on standard output. Whatever libraries print goes to standard error.
+"""
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    folder, takes = Path(sys.argv[1]), sys.argv[2]
+    try:
+        about, predictor = loaded(folder, takes == "query")
+    except Exception as error:
+        _say(answers, {"error": type(error).__name__, "message": " ".join(str(error).split())})
+        raise
+    outputs = outputs_of(predictor)
+    _say(answers, {**about, "outputs": _text(outputs)})
+    with pa.ipc.open_stream(sys.stdin.buffer) as asked, pa.ipc.new_stream(answers, outputs) as written:
+        for batch in asked:
+            frame = predictor.predict(pa.Table.from_batches([batch]))
+            table = pa.Table.from_pandas(frame, schema=outputs, preserve_index=False)
+            written.write_batch(pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=outputs))
+            answers.flush()
+
+
+def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
+    """What is known of the model in `folder`, and its predictor: for the query's columns if `of_query`, else for the rows that the
+    model takes. Raises CorruptError if a file was altered."""
+    if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it
+        sys.path.insert(0, str(folder / "code"))
+    digest = runpy.run_path(str(folder / "entry.py"))["checked"](folder)
+    from pipelines.data.versions.manifest import parse_manifest  # noqa: PLC0415, verified by now
+    from pipelines.serving.model import load_predictor  # noqa: PLC0415
+
+    artifacts = {file.stem: str(file) for file in (folder / "artifacts").iterdir()}
+    manifest = parse_manifest(Path(artifacts["manifest"]).read_bytes(), artifacts["manifest"])
+    with TemporaryDirectory() as place:
+        if of_query:
+            artifacts["manifest"] = f"{place}/manifest.json"
+            Path(artifacts["manifest"]).write_bytes(manifest.model_copy(update={"served_query": None}).to_json())
+        predictor = load_predictor(artifacts, digest)
+    served = manifest.served_query
+    about = {
+        "digest": digest,
+        "pipeline": manifest.name,
+        "dataset": manifest.digest,
+        "source": manifest.identity.get("source", {}),
+        "table": served.table if served else "",
+        "conditions": list(served.conditions) if served else [],
+        "inputs": _text(predictor.inputs),
+    }
+    return about, predictor
+
+
+def outputs_of(predictor: Any) -> pa.Schema:
+    """The columns of predictions, and `refused`."""
+    found = pa.Schema.from_pandas(predictor.outputs.drop(columns="refused", errors="ignore"), preserve_index=False).remove_metadata()
+    kinds = {field.name: pa.string() if pa.types.is_large_string(field.type) else field.type for field in found}
+    return pa.schema({**kinds, "refused": pa.string()})
+
+
+def _text(schema: pa.Schema) -> str:
+    return bytes(schema.remove_metadata().serialize()).hex()
+
+
+def _say(answers: BinaryIO, values: dict[str, Any]) -> None:
+    answers.write(json.dumps(values).encode() + b"\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

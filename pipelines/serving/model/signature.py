@@ -1,0 +1,72 @@
+"""The signature of a model for MLflow: its input and output columns, and one row as an example."""
+
+from math import prod
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as types
+from mlflow.models import ModelSignature, infer_signature
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType, Array
+
+from pipelines.data.features import restored
+from pipelines.data.features.arrays import is_bytes
+from pipelines.data.features.raw import is_list, is_number
+from pipelines.data.rowwise.engine import quoted
+from pipelines.data.versions.manifest import FittedEncoder, Manifest
+from pipelines.serving.model.predictor import REFUSED, Predictor, features_of, inputs_of
+
+
+def signature_of(predictor: Predictor) -> ModelSignature:
+    """Names and types of the input columns and of the predictions."""
+    inputs: list[Any] = [ColSpec(_mlflow_type(field.type), field.name) for field in predictor.inputs]
+    outputs = infer_signature(predictor.outputs).inputs.inputs
+    return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
+
+
+def example_of(manifest: Manifest) -> pd.DataFrame:
+    """A raw row with values that JSON can express: for each column the example of its encoder, or else the most frequent value or the
+    mean from the profile, or else zeros."""
+    columns = {}
+    for field in inputs_of(manifest):
+        profile = manifest.profile.get(field.name, {})
+        reader = _reader(manifest, field.name)
+        value = restored(reader).example(field.type) if reader else None
+        if value is None:
+            value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
+            value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements
+        found = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
+            field.type, safe=False
+        )
+        in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
+        columns[field.name] = found.cast(in_json).to_pandas()
+    return pd.DataFrame(columns)
+
+
+def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
+    """An encoder that reads the raw column directly; None if only expressions of the query read it."""
+    query = manifest.served_query
+    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quoted(raw)}
+    return next((fitted for fitted in features_of(manifest).values() if names & set(fitted.inputs)), None)
+
+
+def _mlflow_type(kind: pa.DataType) -> Any:
+    """Numbers and booleans are declared as `Any`: MLflow refuses integers for double, and for long the floats that pandas uses for
+    integers with NULL; of booleans its server makes false from NULL and true from 2. `fitting_rows` refuses other values. Elements of
+    arrays are declared likewise; MLflow accepts NULL only for such arrays."""
+    if is_list(kind):
+        return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
+    if is_number(kind):  # or a boolean
+        return AnyType()
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return DataType.datetime
+    return DataType.binary if is_bytes(kind) else DataType.string
+
+
+def _zeros(kind: pa.DataType, shape: tuple[int, ...]) -> Any:
+    """A value of zeros for a raw column that is encoded to this shape."""
+    if is_list(kind):
+        nested = is_list(kind.value_type)
+        return [_zeros(kind.value_type, shape[1:])] * (shape[0] if nested else prod(shape))
+    return bytes(prod(shape)) if is_bytes(kind) else "" if types.is_string(kind) else 0

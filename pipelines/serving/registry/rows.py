@@ -1,0 +1,38 @@
+"""Gets the raw rows of the test split of a dataset version, as ETL judged them, from its sources."""
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipelines.config import Config
+from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.source_errors import source_errors
+from pipelines.data.sources.tables import read_tables
+from pipelines.etl.analysis import analyse
+from pipelines.etl.identity import version_name
+from pipelines.etl.make import judge
+from pipelines.etl.placement import CONTENT, INTERNAL, ROW, SPLIT, TEST
+from pipelines.etl.quality import accepted
+from pipelines.etl.query import run_query
+from pipelines.etl.run import check_unchanged, of_tables
+from pipelines.serving.registry.gates import Gate, equal
+
+
+def test_rows(spark: SparkSession, config: Config, version: str, most: int) -> tuple[pa.Table, Gate]:
+    """The query's columns of at most so many rows of the test split, always the same ones in the same order, and the gate that the
+    sources are those of the `version`. If they are not, there are no rows.
+
+    Raises SourceError if a source changed during reading.
+    """
+    tables = raw_tables(config.source)
+    before = of_tables(config.source, tables, lambda table: table.state())
+    steady = not analyse(spark, config, tables)
+    found = of_tables(config.source, tables, lambda table: table.identity(spark))
+    gate = equal("the version that the sources, by their checksums, would make", version_name(config, tables, found, spark), version)
+    if not gate.holds:
+        return pa.table({}), gate
+    with source_errors(config.source):
+        read_tables(spark, tables)
+        rows = accepted(judge(run_query(spark, config, steady), config, steady)).where(f"{SPLIT} = {TEST}")
+        table = rows.orderBy(ROW, CONTENT).limit(most).drop(*INTERNAL).toArrow()
+    check_unchanged(tables, before)
+    return table, gate

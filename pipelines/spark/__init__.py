@@ -1,0 +1,11 @@
+"""What every Spark job needs, whether it makes a dataset or predictions.
+
+1. `session`            starts Spark, and sets every option that content depends on.
+2. `ambient_settings`   fixes what surrounds a session and could change values: locale, time zone, encoding, settings of the user's.
+3. `security`           keeps a session's sockets, pages and files private.
+4. `cancellation`       cancels a session's jobs when a signal arrives.
+5. `executor_versions`  refuses machines with other versions than the driver's.
+6. `driver`             explains failures of Spark's Java driver.
+7. `progress`           shows the progress of stages.
+8. `wide_tables`        sets what follows the number of columns; it walks Spark's `plans`.
+"""

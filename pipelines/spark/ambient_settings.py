@@ -1,0 +1,138 @@
+"""Fixes what surrounds a session and could decide rows: Spark's SQL settings, the locale, time zone and encoding of its JVMs, and the
+environment of its Python workers. What cannot be fixed belongs to the identity of a version, or is refused.
+
+Spark uses the JVM's locale to change the case of text that is not ASCII, and its time zone for dates in the calendar of old files.
+"""
+
+import logging
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.errors import MismatchError
+from pipelines.runtime.compat.spark import jvm
+
+log = logging.getLogger(__name__)
+
+WORKER_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0", "TZ": "UTC"}
+"""For all processes of Spark: executors and Python workers."""
+_LOCALES = ("user.{}", "user.{}.format", "user.{}.display")
+JAVA_OPTIONS = " ".join(
+    [
+        *(f"-D{key.format(part)}={value}" for key in _LOCALES for part, value in {"language": "en", "country": "US"}.items()),
+        *(f"-D{key.format(part)}=" for key in _LOCALES for part in ("variant", "script")),
+        "-Duser.timezone=UTC -Dfile.encoding=UTF-8 -Dstdout.encoding=UTF-8",
+    ]
+)
+"""For executors, whose JVMs start after the session; later options replace earlier ones."""
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+# SQL settings of the user that change no value: they stay as they are.
+_HARMLESS = re.compile(
+    r"spark\.sql\.(adaptive|artifact|broadcast|catalog|cbo|classic|codegen|connect|debug|event|execution\.(interruptOnCancel|reuseSubquery)"
+    r"|hive\.metastore|inMemoryColumnarStorage|optimizer\.(runtime|dynamicPartitionPruning)|queryExecutionListeners|redaction|repl|shuffle"
+    r"|sources\.(bucketing|parallelPartitionDiscovery|v2\.bucketing)|statistics|streaming|thriftserver|ui)(\.|$)"
+    r"|spark\.sql\.(autoBroadcastJoinThreshold|broadcastTimeout|catalogImplementation|defaultCacheStorageLevel|leafNodeDefaultParallelism"
+    r"|max\w+Length|maxBroadcastTableSize|maxSinglePartitionBytes|metadataCacheTTLSeconds|shuffledHashJoinFactor|warehouse\.dir)$"
+    r"|spark\.sql\.files\.(maxPartitionBytes|maxPartitionNum|minPartitionNum|openCostInBytes)$"
+    r"|spark\.sql\..*\.(InMemoryThreshold|SpillThreshold|buffer\.\w+\.threshold)$",
+    re.IGNORECASE,
+)
+_PLUGINS = ("spark.plugins", "spark.sql.extensions")
+"""Code of the user in Spark's planner, or in its operators."""
+_STATE = {
+    "locale": "reflect('java.util.Locale', 'getDefault')",
+    "time zone": "reflect('java.time.ZoneId', 'systemDefault')",
+    "encoding of file names": "reflect('java.lang.System', 'getProperty', 'sun.jnu.encoding')",
+    "version": "reflect('java.lang.System', 'getProperty', 'java.specification.version')",
+}
+_WANTED = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8"}
+
+
+def check_python() -> None:
+    """Raises MismatchError unless this process's file names are UTF-8, as those of Spark's workers are."""
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8":
+        raise MismatchError(f"Python takes file names for {encoding} here, and Spark's workers for UTF-8; set PYTHONUTF8=1, and run again")
+
+
+@contextmanager
+def environment_of_new_processes() -> Iterator[None]:
+    """Around the start of the Java driver and its context: the environment that the driver gives its Python workers, and in which it
+    reads file names. That of this process is restored."""
+    before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+    os.environ.update(WORKER_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def executor_settings(java: Any, master: str) -> dict[str, str]:
+    """Settings of a new context: the environment of workers, and on a cluster the options of the executors' JVMs."""
+    settings = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
+    if not re.match(r"local(\[|$)", master):
+        given = str(java.System.getProperty(_EXECUTOR_OPTIONS) or "")
+        settings[_EXECUTOR_OPTIONS] = f"{given} {JAVA_OPTIONS}".strip()
+    return settings
+
+
+def fix_driver() -> None:
+    """Set the locale and the time zone of the driver's JVM, which spark-submit may have started long before."""
+    util = jvm().java.util
+    util.Locale.setDefault(util.Locale.US)
+    util.TimeZone.setDefault(util.TimeZone.getTimeZone("UTC"))
+
+
+def fix_settings(spark: SparkSession, ours: dict[str, str]) -> None:
+    """Set `ours`, and return every other SQL setting that could change a value to Spark's default."""
+    others = [key for key in spark.conf.getAll if key.startswith("spark.sql.") and key not in ours and not _HARMLESS.match(key)]
+    reset = sorted(key for key in others if spark.conf.isModifiable(key))
+    for key in reset:
+        spark.conf.unset(key)
+    if reset:
+        log.info("not taken from Spark's configuration, since they could change rows: %s", ", ".join(reset))
+    for key, value in ours.items():
+        spark.conf.set(key, value)
+
+
+def ambient_identity(spark: SparkSession) -> dict[str, str]:
+    """What else decides values: versions of the libraries that know Unicode, and settings that a running Spark cannot change."""
+    fixed = {key: value for key, value in spark.conf.getAll.items() if key.startswith("spark.sql.") and not _HARMLESS.match(key)}
+    kept = {key: value for key, value in fixed.items() if key in _PLUGINS or not spark.conf.isModifiable(key)}
+    kept |= {key: value for key in _PLUGINS if (value := spark.sparkContext.getConf().get(key, ""))}
+    return {**kept, "java": java_version(), "arrow": version("pyarrow").partition(".")[0], "unicode": unicodedata.unidata_version}
+
+
+def check_executor_state(spark: SparkSession, tasks: int) -> None:
+    """Raises MismatchError unless the executors' JVMs have the driver's version, and the locale, time zone and encoding of JAVA_OPTIONS."""
+    columns = [f"CAST({text} AS string) AS `{name}`" for name, text in _STATE.items()]
+    for row in spark.range(0, tasks, 1, tasks).selectExpr(*columns).distinct().collect():
+        for name, wanted in {**_WANTED, "version": java_version()}.items():
+            if row[name] != wanted:
+                raise MismatchError(_other_java(name, row[name], wanted))
+
+
+def java_version() -> str:
+    """Java 19 writes some floating point numbers shorter than Java 17 does, and each version knows another Unicode."""
+    return str(jvm().System.getProperty("java.specification.version"))
+
+
+def _other_java(name: str, value: str, wanted: str) -> str:
+    remedy = (
+        "run driver and executors on the same Java"
+        if name == "version"
+        else "take _JAVA_OPTIONS out of their environment, and start Spark with spark.executorEnv.LC_ALL=C.UTF-8 and "
+        f'{_EXECUTOR_OPTIONS}="{JAVA_OPTIONS}"'
+    )
+    return f"the Java of an executor has the {name} {value}, and {wanted} is needed; {remedy}"

@@ -1,0 +1,115 @@
+"""Ends a Spark job on SIGINT and SIGTERM: cancels its tasks, then raises SystemExit, so that `finally` blocks remove its files.
+
+An interrupted call to Spark leaves its answer in the socket, where the next call would read it. So a signal that arrives during a
+call waits for the answer: a thread cancels Spark's jobs, and sends the signal again until the call has returned.
+"""
+
+import logging
+import os
+import re
+import signal
+import sys
+from contextlib import suppress
+from socketserver import BaseServer
+from threading import Event, Thread, main_thread
+from types import FrameType
+from typing import Any
+
+import psutil
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipelines.runtime.interrupts import NUMBERS, install, is_done, note, received
+
+DAEMON_SETTING = "spark.python.daemon.module"
+WORKER = "pyspark.worker"
+"""An argument of all of Spark's Python processes."""
+_AGAIN_SECONDS = 0.3
+_printed = BaseServer.handle_error
+
+
+class Leaving:
+    """The handler of both signals."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        """The session whose jobs are cancelled."""
+        self._sent_by_thread, self._left = Event(), Event()
+
+    def install(self) -> None:
+        install(dict.fromkeys(NUMBERS, self._take))
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        """Raises SystemExit, at once or as soon as Spark has answered. A second signal does not wait. Of a job that is done, none counts,
+        nor one that had to wait for Spark until the job was done."""
+        if is_done():
+            self._left.set()
+            return
+        by_thread = self._sent_by_thread.is_set()
+        self._sent_by_thread.clear()
+        is_first = received() is None
+        is_meant = not by_thread and note(number)
+        if is_first and is_meant:
+            Thread(target=self._cancel, args=(number,), name="leave", daemon=True).start()
+        is_later = not (is_first or by_thread)
+        may_leave = is_meant if is_later else not (_amid_call(frame) or self._left.is_set())
+        if may_leave:
+            self._left.set()
+            raise SystemExit(128 + number)
+
+    def _cancel(self, number: int) -> None:
+        main = main_thread().ident
+        assert main is not None
+        while not self._left.wait(_AGAIN_SECONDS):
+            _kill_workers()
+            with suppress(Py4JError, OSError):
+                if self.spark is not None:
+                    self.spark.sparkContext.cancelAllJobs()
+            if not self._sent_by_thread.is_set():  # else the signal is deferred, for example while files are removed
+                self._sent_by_thread.set()
+                signal.pthread_kill(main, number)
+
+
+def without_broken_connections() -> None:
+    """Keep PySpark and Py4J from printing a traceback when Java ends first, which can happen on a signal to the whole process group.
+
+    Py4J also raises everything that it logs, so nothing is lost. It logs through its own loggers and the root logger.
+    """
+
+    def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            _printed(server, request, client_address)
+
+    BaseServer.handle_error = handle_error  # type: ignore[assignment, method-assign]
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def quiet_workers(jvm: Any, master: str) -> dict[str, str]:
+    """In local mode, where they print to the user's terminal: the setting that keeps cancelled Python workers from printing a traceback."""
+    if not re.match(r"local(\[|$)", master) or jvm.System.getProperty(DAEMON_SETTING) is not None:
+        return {}
+    return {DAEMON_SETTING: "pipelines.runtime.compat.spark_daemon"}
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
+
+
+def _kill_workers() -> None:
+    """Kill Spark's Python processes of this machine: one that computes would go on for seconds after its task is cancelled."""
+    job = psutil.Process()
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    with suppress(psutil.Error):
+        for process in ((under_submit and job.parent()) or job).children(recursive=True):
+            with suppress(psutil.Error):
+                if WORKER in process.cmdline():
+                    process.kill()
+
+
+def _amid_call(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if "py4j" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False

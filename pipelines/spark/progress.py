@@ -1,0 +1,76 @@
+"""Stages of a run: how long each took, and how many of Spark's tasks the present one has finished."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipelines.runtime.compat.spark import rows_read
+from pipelines.runtime.progress import LINE_SECONDS, Progress, is_json, tell
+
+log = logging.getLogger(__name__)
+
+BAR_SECONDS = 0.2
+
+
+class Stages:
+    """Times stages: `with stages("fit"): …`. Shows their progress once it has a session."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.spans: dict[str, tuple[float, float]] = {}
+        """Begin and end of each finished stage, in seconds since 1970."""
+        self.spark: SparkSession | None = None
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start, done, began = time.monotonic(), Event(), time.time()
+        watcher = Thread(target=self._watch, args=(name, start, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+            self.seconds[name] = round(time.monotonic() - start, 3)
+            self.spans[name] = began, time.time()
+        self._say(f"{name:10} {self.seconds[name]:6.1f} s", name)
+
+    def _say(self, line: str, name: str) -> None:
+        if is_json():
+            tell("stage", line, stage=name, seconds=self.seconds[name])
+        else:
+            log.info("%s", line)
+
+    def _watch(self, name: str, start: float, done: Event) -> None:
+        progress = Progress(sys.stderr, log.info)
+        while not done.wait(BAR_SECONDS if progress.on_terminal else LINE_SECONDS):
+            seconds = time.monotonic() - start
+            finished, tasks, rows = self._tasks()
+            left = seconds / finished * (tasks - finished) if finished else None
+            told = {"stage": name, "seconds": round(seconds, 1), "rows": rows, "seconds_left": left and round(left, 1)}
+            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {_state(finished, tasks, rows, seconds, left)}", **told)
+        progress.clear()
+
+    def _tasks(self) -> tuple[int, int, int]:
+        """Finished and all tasks of Spark's active stages, and the rows that the finished ones have read."""
+        if self.spark is None:
+            return 0, 0, 0
+        tracker = self.spark.sparkContext.statusTracker()
+        known = [info for info in map(tracker.getStageInfo, tracker.getActiveStageIds()) if info]
+        rows = 0
+        with suppress(Py4JError, OSError):  # a stage that Spark has forgotten
+            rows = rows_read(self.spark, [info.stageId for info in known])
+        return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known), rows
+
+
+def _state(finished: int, tasks: int, rows: int, seconds: float, left: float | None) -> str:
+    if not tasks:
+        return "…"
+    counted = f", {rows:,} rows, {rows / seconds:,.0f} rows/s" if rows else ""
+    return f"{finished}/{tasks} tasks{counted}" + (f", {left:.0f} s left" if left is not None else "")

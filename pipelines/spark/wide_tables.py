@@ -1,0 +1,49 @@
+"""Settings of Spark that follow the number of columns. None of them changes a value.
+
+Above 100 columns Spark passes rows from one projection to the next, and generates a class for each. With thousands of columns the
+compilers of such classes take longer than the rows: 5,000 rows of 3,000 columns took 60 s of processor time in the Java of `fit` and
+`write` with generated projections, 20 s with interpreted ones and short batches, and 13 s with one projection instead of two or three.
+"""
+
+from pyspark.sql import DataFrame
+
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.spark.plans import JavaObject, nodes
+
+MOST_GENERATED_COLUMNS = 1_000
+"""Rows of more columns are projected by Spark's interpreter."""
+SCAN_CELLS, SCAN_ROWS = 2**19, (64, 4_096)
+"""Cells and rows of a batch that Spark's reader of Parquet decodes at once; the second number of rows is Spark's default."""
+
+
+def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
+    """Set what follows the number of columns, for the plans that are made of these rows.
+
+    `is_judged_cheaply`: whether split, part and refusals are computed from few columns and without conditions, so that one projection
+    may compute them several times.
+    """
+    columns = len(rows.columns)
+    is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS and _only_names_columns(query_execution(rows).analyzed())
+    for key, value in settings_for(columns, is_merged).items():
+        rows.sparkSession.conf.set(key, value)
+
+
+def settings_for(columns: int, is_merged: bool = False) -> dict[str, str]:
+    """`is_merged`: whether Spark merges projections even where that repeats an expression."""
+    return {
+        "spark.sql.parquet.columnarReaderBatchSize": str(rows_per_scan_batch(columns)),
+        "spark.sql.codegen.factoryMode": "FALLBACK" if columns <= MOST_GENERATED_COLUMNS else "NO_CODEGEN",
+        "spark.sql.optimizer.collapseProjectAlwaysInline": str(is_merged).lower(),
+    }
+
+
+def rows_per_scan_batch(columns: int) -> int:
+    """Rows that Spark's reader of Parquet decodes at once. It then makes rows of the columns, and for each row touches the arrays of all
+    columns: with many columns and 4,096 rows these lie on more pages of memory than the processor keeps addresses of."""
+    least, most = SCAN_ROWS
+    return max(least, min(most, SCAN_CELLS // max(columns, 1)))
+
+
+def _only_names_columns(plan: JavaObject) -> bool:
+    """Whether a query computes nothing: its expressions have no bracket. Merged with ours, an expression could be computed many times."""
+    return all("(" not in node.expressions().mkString(" ") for node in nodes(plan))

@@ -1,0 +1,168 @@
+"""Strategy `federated`: the clients of a round train on their own rows, and the model moves by the mean of their changes.
+
+Clients are dealt to any number of workers up to `clients.per_round`. A client's change depends on its rows, the model and the round, and
+changes are summed in the fixed tree over the round's places. So the model is a pure function of dataset and config, bit for bit, as with
+`exact`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader, shards_of
+from pipelines.runtime.weights import weights_of
+from pipelines.strategies.federated.client import Client
+from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
+from pipelines.strategies.federated.rounds import Round, Turn
+from pipelines.strategies.local_sgd.outer import Outer
+from pipelines.strategies.local_sgd.replica_means import ReplicaMeans
+from pipelines.tasks.base import Batch, Task
+from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.train.inference import predict, sample
+from pipelines.train.mesh import Mesh
+from pipelines.train.passes import aligned
+from pipelines.train.precision import precision_of
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags, StepResult, of_all
+from pipelines.train.step_clock import EXCHANGE
+from pipelines.train.strategy import Strategy
+
+_NUMBERS = 6
+"""Of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
+
+
+class Federated(Strategy):
+    """Plays a contiguous block of each round's places. Raises ConfigError for a layer or, before the first step, for a kernel that is not
+    deterministic."""
+
+    reproducible = True
+    environment = CUBLAS
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        self._settings, self._clients, self._task, self._context = settings, settings.clients, task, context
+        self.mesh = Mesh(context)
+        check_accountant(self._clients)
+        self.model = build().to(context.device)
+        check_model(self.model)
+        only_deterministic(context.device)
+        torch.set_num_threads(settings.threads_per_shard)
+        self._precision = precision_of(settings.precision, context.device)
+        self._outer = Outer(self._clients, self.model)
+        share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
+        self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.point)
+        self._is_checked = False
+        self._last: list[float] = [0.0] * _NUMBERS
+        self._places = self._of_clients = self._rounds = 0
+
+    def batches(self, loader: Loader) -> Iterator[Round]:
+        yield from loader  # type: ignore[misc]  # whose loader is `Rounds`
+
+    def step(self, batch: Round, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        """One round. It has no gradient, so its norm is -1."""
+        if not self._is_checked:
+            self._check(batch)
+        self._places, self._of_clients, self._rounds = batch.places, batch.clients, number + 1
+        owned = self._played[self._context.rank]
+        own = torch.zeros(len(owned), _NUMBERS, dtype=torch.float64, device=self._context.device)
+        changes: list[Tensor] = []
+        means = self._parameter_means.mean(self._deltas(batch, number, rate, own, changes))
+        if self._clients.noise:
+            self._add_noise(means, number)
+        self._outer.step(means, self._buffer_means.mean([each] for each in changes)[0] if changes else None)
+        sums, flags_of_all = of_all(own, owned, batch.places, flags)
+        self._last = sums.tolist()
+        return StepResult(sums.new_tensor(-1), own[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
+
+    def metrics(self) -> dict[str, float]:
+        _, _, rows, norms, clipped, clients = self._last
+        found = {"federated/clients": clients, "federated/rows": rows / self._clients.local_epochs}
+        if clients:
+            found["federated/change_norm"] = norms / clients
+            if self._clients.clip is not None:
+                found["federated/clipped"] = clipped / clients
+        if noise_multiplier := self._clients.noise:
+            share = self._clients.per_round / self._of_clients
+            found["federated/epsilon"] = epsilon(share, noise_multiplier, self._rounds, self._clients.delta)
+        return found
+
+    def predict(self, batch: Batch) -> Tensor:
+        return predict(self.model, aligned(batch), self._precision, self._context)
+
+    def sample(self, epoch: int) -> str:
+        return sample(self.model, self._task, epoch, self._context)
+
+    def sync_buffers(self) -> None:
+        """Nothing: every worker has the whole model."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._outer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._outer.load_state_dict(state)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {} if self._context.rank else weights_of(self.model)
+
+    def _deltas(self, played: Round, number: int, rate: float, own: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
+        """The change of every place of this worker, times its factor; zeros for an empty place. Fills `own`, and appends the changes of
+        buffers to `changes` if the model has some."""
+        start, has_buffers = self._outer.point, bool(self._outer.point.buffers.numel)
+        for at, place in enumerate(self._played[self._context.rank]):
+            turn = played.turns.get(place)
+            if turn is None:
+                yield self._nothing  # there are empty places only with noise, with which a model has no buffers
+                continue
+            sums = self._client.play(turn, number, rate)
+            deltas = self._client.point.deltas(start)
+            norm, clipped = self._scaled(deltas, turn)
+            own[at] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
+            changes += [self._client.point.changes(start) * turn.factor] if has_buffers else []
+            yield deltas
+        self.clock.enter(EXCHANGE)
+
+    def _scaled(self, deltas: list[Tensor], turn: Turn) -> tuple[Tensor, Tensor]:
+        """Clip a client's change, and multiply it by its factor. Returns its norm before, and 1 if it was clipped."""
+        norm = nn.utils.get_total_norm(deltas).double()
+        clip = self._clients.clip
+        within = norm.new_tensor(1.0) if clip is None else (clip / norm).clamp(max=1.0)
+        for delta in deltas:
+            delta.mul_((within * turn.factor).float())
+        return norm, (within < 1).double()
+
+    def _add_noise(self, means: list[Tensor], number: int) -> None:
+        assert self._clients.clip is not None, "the config is checked"
+        deviation = self._clients.noise * self._clients.clip / self._clients.per_round
+        drawn = noise(self._settings.seed, number, sum(mean.numel() for mean in means))
+        for mean, part in zip(means, torch.from_numpy(drawn).split([mean.numel() for mean in means]), strict=True):
+            mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
+
+    @property
+    def _played(self) -> list[range]:
+        """Every worker's places."""
+        return [shards_of(rank, self._context.world_size, self._places) for rank in range(self._context.world_size)]
+
+    @cached_property
+    def _parameter_means(self) -> ReplicaMeans:
+        """Created at the first use, which is collective."""
+        return ReplicaMeans(self._outer.point.parameters, self._played, self._context.rank)
+
+    @cached_property
+    def _buffer_means(self) -> ReplicaMeans:
+        like = torch.empty(self._outer.point.buffers.numel, dtype=torch.float64, device=self._context.device)
+        return ReplicaMeans([like], self._played, self._context.rank)
+
+    @cached_property
+    def _nothing(self) -> list[Tensor]:
+        """The change of an empty place."""
+        return [torch.zeros_like(parameter) for parameter in self._outer.point.parameters]
+
+    def _check(self, played: Round) -> None:
+        """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
+        self._is_checked = True
+        if turn := next(iter(played.turns.values()), None):
+            self._client.begin(turn.client)
+            self._client.check(next(turn.batches()))

@@ -1,0 +1,159 @@
+"""Strategy `local_sgd`: replicas take steps of their own, and an outer step brings them together after every few steps.
+
+Replicas are logical, like shards: a replica owns `shards / replicas` consecutive shards, and any number of workers up to `replicas`
+plays them. A replica's step is one pass over its rows with its own seed, on a fixed number of threads, with deterministic kernels,
+and then its own optimizer's step. Means over replicas are taken in a fixed tree. So the model is a pure function of dataset and
+config, bit for bit, as with `exact`. Between two outer steps workers only exchange a few numbers per replica.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader, shards_of
+from pipelines.runtime.weights import weights_of
+from pipelines.strategies.local_sgd.int8_means import Int8Means
+from pipelines.strategies.local_sgd.model_state import Point
+from pipelines.strategies.local_sgd.outer import Outer
+from pipelines.strategies.local_sgd.replica import Replica
+from pipelines.strategies.local_sgd.replica_means import ReplicaMeans
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.train.inference import predict, sample
+from pipelines.train.mesh import Mesh
+from pipelines.train.passes import aligned
+from pipelines.train.precision import precision_of
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags, StepResult, of_all
+from pipelines.train.step_clock import EXCHANGE
+from pipelines.train.strategy import Strategy
+
+
+class LocalSgd(Strategy):
+    """Plays a contiguous block of replicas on each worker.
+
+    The model is the mean of the replicas. The gradient norm of a step is the mean over the replicas that have rows in it.
+    Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
+    """
+
+    reproducible = True
+    environment = CUBLAS
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        self._task, self._context, self._local = task, context, settings.local_sgd
+        replicas = self._local.replicas
+        self._shards_of_replica = settings.shards // replicas
+        self._played = [shards_of(rank, context.world_size, replicas) for rank in range(context.world_size)]
+        self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_of_replica for played in self._played))
+        self.model = build().to(context.device)
+        check_model(self.model)
+        only_deterministic(context.device)
+        torch.set_num_threads(settings.threads_per_shard)
+        self._precision = precision_of(settings.precision, context.device)
+        share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
+        played = self._played[context.rank]
+        self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}
+        self._outer, self._mean = Outer(self._local, build().to(context.device)), Point(self.model)
+        self._int8 = Int8Means(self._mean.parameters, self._played, context.rank) if self._local.deltas == "int8" else None
+        self._is_current = True
+        """Whether `model` is the mean of the replicas as they are now."""
+        self._is_checked = False
+
+    def batches(self, loader: Loader) -> Iterator[list[Batch]]:
+        """Each step's rows, one batch for each replica that this worker plays."""
+        return (_by_replica(loader.by_shard(batch), batch, self._shards_of_replica) for batch in loader)
+
+    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        if not self._is_checked:
+            self._check(batch)
+        self._is_current = False
+        steps = zip(self._replicas.values(), batch, strict=True)
+        own = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
+        self.clock.enter(EXCHANGE)
+        sums, flags_of_all = of_all(own, self._played[self._context.rank], self._local.replicas, flags)
+        if (number + 1) % self._local.inner_steps == 0:
+            self._meet()
+        loss_sum, weight, rows, norms, replicas_with_rows = sums
+        return StepResult(norms / replicas_with_rows.clamp(min=1), own[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
+
+    def predict(self, batch: Batch) -> Tensor:
+        self.sync_buffers()
+        return predict(self.model, aligned(batch), self._precision, self._context)
+
+    def sample(self, epoch: int) -> str:
+        self.sync_buffers()
+        return sample(self.model, self._task, epoch, self._context)
+
+    def sync_buffers(self) -> None:
+        """Set the model to the mean of the replicas, which do not change."""
+        if not self._is_current:
+            self._mean.move(self._outer.point, self._parameter_means.mean(self._deltas()), self._mean_changes())
+            self._is_current = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model, the outer step's state, and each replica of this worker by its number."""
+        self.sync_buffers()
+        replicas = {str(number): {**replica.state_dict(), "errors": self._errors(number)} for number, replica in self._replicas.items()}
+        return {"model": get_model_state_dict(self.model), "outer": self._outer.state_dict(), "replicas": replicas}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_model_state_dict(self.model, state["model"])
+        self._outer.load_state_dict(state["outer"])
+        for number, replica in self._replicas.items():
+            own = state["replicas"][str(number)]
+            replica.load_state_dict(own)
+            for name, error in self._errors(number).items():
+                error.copy_(own["errors"][name])
+        self._is_current = True
+
+    def weights(self) -> dict[str, Tensor]:
+        self.sync_buffers()
+        return {} if self._context.rank else weights_of(self.model)
+
+    def _meet(self) -> None:
+        """The outer step, after which all replicas and the model are the same."""
+        self._outer.step((self._int8 or self._parameter_means).mean(self._deltas()), self._mean_changes())
+        for point in (self._mean, *(replica.point for replica in self._replicas.values())):
+            point.copy(self._outer.point)
+        self._is_current = True
+
+    def _deltas(self) -> Iterator[list[Tensor]]:
+        return (replica.point.deltas(self._outer.point) for replica in self._replicas.values())
+
+    def _errors(self, number: int) -> dict[str, Tensor]:
+        """What int8 has left out of a replica's deltas, by the parameter's name; empty with fp32."""
+        return dict(zip(self._mean.names, self._int8.errors[number], strict=True)) if self._int8 else {}
+
+    def _mean_changes(self) -> Tensor | None:
+        if not self._mean.buffers.numel:
+            return None
+        return self._buffer_means.mean([replica.point.changes(self._outer.point)] for replica in self._replicas.values())[0]
+
+    @cached_property
+    def _parameter_means(self) -> ReplicaMeans:
+        """Created at the first use, which is collective."""
+        return ReplicaMeans(self._mean.parameters, self._played, self._context.rank)
+
+    @cached_property
+    def _buffer_means(self) -> ReplicaMeans:
+        like = torch.empty(self._mean.buffers.numel, dtype=torch.float64, device=self._context.device)
+        return ReplicaMeans([like], self._played, self._context.rank)
+
+    def _check(self, batch: list[Batch]) -> None:
+        """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
+        self._is_checked = True
+        steps = zip(self._replicas.values(), batch, strict=True)
+        if first := next(((replica, rows) for replica, rows in steps if rows_of(rows)), None):
+            first[0].check(first[1])
+
+
+def _by_replica(shards: list[Batch], batch: Batch, together: int) -> list[Batch]:
+    """A worker's batch cut into one for each replica; it holds the rows of `shards`, `together` of which belong to each replica."""
+    rows = [sum(map(rows_of, shards[first : first + together])) for first in range(0, len(shards), together)]
+    parts = {name: values.split(rows) for name, values in batch.items()}
+    return [{name: split[number] for name, split in parts.items()} for number in range(len(rows))]

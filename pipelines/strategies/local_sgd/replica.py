@@ -1,0 +1,78 @@
+"""A replica, or a client: a model that takes optimizer steps on its own rows, on whichever worker plays it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.strategies.local_sgd.model_state import Point
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.exact.deterministic import check_passes
+from pipelines.train.passes import Passes
+from pipelines.train.precision import precision_of
+from pipelines.train.randomness import seed
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import FORWARD, StepClock
+from pipelines.train.update import Update
+
+SUMS = 5
+"""Entries of what `Replica.step` returns."""
+
+
+class Replica:
+    """Parameters, buffers, optimizer and scaler of one replica."""
+
+    def __init__(self, number: int, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock) -> None:
+        """`settings` are those of `train`, but with the replica's own share of `global_batch`."""
+        self._number, self._settings, self._device, self._clock = number, settings, context.device, clock
+        self.point, precision = Point(model.train()), precision_of(settings.precision, context.device)
+        self._update = Update(settings, model, context, precision, clock)
+        self._passes = Passes(task, model, precision, context, settings.accumulate)
+
+    def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
+        """Take step `number` of the run on the replica's own rows; without any, do nothing. Several steps `within` one of the run have
+        a number each.
+
+        Returns the sum of losses, weight, rows, the norm of the mean gradient before clipping, and 1 if there are rows: float64 of
+        shape (SUMS,).
+        """
+        rows = rows_of(batch)
+        if not rows:
+            return torch.zeros(SUMS, dtype=torch.float64, device=self._device)
+        seed(self._device, self._settings.seed, number, self._number, *within)
+        sums = self._pass(batch)
+        norm = self._update.apply(rate, sums[1], measured)
+        return torch.cat([sums, torch.stack([sums.new_tensor(rows), norm.double(), sums.new_tensor(1)])])
+
+    def check(self, batch: Batch) -> None:
+        """Raise ConfigError if two passes over the rows differ, or if one replaces a buffer. The replica does not change."""
+        before = self.point.buffers.clones()
+
+        def run() -> Tensor:
+            self.point.buffers.restore(before)
+            seed(self._device, self._settings.seed)
+            sums = self._pass(batch)
+            self.point.buffers.check_in_place()
+            self.point.buffers.check_saved(before)
+            return sums
+
+        check_passes(self.point.model, run)
+        self.point.buffers.restore(before)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._update.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._update.load_state_dict(state)
+
+    def _pass(self, batch: Batch) -> Tensor:
+        """Run forward and backward over the rows. Returns the sum of losses and the weight: float64 of shape (2,)."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
+        self._clock.enter(FORWARD)
+        for loss, weight, _ in self._passes(batch):
+            sums += torch.stack([loss.detach().double(), weight.detach().double()])
+            self._update.backward(loss)
+            self._clock.enter(FORWARD)
+        return sums

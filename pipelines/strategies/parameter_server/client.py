@@ -1,0 +1,141 @@
+"""A worker's view of all servers of a run: one call to all of them at a time, with the waiting that it needs."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayTaskError
+
+from pipelines.errors import TrainingError
+from pipelines.strategies.parameter_server.messages import Contents, Pulled, Push, Ready, StepSums, Turn
+from pipelines.strategies.parameter_server.watermarks import incomplete
+
+
+class Servers:
+    """The servers in the order of their parts. The first one also holds buffers and statistics.
+
+    Every method raises TrainingError if a server has lost its contents, or if no shard moves for `timeout_seconds`, and
+    NonFiniteError once a worker has met a number that is not finite.
+    """
+
+    def __init__(self, actors: Sequence[ActorHandle], timeout_seconds: float) -> None:
+        self._actors, self._timeout, self.run = list(actors), timeout_seconds, ""
+        self.most_queued = 0
+        """Greatest number of commands that waited at a server when it answered, since it was last read."""
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
+        """The timeline to continue: that of all servers' contents. None if a server has no contents, if they are of several timelines, or
+        if the servers no longer have the sums of every step since `saved_step`, as when the newest checkpoint is damaged: they may be
+        in a later epoch than the checkpoint."""
+        found = set(_answers([actor.run.remote() for actor in self._actors]))
+        if len(found) != 1 or found == {""}:
+            return None
+        (self.run,) = found  # which the questions below name
+        _, versions = self.positions()
+        steps_since = versions[0] // updates_per_step - saved_step
+        return self.run if len(self.steps_after(saved_step)) >= steps_since else None
+
+    def load(self, contents: Sequence[Contents]) -> None:
+        _answers([actor.load.remote(part) for actor, part in zip(self._actors, contents, strict=True)])
+
+    def contents(self) -> list[Contents]:
+        found = _answers([actor.contents.remote() for actor in self._actors])
+        if None in found or {part.run for part in found} != {self.run}:
+            raise TrainingError("a parameter server has lost its part of the parameters; training continues from the last checkpoint")
+        return found
+
+    def positions(self) -> tuple[list[int], list[int]]:
+        """Each shard's next step at the server that has the fewest of its updates; and each server's version."""
+        found = _answers([actor.watermarks.remote(self.run) for actor in self._actors])
+        return [min(steps) for steps in zip(*(marks.next_steps for marks, _ in found), strict=True)], [version for _, version in found]
+
+    def incomplete(self) -> list[tuple[int, int]]:
+        """Shard and step of the updates that some servers lack: a worker died before it had sent them to all."""
+        return incomplete([marks for marks, _ in _answers([actor.watermarks.remote(self.run) for actor in self._actors])])
+
+    def take(self, worker: int, end: int) -> tuple[int, int] | None:
+        """Shard and step of the worker's next microbatch before step `end`; waits until one may begin. None if there is no more."""
+        turn: Turn = self._awaited("take", {0: (worker, end)})[0]
+        return None if turn.is_over else (turn.shard, turn.step)
+
+    def pull(self, step: int, have: Sequence[int | None]) -> list[Pulled] | None:
+        """The parameters to compute a microbatch of `step` with; waits until it may begin. None if the servers are halted."""
+        found: list[Pulled] = self._awaited("pull", {number: (step, version) for number, version in enumerate(have)})
+        return None if any(answer.is_halted for answer in found) else found
+
+    def current(self, have: Sequence[int | None]) -> list[Pulled]:
+        return _answers([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
+
+    def push(self, updates: Sequence[Push]) -> None:
+        """Send every server its part of an update; returns when all servers, and their backups, have it.
+
+        The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
+        """
+        first, *others = [(update,) for update in updates]
+        self._command("push", dict(enumerate(others, 1)))
+        self._command("push", {0: first})
+
+    def ready(self, step: int) -> list[Ready]:
+        return self._awaited("ready", self._all((step,)))
+
+    def advance(self, step: int, norm: float) -> None:
+        self._command("advance", self._all((step, norm)))
+
+    def arrived(self, step: int) -> bool | None:
+        """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
+        found = _answers([actor.arrived.remote(self.run, step) for actor in self._actors])
+        return False if False in found else None if None in found else True
+
+    def steps_after(self, number: int) -> list[StepSums]:
+        return _answers([self._actors[0].steps_after.remote(self.run, number)])[0]
+
+    def halt(self) -> None:
+        self._command("halt", self._all(()))
+
+    def resume(self, saved: int) -> None:
+        self._command("resume", self._all((saved,)))
+
+    def fail(self, text: str) -> None:
+        self._command("fail", self._all((text,)))
+
+    def _all(self, arguments: tuple[Any, ...]) -> dict[int, tuple[Any, ...]]:
+        return dict.fromkeys(range(len(self)), arguments)
+
+    def _command(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> None:
+        """Give the servers with these numbers a command."""
+        sent = [self._actors[number].command.remote(self.run, name, *given) for number, given in arguments.items()]
+        self.most_queued = max(self.most_queued, *_answers(sent), 0)
+
+    def _awaited(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """The answers of the servers with these numbers. A server that has none yet is asked again."""
+        found: dict[int, Any] = {}
+        moved, before = time.monotonic(), None
+        while True:
+            missing = [number for number in arguments if number not in found]
+            sent = [getattr(self._actors[number], name).remote(self.run, *arguments[number]) for number in missing]
+            answers = zip(missing, _answers(sent), strict=True)
+            found.update({number: answer for number, answer in answers if answer is not None})
+            if len(found) == len(arguments):
+                return [found[number] for number in arguments]
+            positions = self.positions()[0]
+            if positions != before:
+                moved, before = time.monotonic(), positions
+            elif time.monotonic() - moved > self._timeout:
+                behind = [shard for shard, step in enumerate(positions) if step == min(positions)]
+                raise TrainingError(
+                    f"no update has arrived for {self._timeout:g} s; shards {behind} are the last, at step {min(positions)}: check "
+                    "their workers, or raise train.timeout_seconds if a microbatch may take that long"
+                )
+
+
+def _answers(calls: Sequence[ray.ObjectRef]) -> list[Any]:
+    """What the calls return. Raises the server's own error, without Ray's wrapping."""
+    try:
+        return ray.get(list(calls))
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, Exception) else error from None

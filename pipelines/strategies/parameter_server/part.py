@@ -1,0 +1,80 @@
+"""A server's part of the parameters, with their optimizer; and the model's buffers, on the first server."""
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.strategies.parameter_server.messages import Contents
+from pipelines.train.buffers import ModelBuffers
+from pipelines.train.optimizer import optimizer
+from pipelines.train.schedule import learning_rate
+from pipelines.train.update import set_rate
+
+SUMS = 5
+"""Entries of `Push.beside` between the flags of pieces and the changes of buffers."""
+
+
+class Part:
+    """Takes over the tensors of `contents`, and changes its `values` and `carried` in place."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents, self._plan = contents, contents.plan
+        self._sizes = [piece.size for piece in contents.pieces]
+        self._parameters = [nn.Parameter(view) for view in contents.values.split(self._sizes)]
+        self._optimizer = optimizer(self._plan.settings, self._parameters)
+        for parameter, state in zip(self._parameters, contents.optimizer, strict=True):
+            if state:
+                self._optimizer.state[parameter] = state
+        self._buffers = ModelBuffers(_holding(contents.buffers))
+
+    @property
+    def optimizer(self) -> list[dict[str, Tensor]]:
+        """The live state of each piece."""
+        return [dict(self._optimizer.state.get(parameter, {})) for parameter in self._parameters]
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Copies."""
+        return self._buffers.clones()
+
+    def split(self, beside: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`Push.beside`, or a sum of several: flags of pieces, sums, and changes of buffers."""
+        used, sums, changes = beside.split([len(self._parameters), SUMS, self._buffers.numel])
+        return used, sums, changes
+
+    def set_gradients(self, gradient: Tensor, used: Tensor) -> list[Tensor]:
+        """Give every used piece its entries of the gradient; the others have none, so that the optimizer skips them."""
+        for parameter, piece, shards_using in zip(self._parameters, gradient.split(self._sizes), used.tolist(), strict=True):
+            parameter.grad = piece if shards_using else None
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def take_step(self, number: int) -> None:
+        """Take an optimizer step at the rate of step `number`."""
+        plan = self._plan
+        set_rate(self._optimizer, learning_rate(plan.settings, number, plan.total_steps, plan.steps_per_epoch))
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def move_buffers(self, mean: Tensor) -> None:
+        """Move buffers by the mean change of a step."""
+        self._buffers.move(self._buffers.clones(), mean)
+
+    def move_buffers_by_share(self, changes: Tensor) -> None:
+        """Move buffers by a shard's part of the mean change. Integers move once the parts make a whole number."""
+        if not len(changes):
+            return
+        shards = self._plan.settings.shards
+        self._contents.carried = self._contents.carried or [torch.zeros_like(changes)]
+        (carried,) = self._contents.carried
+        carried += changes
+        before = self._buffers.clones()
+        whole = torch.cat([torch.full((values.numel(),), not values.is_floating_point()) for values in before])
+        mean = torch.where(whole, (carried / shards).floor(), carried / shards)
+        carried -= mean * shards
+        self._buffers.move(before, mean)
+
+
+def _holding(buffers: list[Tensor]) -> nn.Module:
+    module = nn.Module()
+    for number, values in enumerate(buffers):
+        module.register_buffer(f"buffer_{number}", values)
+    return module

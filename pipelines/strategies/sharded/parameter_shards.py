@@ -1,0 +1,75 @@
+"""Spreads a model's parameters over workers, block by block, by torch's `fully_shard`; and says which models it cannot spread."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from pipelines.config.parallel import Parallel
+from pipelines.errors import ConfigError
+from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.train.precision import Precision
+
+_REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
+
+
+def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, precision: Precision, mesh: DeviceMesh) -> list[FSDPModule]:
+    """Spread the parameters of each block, and then those of the root outside of blocks, over the workers of a mesh with a dimension
+    `shard` and perhaps one of replicas before it.
+
+    Returns the blocks and the root: each gathers its parameters for its passes, and sums its gradients over workers. Settings of the
+    root that concern gradients are those of the blocks too.
+    """
+    policy = _mixed_precision(root, precision)
+    place = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if settings.offload else OffloadPolicy()
+    units = []
+    for part in (*blocks, root):
+        # The root's backward pass begins when its forward pass ends.
+        frees = settings.reshard_after_forward and part is not root
+        unit = fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=place, reshard_after_forward=frees)
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)
+        unit.set_reduce_scatter_unused_params(True)  # else a worker whose rows use fewer parameters would send fewer bytes
+        units.append(unit)
+    return units
+
+
+def home_of_parameters(settings: Parallel, device: torch.device) -> torch.device:
+    """Where a worker keeps its part of parameters, gradients and optimizer state."""
+    return torch.device("cpu") if settings.offload else device
+
+
+def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """Raise ConfigError, naming the parameter, for a model that cannot be spread."""
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False):
+            raise ConfigError(f"{name} has sparse gradients, which no optimizer here supports; set sparse=False")
+    dtypes = set()
+    for name, parameter in model.named_parameters():
+        dtypes.add(parameter.dtype)
+        if len(dtypes) > 1:
+            raise ConfigError(f"{name} is {parameter.dtype}, and parameters before it are not; {_REMEDY}")
+        if not parameter.dim():
+            raise ConfigError(f"{name} is a scalar, which has no rows to spread; give it the shape (1,)")
+        if not parameter.is_contiguous():
+            raise ConfigError(f"{name} is not contiguous; {_REMEDY}")
+    inside = {module for block in blocks for module in block.modules()}
+    outside = [parameter for module in model.modules() if module not in inside for parameter in module.parameters(recurse=False)]
+    uses = Counter([parameter for block in blocks for parameter in block.parameters()] + list(dict.fromkeys(outside)))
+    for name, parameter in model.named_parameters():
+        if uses[parameter] > 1:
+            raise ConfigError(f"{name} is used by two blocks, or by one and outside of it; {_REMEDY}")
+
+
+def _mixed_precision(model: nn.Module, precision: Precision) -> MixedPrecisionPolicy:
+    """With bf16, gather parameters in bf16 and sum gradients in fp32.
+
+    Models with batch norm gather fp32, since it wants parameters in the precision of its statistics; so does fp16, in which gradients
+    of parameters overflow where a pass sums them.
+    """
+    is_narrow = precision.dtype == torch.bfloat16 and not any(isinstance(module, BatchNorm) for module in model.modules())
+    dtype = torch.bfloat16 if is_narrow else None
+    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)

@@ -1,0 +1,186 @@
+"""Strategy `sharded` with a pipeline: workers compute consecutive stages of the model, and pass microbatches on to each other.
+
+The workers of a pipeline read the same rows. Torch's schedules decide when a worker computes which microbatch, forward and backward.
+Within a stage, parameters, gradients and optimizer state are spread over data-parallel workers as without a pipeline.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.strategies.sharded.microbatches import Microbatches
+from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters
+from pipelines.strategies.sharded.pipeline import Pipeline
+from pipelines.strategies.sharded.recompute import check_recompute
+from pipelines.strategies.sharded.relay import from_place
+from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
+from pipelines.strategies.sharded.stages import check_stages, microbatches_of
+from pipelines.strategies.sharded.tensor import divide, divided_loss
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.buffers import ModelBuffers
+from pipelines.train.mesh import Mesh
+from pipelines.train.precision import precision_of
+from pipelines.train.randomness import seed
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.dtensor import whole
+from pipelines.train.step import FLAGS, Flags, StepResult
+from pipelines.train.step_clock import EXCHANGE, OTHER
+from pipelines.train.strategy import Strategy
+from pipelines.train.update import Update
+
+
+class Pipelined(Strategy):
+    """As `ddp`, gradients are divided by the weight of the global batch. All microbatches have equally many rows: where there are
+    fewer, others are computed too, which do not count."""
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        degrees = settings.parallel.degrees(context.world_size)
+        self._settings, self._task, self._context = settings, task, context
+        self.mesh = Mesh(context, degrees.workers_per_replica)
+        self._devices = device_mesh(degrees, context, settings.timeout_seconds)
+        self._precision = precision_of(settings.precision, context.device)
+        self.model = skeleton(task)
+        self._is_divided = degrees.tensor > 1
+        if self._is_divided:
+            divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
+        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
+        self._whole = named_tensors(self.model)
+        self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
+        self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
+        allocate(self.model, context.device, home_of_parameters(settings.parallel, context.device))
+        fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
+        self._buffers = ModelBuffers(self.model)
+        rows = settings.global_batch // settings.shards * len(self.mesh.owned_shards(settings.shards))
+        self._microbatches = Microbatches(microbatches_of(settings, context.world_size), rows)
+        self._counted: list[Batch] = []
+        """The rows of each microbatch that count."""
+        self._sums = torch.zeros(self._microbatches.count, 2, dtype=torch.float64, device=context.device)
+        """Sum of losses and weight of each microbatch, where the last stage is."""
+        stage_workers = degrees.context * degrees.tensor
+        self._counts = context.rank % stage_workers == 0
+        """Whether this worker counts rows: the first of those that compute a stage together does."""
+        self._run = self._pipeline.schedule(self._microbatches.count, self._loss)
+
+    @classmethod
+    def check(cls, settings: Train, task: Task) -> None:
+        model = skeleton(task)
+        check_degrees(settings, task, model)
+        check_parameters(model, task.blocks(model))
+        check_recompute(settings, task, model)
+        check_stages(settings, task, model)
+
+    def batches(self, loader: Loader) -> Iterator[Batch]:
+        return iter(loader)
+
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place, *self._tokens.place)
+        if not self.model.training:
+            self.model.train()
+        microbatches = list(self._microbatches.of_step(batch))
+        self._counted = [counted for _, counted in microbatches]
+        self._sums.zero_()
+        self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
+        with divided_loss(self._is_divided):
+            self._run([rows for rows, _ in microbatches])
+        rows = rows_of(batch) if self._pipeline.place == 0 else 0
+        own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
+        if not self._counts:
+            own.zero_()
+        self.clock.enter(EXCHANGE)
+        sums, flags_of_all, own_loss_sum = self._over_workers(own, flags)
+        loss_sum, weight, rows_of_all = sums
+        norm = self._update.apply(rate, weight, measured)
+        return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
+
+    def _loss(self, output: Tensor, number: Tensor) -> Tensor:
+        """What the backward pass of a microbatch starts from, given the last stage's output."""
+        counted = self._counted[int(number)]
+        rows = rows_of(counted)
+        if not rows:
+            return output[:0].sum()
+        with self._precision.autocast(self._context.device.type):
+            loss, weight = self._task.loss(_Known(output[:rows]), counted)
+        self._sums[int(number)] = torch.stack([loss.detach().double(), weight.detach().double()])
+        return self._update.scaled(loss)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        self.model.eval()
+        with divided_loss(self._is_divided):
+            outputs = torch.cat(self._pipeline.outputs(self._microbatches.of_any_size(batch)))
+        if not rows_of(batch):
+            return torch.empty(0)
+        return from_place(outputs[: rows_of(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
+
+    def sample(self, epoch: int) -> str:
+        """Rank 0 writes it on its CPU, with the gathered model: a text is written token by token, for which stages would wait."""
+        if not self._task.samples:
+            return ""
+        weights = self.weights()
+        if self._context.rank:
+            return ""
+        model = skeleton(self._task)
+        model.load_state_dict(weights, assign=True)
+        with torch.no_grad():
+            return self._task.sample(model.eval(), epoch)
+
+    def sync_buffers(self) -> None:
+        for group in data_parallel(self._devices).get_all_groups():
+            self._buffers.average(group.size(), group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of `ddp`, but with the tensors of this worker's stages only: DCP puts those of all workers together."""
+        state = self._update.state_dict()
+        for group in state["optimizer"]["param_groups"]:
+            group["params"] = self._parameters
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        groups = state["optimizer"]["param_groups"]
+        own = [{**group, "params": [name for name in group["params"] if name in state["model"]]} for group in groups]
+        self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": own}})
+
+    def weights(self) -> dict[str, Tensor]:
+        own, found, group = self.model.state_dict(), {}, self._pipeline.group
+        meets_rank_0 = 0 in dist.get_process_group_ranks(group)
+        for name in self._saved:
+            place = self._pipeline.holder.get(name, 0)
+            tensor = whole(own[name]).detach().contiguous() if place == self._pipeline.place else None
+            if not meets_rank_0:
+                continue
+            if tensor is not None and self._pipeline.place:
+                dist.send(tensor, dst=0, group=group)
+            if self._context.rank == 0:
+                if tensor is None:
+                    tensor = torch.empty(self._whole[name].shape, dtype=self._whole[name].dtype, device=self._context.device)
+                    dist.recv(tensor, group=group, group_src=place)
+                found[name] = tensor.cpu().clone()
+        return found
+
+    def _over_workers(self, own: Tensor, flags: Flags) -> tuple[Tensor, Tensor, Tensor]:
+        """The numbers summed over all workers, the workers' flags, and the first of the numbers of this worker's replica. Collective."""
+        table = own.new_zeros(self.mesh.replicas, len(own))
+        table[self.mesh.replica] = own
+        every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
+        dist.all_reduce(every)
+        of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
+        of_replicas = of_replicas.view_as(table)
+        return of_replicas.sum(0), flags_of_all, of_replicas[self.mesh.replica, 0]
+
+
+class _Known(nn.Module):
+    """A model whose output for a batch is known."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self._output = output
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self._output

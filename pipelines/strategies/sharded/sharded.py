@@ -1,0 +1,191 @@
+"""Strategy `sharded`: parameters, gradients and optimizer state are spread over workers.
+
+Workers gather the parameters of a block when they compute it, and free them afterwards. Gradients are summed over the workers of a
+replica, each of which keeps a part of the sum, and then over replicas.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters, spread
+from pipelines.strategies.sharded.recompute import check_recompute, recompute
+from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
+from pipelines.strategies.sharded.tensor import divide, divided_loss
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.batch_norm import loss_of, synchronised
+from pipelines.train.buffers import ModelBuffers
+from pipelines.train.mesh import Mesh
+from pipelines.train.passes import split
+from pipelines.train.precision import precision_of
+from pipelines.train.randomness import seed
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.dtensor import whole
+from pipelines.train.step import FLAGS, Flags, StepResult
+from pipelines.train.step_clock import FORWARD
+from pipelines.train.strategy import Strategy
+from pipelines.train.update import Update
+
+_LENT_ROWS = 2
+"""Rows of a pass that has none of its own: batch norm needs two."""
+
+
+class Sharded(Strategy):
+    """As `ddp`, a worker computes the rows of its shards together, and gradients are divided by the weight of the global batch.
+
+    A parameter that a worker's rows do not use counts as zero there. The strategy needs a process group, for a single worker too.
+    """
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        degrees = settings.parallel.degrees(context.world_size)
+        self._settings, self._task, self._context = settings, task, context
+        self.mesh = Mesh(context, degrees.workers_per_replica)
+        self._precision = precision_of(settings.precision, context.device)
+        self._synced = settings.sync_batch_norm and context.world_size > 1
+        model, mesh = skeleton(task), device_mesh(degrees, context, settings.timeout_seconds)
+        self.model = synchronised(model, context.device) if self._synced else model
+        self._is_divided = degrees.tensor > 1
+        if self._is_divided:
+            divide(self.model, task.parallel_plan(self.model), mesh["tensor"])
+        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
+        blocks = task.blocks(self.model)
+        for block in blocks:
+            recompute(block, settings.parallel.activation_checkpointing)
+        if settings.compile:
+            for part in blocks or [self.model]:
+                part.forward = torch.compile(part.forward)
+        self._root = _Root(self.model)
+        self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
+        allocate(self._root, context.device, home_of_parameters(settings.parallel, context.device))
+        fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
+        self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
+        self._buffers = ModelBuffers(self.model)
+        self._lent: Batch | None = None
+        """The first rows of the last pass that had some."""
+
+    @classmethod
+    def check(cls, settings: Train, task: Task) -> None:
+        model = skeleton(task)
+        blocks = task.blocks(model)
+        check_degrees(settings, task, model)
+        check_parameters(model, blocks)
+        check_recompute(settings, task, model)
+
+    def batches(self, loader: Loader) -> Iterator[Batch]:
+        return iter(loader)
+
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        seed(self._context.device, self._settings.seed, number, self.mesh.replica, *self._tokens.place)
+        if not self.model.training:
+            self.model.train()
+        own = torch.zeros(2, dtype=torch.float64, device=self._context.device)
+        *earlier, last = split(batch, self._settings.accumulate)
+        self._reduces(False)
+        for part in earlier:
+            own += self._pass(part)
+        self._reduces(True)
+        own += self._pass(last)
+        counts = torch.tensor([float(rows_of(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
+        sums = torch.cat([own, counts])
+        if self._context.rank not in self.mesh.first_ranks:
+            sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
+        dist.all_reduce(sums)
+        (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
+        norm = self._update.apply(rate, weight, measured)
+        return StepResult(norm, own[0], loss_sum, weight, rows, flags_of_all)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        rows = batch if rows_of(batch) else self._borrowed(batch)
+        self.model.eval()
+        with self._precision.autocast(self._context.device.type), divided_loss(self._is_divided):
+            output: Tensor = self._root(operator.call, rows)
+        self._free()
+        return output if rows is batch else torch.empty(0)
+
+    @torch.no_grad()
+    def sample(self, epoch: int) -> str:
+        self.model.eval()
+        # With bf16, parameters are gathered as such. A text that is being written is too short to be divided.
+        with self._precision.autocast(self._context.device.type), self._tokens.suspended():
+            text: str = self._root(self._task.sample, epoch)
+        self._free()
+        return "" if self._context.rank else text
+
+    def sync_buffers(self) -> None:
+        """Average the workers' batch norm statistics: each worker has seen other rows."""
+        self._buffers.average(self._context.world_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._update.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._update.load_state_dict(state)
+
+    def weights(self) -> dict[str, Tensor]:
+        found = {}
+        for name, tensor in self.model.state_dict().items():
+            gathered = whole(tensor)
+            if self._context.rank == 0:
+                found[name] = gathered.detach().cpu().clone().contiguous()
+        return found
+
+    def _reduces(self, is_last: bool) -> None:
+        """Say whether the next pass is the last one of the step, which ends by summing gradients over all workers."""
+        *_, root = self._units
+        if self._settings.parallel.reduce_every_pass:
+            root.set_requires_all_reduce(is_last)
+        else:
+            root.set_requires_gradient_sync(is_last)
+
+    def _pass(self, part: Batch) -> Tensor:
+        """Run forward and backward over some rows. Returns the sum of losses and the weight: float64 of shape (2,).
+
+        Every worker runs every pass, since it takes part in gathering parameters: without rows, it runs other rows, which count zero.
+        """
+        if rows_of(part):
+            self._lent = {name: values[:_LENT_ROWS].clone() for name, values in part.items()}
+        if rows_of(part) or self._synced:
+            return self._computed(part, 1.0)
+        before = self._buffers.clones()
+        sums = self._computed(self._borrowed(part), 0.0)
+        self._buffers.restore(before)
+        return sums
+
+    def _computed(self, rows: Batch, share: float) -> Tensor:
+        """The sums of a pass, and its gradients, each multiplied by `share`."""
+        self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
+        with divided_loss(self._is_divided):
+            with self._precision.autocast(self._context.device.type):
+                loss, weight = self._root(partial(loss_of, self._task), rows)
+            self._update.backward(loss * share)
+        return share * torch.stack([loss.detach().double(), weight.detach().double()])
+
+    def _borrowed(self, empty: Batch) -> Batch:
+        """Rows for a worker that has none: its own of an earlier pass or, before the first, zeros."""
+        return self._lent or {name: values.new_zeros(_LENT_ROWS, *values.shape[1:]) for name, values in empty.items()}
+
+    def _free(self) -> None:
+        """Free all gathered parameters. Only a backward pass frees those of the root by itself."""
+        for unit in self._units:
+            unit.reshard()
+
+
+class _Root(nn.Module):
+    """Runs a function of the model as a forward pass of its own, for which the parameters outside of blocks are gathered: a loss may
+    call any method of the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(self.model, *arguments)

@@ -1,0 +1,61 @@
+"""Binds a task to the columns of a dataset; training and the served model build the same task here."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipelines.config import Config, TaskSettings
+from pipelines.config.plugins import imported, is_path
+from pipelines.data.features import restored
+from pipelines.data.features.base import Packer
+from pipelines.data.features.foreseen import foreseen
+from pipelines.data.versions.manifest import FittedEncoder, Manifest, columns_of
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Data, Task
+
+
+def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
+    """The task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
+    try:
+        implementation = imported(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
+    return implementation(settings, data_of(manifest))
+
+
+def check_task(config: Config) -> None:
+    """Raise ConfigError, before any row is read, if the task does not fit what the settings of encoders say of the columns.
+
+    Says nothing about a task or an encoder of the user's own, which may ask for anything. A dataset version is checked again, with what
+    only its rows decide.
+    """
+    weights = config.task.class_weights
+    encoders = foreseen(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
+    if encoders is None or is_path(config.task.kind):
+        return
+    task = imported(config.task.implementation, Task, "a task")(config.task, data_of_encoders(encoders))  # type: ignore[type-abstract]
+    task.monitored(config.train.monitor)
+    task.details()
+
+
+def data_of(manifest: Manifest) -> Data:
+    """What a task may know about a dataset version before it reads rows."""
+    return data_of_encoders(manifest.encoders)
+
+
+def data_of_encoders(encoders: Mapping[str, FittedEncoder]) -> Data:
+    found = columns_of(encoders)
+    predicted = next((column for column in found if column.role == "target"), found[0])
+    encoder = restored(encoders[predicted.name])
+    tokens = encoder.tokens if isinstance(encoder, Packer) else ()
+    columns = tuple(column for column in found if column.role != "carried")
+    carried = tuple(column for column in found if column.role == "carried")
+
+    def raw(name: str, values: np.ndarray) -> np.ndarray:
+        return restored(encoders[name]).decode(values)
+
+    def names(name: str) -> list[str]:
+        fitted = encoders[name]
+        return restored(fitted).names(fitted.column.cardinality or 0)
+
+    return Data(columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, encoders, carried, raw, names)

@@ -1,0 +1,122 @@
+"""Synchronised batch norm on CPUs, since torch's own needs GPUs; and an error for a batch norm of a single row."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from pipelines.errors import ConfigError
+from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
+from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.moments import combined, moments
+
+
+def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The task's loss and weight. Raises ConfigError if a batch norm gets a single row, which has no variance."""
+    try:
+        return task.loss(model, batch)
+    except ValueError as error:
+        if not is_of_single_row(error):
+            raise
+        raise ConfigError(
+            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard with strategy "
+            "exact, of a replica with local_sgd, or of a client's batch with federated, divided by train.accumulate; raise "
+            "train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
+        ) from error
+
+
+def is_of_single_row(error: ValueError) -> bool:
+    """Whether it is torch's error for a batch norm of a single value per channel."""
+    return "Expected more than 1 value per channel" in str(error)
+
+
+def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model with every batch norm replaced by one over the rows of all workers; names and values do not change."""
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.__class__ = _Synchronised
+    return model
+
+
+class _Synchronised(BatchNorm):
+    """A batch norm over the rows of all workers; a worker may have none."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+    @outside_of_graphs  # a collective breaks the graph anyway
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        output, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
+        self._remember(mean, variance)
+        return output
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            share = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
+            self.running_mean.lerp_(mean.to(self.running_mean), share)
+            self.running_var.lerp_(variance.to(self.running_var), share)
+
+
+class _Normalise(torch.autograd.Function):
+    """Collective in forward and backward. Computes bf16 and fp16 in float32, and returns the dtype of the input."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the output, the mean, and the unbiased variance; the last two are float64 of shape (channels,)."""
+        values = _wide(input)
+        count, mean, squares = _moments_of_all(values)
+        scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
+        ctx.save_for_backward(input, weight, mean, scale, count)
+        output = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        if weight is not None and bias is not None:
+            output = output * _by_channel(weight, values) + _by_channel(bias, values)
+        variance = squares / (count - 1).clamp(min=1)
+        ctx.mark_non_differentiable(mean, variance)
+        return output.to(input.dtype), mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+        """Returns the gradient of all workers' loss with respect to this worker's input. For weight and bias, returns this
+        worker's term of the sum over workers."""
+        input, weight, mean, scale, count = ctx.saved_tensors
+        values, gradient = _wide(input), _wide(given)
+        normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        dims = _all_but_channels(values)
+        own = torch.stack([gradient.sum(dims), (gradient * normal).sum(dims)]).double()
+        of_all = own.clone()
+        dist.all_reduce(of_all)
+        shift, slope = of_all / count.clamp(min=1)
+        through = gradient - _by_channel(shift, values) - normal * _by_channel(slope, values)
+        if weight is None:
+            return (through * _by_channel(scale, values)).to(input.dtype), None, None, None
+        through = through * _by_channel(scale * weight, values)
+        return through.to(input.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None
+
+
+def _moments_of_all(values: Tensor) -> Tensor:
+    """Count, mean, and sum of squared deviations of every channel over all workers, shape (3, channels)."""
+    own = moments(values, _all_but_channels(values))
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    return combined(torch.stack(every))
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def _all_but_channels(values: Tensor) -> list[int]:
+    return [dim for dim in range(values.ndim) if dim != 1]
+
+
+def _by_channel(values: Tensor, like: Tensor) -> Tensor:
+    """One value per channel, with the dtype of `like` and in a shape that broadcasts to it."""
+    return values.to(like.dtype).view([-1 if dim == 1 else 1 for dim in range(like.ndim)])

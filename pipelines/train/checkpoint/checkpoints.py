@@ -1,0 +1,227 @@
+"""Checkpoints: written in the background, used only when complete, resharded when read.
+
+    checkpoints/step-000001200-4f3a9c/
+      __0_0.distcp …  .metadata    torch.distributed.checkpoint: model, optimizer and scaler; each with its SHA-256 beside it
+      record.json                  written last, when all workers' files are there: without it the checkpoint does not count;
+                                   with the digests of all tensors, which are verified when they are loaded
+
+If a checkpoint is damaged, the previous one is used. Reading unpickles .metadata: checkpoints are trusted input.
+"""
+
+import logging
+from collections import ChainMap
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+from pipelines.errors import TrainingError
+from pipelines.runtime.weights import digests
+from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
+from pipelines.train.checkpoint.digest_log import append_step, differing_tensors, forget_steps_after, machine_of
+from pipelines.train.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.checkpoint.store import reader, writer
+from pipelines.train.reduce.agreement import gathered, of_rank_0
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.dtensor import parts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Saving:
+    """A checkpoint that is being written."""
+
+    name: str
+    record: Record
+    written: "Future[Any]"
+    """Done when this worker's part is written."""
+    digests: "Future[dict[str, str]]"
+    """Digests of the tensors, or of their parts, that no worker of a lower rank holds."""
+    fingerprints: "Future[Fingerprints]"
+    """Of all that this worker holds, to be compared with others'."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this worker's part is written, and all is computed that others wait for."""
+        return self.written.done() and self.digests.done() and self.fingerprints.done()
+
+
+class Checkpoints:
+    """The checkpoints of one run. All workers make the same calls in the same order."""
+
+    def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
+        self._directory, self._context, self._keep = directory, context, keep
+        self._digesting = ThreadPoolExecutor(1, "digests")
+        self._agreed_step: int | None = None
+        """The last saved step, after which all workers held the same."""
+        # A save runs collectives in a background thread, at the same time as training, so it needs its own process group.
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)) if dist.is_initialized() else None
+
+    def begin(self, state: dict[str, Any], record: Record) -> Saving:
+        """Copy the state and start writing it. Returns as soon as training may change it again."""
+        name = of_rank_0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
+        store, first_here = writer(self._directory, name), self._first_here(state)  # before the save uses the group
+        with _errors_name(self._directory, name):
+            written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
+        assert isinstance(written, Future)
+        # Digests of the copy, during training: they take a third of a second for 100 M parameters.
+        staged = parts(store.staged)
+        summed = self._digesting.submit(digests, {tensor: staged[tensor] for tensor in first_here})
+        return Saving(name, record, written, summed, self._digesting.submit(self._compared, store.staged, record))
+
+    def commit(self, saving: Saving) -> str:
+        """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
+
+        Raises TrainingError, naming the path, if a part cannot be written, and DriftError if workers that must hold the same do not: such
+        a checkpoint stays incomplete.
+        """
+        with _errors_name(self._directory, saving.name):
+            saving.written.result()
+        by_worker, fingerprints = zip(*gathered((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
+        check_agreement(fingerprints, saving.record.step, self._agreed_step)
+        self._agreed_step = saving.record.step
+        if self._context.rank == 0:
+            record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
+            append_step(self._directory, record.step, record.digests, record.losses, machine_of(self._context.device))
+            self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
+            try:
+                self._prune()
+            except TrainingError as error:  # the next commit prunes again
+                log.warning("old checkpoints are kept for now: %s", error)
+        return f"{self._directory.path}/{saving.name}"
+
+    def restore(self, state: dict[str, Any]) -> tuple[str, Record] | None:
+        """Fill `state`, as `load` does, from the newest complete and undamaged checkpoint. Returns its name and record, the
+        same on all workers; None if there is no checkpoint.
+
+        Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
+        """
+        parted: list[str] = []
+        whole, damaged = of_rank_0((self._whole(), self._damaged()) if self._context.rank == 0 else ([], []), self._group)
+        for name, record in whole:
+            try:
+                self._load(name, state)
+            except CheckpointException as error:
+                causes = [failure[0] for failure in error.failures.values()]
+                if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
+                    with _errors_name(self._directory, name):
+                        raise
+                log.warning("%s is damaged, using the previous checkpoint: %s", name, _cause(error))
+                damaged.append(name)
+            else:
+                if altered := self._altered(record, state):
+                    log.warning("%s cannot be used, using the previous checkpoint: %s", name, altered)
+                    parted.append(f"{name}: {altered}")
+                    continue
+                if self._context.rank == 0:
+                    for left in [*damaged, *(text.partition(":")[0] for text in parted)]:  # else they would count as the newest
+                        self._directory.remove(f"{left}/{RECORD}")
+                self._agreed_step = record.step
+                return name, record
+        if damaged or parted:
+            reasons = [f"{', '.join(damaged)}: damaged"] if damaged else []
+            raise TrainingError(
+                f"{self._directory.path}: {'; '.join([*reasons, *parted])}, and no other checkpoint is left; "
+                f"{'restore one of them, or ' if damaged else ''}remove {self._directory.path} to start anew"
+            )
+        return None
+
+    def forget_after(self, step: int) -> None:
+        """Remove the steps after `step` from the digest log: a run that resumes at `step` repeats them."""
+        if self._context.rank == 0:
+            forget_steps_after(self._directory, step)
+
+    def best(self) -> tuple[str, Record] | None:
+        """Name and record of the complete checkpoint with the best validation metric, the same on all workers; None if there
+        is none."""
+        return of_rank_0(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None, self._group)
+
+    def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
+        """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, saved by any number of workers.
+
+        Raises TrainingError if the digest of a tensor is not the recorded one.
+        """
+        with _errors_name(self._directory, name):
+            self._load(name, state)
+        if altered := self._altered(record, state):
+            raise TrainingError(f"{self._directory.path}/{name}: {altered}; remove {self._directory.path} to start anew")
+
+    def _compared(self, staged: dict[str, Any], record: Record) -> Fingerprints:
+        return fingerprints(staged, record) if self._context.world_size > 1 else {}
+
+    def _load(self, name: str, state: dict[str, Any]) -> None:
+        load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
+
+    def _first_here(self, state: dict[str, Any]) -> list[str]:
+        """Names of the tensors of `state`, or of their parts, that no worker of a lower rank holds. Collective."""
+        own = list(parts(state))
+        held = set[str]().union(*gathered(own, self._group)[: self._context.rank])
+        return [name for name in own if name not in held]
+
+    def _altered(self, record: Record, state: dict[str, Any]) -> str:
+        """Says which tensors no worker holds, or have another digest than recorded on any worker; empty if none. Collective.
+
+        No file is to blame: each has just been read with the checksum that it was written with.
+        """
+        by_worker = gathered(digests(parts(state)), self._group)
+        differing = differing_tensors(by_worker, record.digests) if record.digests else []
+        if not differing:
+            return ""
+        named = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''}"
+        return f"{named} not as in the record, though every file is as it was written, so that the workers had parted when they saved it"
+
+    def _whole(self) -> list[tuple[str, Record]]:
+        """Names and records of complete checkpoints, newest first."""
+        found = []
+        for name, content in self._records():
+            if (values := from_json(content)) is not None:
+                if values["format"] > FORMAT:
+                    raise TrainingError(
+                        f"{self._directory.path}/{name} has format {values['format']}, newer than {FORMAT}: upgrade Lockstep"
+                    )
+                found.append((name, Record(**values)))
+        return sorted(found, key=lambda pair: pair[1].step, reverse=True)
+
+    def _damaged(self) -> list[str]:
+        """Names of checkpoints whose record is damaged."""
+        return [name for name, content in self._records() if from_json(content) is None]
+
+    def _records(self) -> list[tuple[str, bytes]]:
+        names = sorted((f"checkpoints/{base}" for base in self._directory.names("checkpoints")), reverse=True)
+        return [(name, content) for name in names if (content := self._directory.get(f"{name}/{RECORD}")) is not None]
+
+    def _prune(self) -> None:
+        """Keep the newest few and the best; remove the others, and incomplete ones."""
+        whole = self._whole()
+        keep = [name for name, _ in whole[: self._keep]] + [name for name, record in whole if record.best][:1]
+        for base in self._directory.names("checkpoints"):
+            if f"checkpoints/{base}" not in keep:
+                self._directory.remove(f"checkpoints/{base}")
+
+
+@contextmanager
+def _errors_name(directory: RunDirectory, name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, CheckpointException) as error:
+        raise TrainingError(
+            f"{directory.path}/{name}: {_cause(error)}; the last complete checkpoint is kept: free space or repair the store, and "
+            "run the same command again"
+        ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """The workers' own errors, which torch.distributed.checkpoint wraps in a table of tracebacks."""
+    if isinstance(error, CheckpointException):
+        return "; ".join(f"worker {rank}: {failure[0]}" for rank, failure in error.failures.items())
+    return str(error)

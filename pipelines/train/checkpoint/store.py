@@ -1,0 +1,165 @@
+"""Connects torch.distributed.checkpoint to storage: retries while the store fails, and verifies a SHA-256 of every file.
+
+The SHA-256 is computed during writing and kept in a file beside it. torch itself loads a file with a flipped bit silently.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import file_digest, sha256
+from typing import Any
+
+from pyarrow.fs import FileSystem, FileType
+from torch.distributed.checkpoint.filesystem import FileSystem as Disk
+from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
+
+from pipelines.train.checkpoint.run_directory import RunDirectory, patiently
+
+SUM = ".sha256"
+
+
+class DamagedError(Exception):
+    """A file does not have the SHA-256 that it was written with."""
+
+
+def writer(directory: RunDirectory, name: str) -> "_Writer":
+    """Writes a checkpoint into the folder `name`, and syncs its files on a local disk."""
+    return _Writer(directory, f"{directory.path}/{name}")
+
+
+def reader(directory: RunDirectory, name: str) -> FileSystemReader:
+    return _Reader(directory, f"{directory.path}/{name}")
+
+
+class _Writer(FileSystemWriter):
+    """Retries each part of a save; a retry overwrites what the failed attempt left."""
+
+    def __init__(self, directory: RunDirectory, path: str) -> None:
+        super().__init__(path, sync_files=directory.is_local)
+        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
+        self.path = self.fs.init_path(path)
+        self.staged: dict[str, Any] = {}
+        """The copy on the CPU, from which the files are written."""
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        self.staged = super().stage(state_dict)
+        return self.staged
+
+    def prepare_local_plan(self, *arguments: Any, **named: Any) -> Any:
+        return patiently(lambda: super(_Writer, self).prepare_local_plan(*arguments, **named))
+
+    def write_data(self, *arguments: Any, **named: Any) -> Any:
+        return patiently(lambda: super(_Writer, self).write_data(*arguments, **named))
+
+    def finish(self, *arguments: Any, **named: Any) -> None:
+        patiently(lambda: super(_Writer, self).finish(*arguments, **named))
+
+
+class _Reader(FileSystemReader):
+    """Raises DamagedError, through torch's CheckpointException."""
+
+    def __init__(self, directory: RunDirectory, path: str) -> None:
+        super().__init__(path)
+        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
+        self.path = self.fs.init_path(path)
+
+
+class _Sum:
+    """A stream that computes the SHA-256 of what is written to it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.sum = stream, sha256()
+
+    def write(self, content: Any) -> int:
+        self.sum.update(content)
+        return self._stream.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Summed(FileSystemBase):
+    """A file system that computes a checksum of every file that it writes, and verifies it before reading."""
+
+    def __init__(self, inner: FileSystemBase) -> None:
+        self._inner = inner
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
+        with self._inner.create_stream(path, mode) as stream:
+            if "w" in mode:
+                summed: Any = _Sum(stream)
+                yield summed
+            else:
+                self._check(path, stream)
+                yield stream
+        if "w" in mode:
+            with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "wb") as stream:
+                stream.write(summed.sum.hexdigest().encode())
+
+    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+        self._inner.rename(self.init_path(f"{path}{SUM}"), self.init_path(f"{new_path}{SUM}"))
+        self._inner.rename(path, new_path)
+
+    def concat_path(self, path: str | os.PathLike, suffix: str) -> str | os.PathLike:
+        return self._inner.concat_path(path, suffix)
+
+    def init_path(self, path: str | os.PathLike) -> str | os.PathLike:
+        return self._inner.init_path(path)
+
+    def mkdir(self, path: str | os.PathLike) -> None:
+        self._inner.mkdir(path)
+
+    def exists(self, path: str | os.PathLike) -> bool:
+        return self._inner.exists(path)
+
+    def rm_file(self, path: str | os.PathLike) -> None:
+        self._inner.rm_file(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        return True
+
+    def _check(self, path: str | os.PathLike, stream: Any) -> None:
+        with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "rb") as kept:
+            wanted = kept.read().decode(errors="replace")
+        found = file_digest(stream, "sha256").hexdigest()
+        if found != wanted:
+            raise DamagedError(f"{os.path.basename(path)} has SHA-256 {found[:12]}, but had {wanted[:12]} when it was written")
+        stream.seek(0)
+
+
+class _Arrow(FileSystemBase):
+    """Adapts an Arrow file system to the interface of torch's checkpoint storage."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
+        opened = self._filesystem.open_output_stream if "w" in mode else self._filesystem.open_input_file
+        with opened(os.fspath(path)) as stream:
+            yield stream
+
+    def concat_path(self, path: str | os.PathLike, suffix: str) -> str:
+        return f"{os.fspath(path)}/{suffix}"
+
+    def init_path(self, path: str | os.PathLike) -> str:
+        return os.fspath(path)
+
+    def mkdir(self, path: str | os.PathLike) -> None:
+        self._filesystem.create_dir(os.fspath(path), recursive=True)
+
+    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+        self._filesystem.move(os.fspath(path), os.fspath(new_path))
+
+    def exists(self, path: str | os.PathLike) -> bool:
+        return bool(self._filesystem.get_file_info(os.fspath(path)).type != FileType.NotFound)
+
+    def rm_file(self, path: str | os.PathLike) -> None:
+        self._filesystem.delete_file(os.fspath(path))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        return True

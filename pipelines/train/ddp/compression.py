@@ -1,0 +1,131 @@
+"""Sends gradients in fewer bytes, as `train.compression` says.
+
+`bf16` and `fp16` are torch's hooks of DistributedDataParallel, which send each bucket during the backward pass. `powersgd` and
+`topk` run after it, over the whole gradient: they remember something of every entry, and DistributedDataParallel moves entries
+to other buckets after the first step of a process.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+
+from pipelines.config.compression import Compression
+from pipelines.train.ddp.flat import Flat
+from pipelines.train.ddp.low_rank import LowRank
+from pipelines.train.ddp.top_k import BLOCK, TopK
+from pipelines.train.reduce.context import WorkerContext
+
+
+def _bf16(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """torch's hook. DistributedDataParallel refuses that by its name without NCCL, but Gloo adds bf16 too."""
+    return bf16_compress_hook(group, bucket)  # type: ignore[arg-type]
+
+
+HOOKS: dict[str, Callable[..., Any]] = {"bf16": _bf16, "fp16": fp16_compress_hook, "powersgd": noop_hook, "topk": noop_hook}
+"""What DistributedDataParallel does with a bucket, by kind of compression."""
+
+
+class Lossy(Protocol):
+    """A way to send only a part of a gradient."""
+
+    @property
+    def state(self) -> Tensor | None:
+        """What it remembers from step to step, the same on all workers."""
+
+    def exchange(self) -> None:
+        """Replace the values by the mean over workers of what they send of theirs, and take from this worker's error, which is a copy
+        of its values, what it sends. Collective."""
+
+
+class ErrorFeedback:
+    """Exchanges gradients lossily. What is not sent is this worker's error, and becomes part of its next gradient.
+
+    So over all steps, the sum of the gradients that were applied and the mean error of the workers is the sum of the true
+    gradients. Seide et al. 2014, "1-bit stochastic gradient descent"; Stich et al. 2018, "Sparsified SGD with memory".
+    """
+
+    def __init__(self, settings: Compression, parameters: Sequence[nn.Parameter], context: WorkerContext) -> None:
+        self._settings, self._context = settings, context
+        self._parameters = [parameter for parameter in parameters if parameter.numel()]
+        shapes = [parameter.shape or (1,) for parameter in self._parameters]
+        self._values, self._error = (Flat(shapes, context.device, BLOCK) for _ in range(2))
+        self._lossy: Lossy = (
+            LowRank(settings.rank, self._values, self._error, context)
+            if settings.kind == "powersgd"
+            else TopK(settings.share, self._values, self._error, context)
+        )
+        self._errors_differ = self._owes = False
+
+    @torch.no_grad()
+    def reduce(self, sums: Tensor, unit: Callable[[Tensor], Tensor], number: int) -> Tensor:
+        """Replace the workers' gradients, in step `number`, by the mean of what they send. Returns the means of `sums`. Collective.
+
+        sums[1] is the weight of the rows, from which `unit` computes what the mean gradient has been multiplied by: a loss
+        scale, for example. Errors do not have this factor, which changes from step to step. If a gradient is not finite on
+        any worker, it becomes infinite on all, and errors do not change. Nor do they in a step without any weight.
+        """
+        if self._context.world_size == 1 and not self._owes:
+            return sums
+        gradients = [_gradient(parameter) for parameter in self._parameters]
+        _copy(gradients, self._values.pieces)
+        is_infinite = self._values.whole.isfinite().all().logical_not()
+        sums, infinite = mean_over_workers(torch.cat([sums, is_infinite.view(1).to(sums)]), self._context).split([len(sums), 1])
+        if infinite > 0:
+            for gradient in gradients:
+                gradient.fill_(torch.inf)
+        elif sums[1] > 0:
+            factor = unit(sums[1])
+            self._values.whole.div_(factor).add_(self._error.whole)
+            self._exchange(self._context.world_size > 1 and number >= self._settings.start_step)
+            self._values.whole.mul_(factor)
+            _copy(self._values.pieces, gradients)
+        return sums
+
+    def _exchange(self, lossily: bool) -> None:
+        if lossily:
+            self._error.whole.copy_(self._values.whole)
+            self._lossy.exchange()
+        else:
+            self._error.whole.zero_()
+            mean_over_workers(self._values.whole, self._context)
+        self._errors_differ = self._owes = lossily
+
+    @torch.no_grad()
+    def even_out(self) -> None:
+        """Set every worker's error to the mean of all. Then a single tensor says what is not sent yet, and any number of workers
+        can continue with it. Collective."""
+        if self._errors_differ:
+            mean_over_workers(self._error.whole, self._context)
+            self._errors_differ = False
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The error, the same on all workers after `even_out`, and what the kind of compression remembers."""
+        return {"error": self._error.whole, **({} if self._lossy.state is None else {self._settings.kind: self._lossy.state})}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for name, values in self.state_dict().items():
+            values.copy_(state[name])
+        self._errors_differ, self._owes = False, bool(self._error.whole.any())
+
+
+def mean_over_workers(values: Tensor, context: WorkerContext) -> Tensor:
+    """The mean, in place. Collective."""
+    if context.world_size > 1:
+        dist.all_reduce(values)
+        values.div_(context.world_size)
+    return values
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "a parameter without a gradient has been refused"
+    return parameter.grad
+
+
+def _copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source.view(target.shape))

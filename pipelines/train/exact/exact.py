@@ -1,0 +1,159 @@
+"""Strategy `exact`: weights that are a pure function of dataset and config, bit for bit, for any number of workers.
+
+The unit of computation is the shard, whichever worker owns it: one pass over its microbatch, from the same buffers, with
+its own seed, on a fixed number of threads, with deterministic kernels. A pass yields gradients, and a vector of sums and of
+changes of buffers. Both are summed over the shards in a fixed tree, bucket by bucket during the last pass, and every
+worker takes the same optimizer step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.runtime.weights import weights_of
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.buffers import ModelBuffers
+from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, only_deterministic
+from pipelines.train.exact.gradient_reducer import GradientReducer
+from pipelines.train.inference import predict, sample
+from pipelines.train.mesh import Mesh
+from pipelines.train.passes import Passes, aligned
+from pipelines.train.precision import precision_of
+from pipelines.train.randomness import seed
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import FLAGS, Flags, StepResult
+from pipelines.train.step_clock import EXCHANGE, FORWARD
+from pipelines.train.strategy import Strategy
+from pipelines.train.update import Update
+
+
+class Exact(Strategy):
+    """Runs one pass per shard, and sums the shards' gradients in a fixed binary tree.
+
+    Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
+    """
+
+    reproducible = True
+    balances = True
+    environment = CUBLAS
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        model = build()
+        check_model(model)
+        only_deterministic(context.device)
+        torch.set_num_threads(settings.threads_per_shard)
+        self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
+        self._precision = precision_of(settings.precision, context.device)
+        self.model = model.to(context.device)
+        if settings.compile:
+            # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
+            self.model.compile(dynamic=False)
+        self._update = Update(settings, self.model, context, self._precision, self.clock)
+        self._owned = self.mesh.owned_shards(settings.shards)
+        self._passes = Passes(task, self.model, self._precision, context, settings.accumulate)
+        self._buffers = ModelBuffers(self.model)
+        self._gradients: GradientReducer | None = None
+        """Created at the first step, after a trial with its rows."""
+
+    def batches(self, loader: Loader) -> Iterator[list[Batch]]:
+        """Each step's microbatches, one for each shard that this worker owns."""
+        return map(loader.by_shard, loader)
+
+    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        if not self.model.training:
+            self.model.train()
+        before = self._buffers.clones()
+        gradients = self._gradients or self._begun(batch, before)
+        own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
+        # Integers have the same sum in any order, so the worker's first shard can carry its flags.
+        own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
+        for shard, microbatch in zip(self._owned, batch, strict=True):
+            self._buffers.restore(before)
+            seed(self._context.device, self._settings.seed, number, shard)
+            gradients.begin()
+            sums = self._pass(microbatch, gradients)
+            own_loss += sums[0]
+            gradients.end(torch.cat([sums, own_flags, *self._buffers.changes(before)]))
+            own_flags = torch.zeros_like(own_flags)
+        self.clock.enter(EXCHANGE)
+        sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
+        loss_sum, weight, rows, shards_with_rows = sums
+        self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
+        norm = self._update.apply(rate, weight, measured)
+        return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+
+    def own(self, shard_counts: tuple[int, ...]) -> None:
+        self.mesh = replace(self.mesh, shard_counts=shard_counts)
+        self._owned = self.mesh.owned_shards(self._settings.shards)
+        if self._gradients is not None:
+            self._gradients.close()
+            self._gradients = self._reducer()
+
+    def predict(self, batch: Batch) -> Tensor:
+        return predict(self.model, aligned(batch), self._precision, self._context)
+
+    def sample(self, epoch: int) -> str:
+        return sample(self.model, self._task, epoch, self._context)
+
+    def sync_buffers(self) -> None:
+        """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
+        self._buffers.check_in_place()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._update.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._update.load_state_dict(state)
+
+    def close(self) -> None:
+        if self._gradients is not None:
+            self._gradients.close()
+            self._gradients = None
+
+    def weights(self) -> dict[str, Tensor]:
+        return {} if self._context.rank else weights_of(self.model)
+
+    def _begun(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
+        """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
+        rows differ, or if a pass replaces a buffer."""
+        assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
+        microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
+        if microbatch is not None:
+            self._try(microbatch, before)
+        self._gradients = self._reducer()
+        return self._gradients
+
+    def _reducer(self) -> GradientReducer:
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        shards, beside = self._settings.shards, 4 + FLAGS + self._buffers.numel
+        return GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
+
+    def _try(self, microbatch: Batch, before: list[Tensor]) -> None:
+        check_passes(self.model, lambda: self._rehearsed(microbatch, before))
+        self._buffers.restore(before)
+
+    def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
+        self._buffers.restore(before)
+        seed(self._context.device, self._settings.seed)
+        sums = self._pass(microbatch)
+        self._buffers.check_in_place()
+        self._buffers.check_saved(before)
+        return sums
+
+    def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
+        """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
+        self.clock.enter(FORWARD)
+        for loss, weight, is_last in self._passes(microbatch):
+            sums += torch.stack([loss.detach().double(), weight.detach().double()])
+            if gradients is not None and is_last:
+                gradients.last_pass()
+            self._update.backward(loss)
+            self.clock.enter(FORWARD)
+        rows = rows_of(microbatch)
+        return torch.cat([sums, sums.new_tensor([rows, rows > 0])])

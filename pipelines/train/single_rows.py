@@ -1,0 +1,96 @@
+"""Refuses, before a training starts, a batch norm that would get a single row in the middle of it."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from pipelines.config.strategies import STRATEGIES
+from pipelines.config.train import Train
+from pipelines.data.loader import shards_of
+from pipelines.errors import ConfigError
+from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.tasks.base import Batch, Task
+from pipelines.train.batch_norm import is_of_single_row
+from pipelines.train.strategies import meta_model
+
+_WHY = "the model has a batch norm, which finds no variance in it"
+
+
+def may_have_batch_norm(task: Task) -> bool:
+    """Whether the model has a batch norm; true for one that can only be built with values."""
+    model = _without_values(task)
+    return model is None or any(isinstance(module, BatchNorm) for module in model.modules())
+
+
+def check_single_rows(settings: Train, task: Task, rows: int) -> None:
+    """Raise ConfigError if a pass over one row has no variance in this model, and an epoch of `rows` rows has such a pass.
+
+    Without values, on the meta device. A model that computes only with values, or that draws random numbers for rows, is checked by its
+    first pass of a single row.
+    """
+    if settings.strategy not in STRATEGIES or settings.strategy == "federated" or settings.sync_batch_norm:
+        return
+    alone = next((size for size in _steps(settings, rows) if 1 in _passes(settings, size)), None)
+    if alone is None or task.draws or not _refuses_single_row(task):
+        return
+    if alone == settings.global_batch:
+        remedy = "raise train.global_batch, or lower train.shards or train.accumulate"
+        raise ConfigError(f"train.global_batch is {alone}, of which a pass would have a single row, and {_WHY}; {remedy}")
+    raise ConfigError(
+        f"train.remainder is keep, and the {rows:,} rows of an epoch leave {alone} for its last step, of which a pass would have a single "
+        f"row, and {_WHY}; set train.remainder to drop, or change train.global_batch"
+    )
+
+
+def _steps(settings: Train, rows: int) -> Iterator[int]:
+    """The sizes of an epoch's steps, in rows."""
+    if rows >= settings.global_batch:
+        yield settings.global_batch
+    if settings.remainder == "keep" and rows % settings.global_batch:
+        yield rows % settings.global_batch
+
+
+def _passes(settings: Train, size: int) -> Iterator[int]:
+    """The fewest rows of a pass of everyone who has some, in a step of `size` rows, for every number of workers."""
+    ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
+    for count in _units(settings):
+        for unit in range(count):
+            owned = shards_of(unit, count, settings.shards)
+            if own := ends[owned.stop] - ends[owned.start]:
+                yield own // min(settings.accumulate, own)
+
+
+def _units(settings: Train) -> Iterator[int]:
+    """Into how many blocks of shards a step may be divided, each of which one pass computes, or `accumulate` passes."""
+    unit, units = settings.unit_of_work
+    if unit == "replica" or settings.strategy in ("exact", "parameter_server"):
+        yield units
+    elif settings.strategy == "sharded":
+        yield settings.max_readers
+    else:
+        yield from range(settings.min_workers, settings.max_workers + 1)
+
+
+def _refuses_single_row(task: Task) -> bool:
+    model = _without_values(task)
+    if model is None or not may_have_batch_norm(task):
+        return False
+    with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+        try:
+            task.loss(model.train(), _row(task))
+        except ValueError as error:
+            return is_of_single_row(error)
+    return False
+
+
+def _without_values(task: Task) -> nn.Module | None:
+    with suppress(NotImplementedError, RuntimeError):
+        return meta_model(task)
+    return None
+
+
+def _row(task: Task) -> Batch:
+    columns = (*task.data.columns, *task.data.carried)
+    return {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype), device="meta") for column in columns}

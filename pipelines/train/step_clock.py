@@ -1,0 +1,144 @@
+"""Measures where the time of a step goes, by phase, without waiting for anything.
+
+A worker is in one phase at a time, and `enter` begins the next one. On a CPU that reads the time. On a GPU, whose kernels run
+later, it records a CUDA event in the phases that compute; events are read when the loop has waited for the device anyway.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipelines.runtime.compat.torch import after_backward
+
+DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT = "data", "forward", "backward", "exchange", "optimizer", "checkpoint"
+PHASES = (DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT)
+OTHER = "other"
+"""Starting, evaluating, logging: all that belongs to no step."""
+GPU_STEPS_PER_MEASUREMENT = 4
+"""On a GPU, one of so many steps has events and stands for all of them: to record one takes about as long as to launch a kernel."""
+
+Hook = Callable[[Any, Any], Any]
+"""A communication hook of DistributedDataParallel: called with its state and a bucket of gradients, it returns a future."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a clock has counted since it was made."""
+
+    steps: int
+    seconds: tuple[float, ...]
+    """By phase, in the order of PHASES."""
+
+    def since(self, earlier: "Totals") -> "Totals":
+        return Totals(self.steps - earlier.steps, tuple(now - then for now, then in zip(self.seconds, earlier.seconds, strict=True)))
+
+
+class StepClock:
+    """The clock of one worker; its strategy and its loop call `enter`. Times are host seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._seconds = dict.fromkeys((*PHASES, OTHER), 0.0)
+        self._steps = 0
+        self.phase, self.since = OTHER, now()
+        """The current phase, and when it began."""
+        self.observe: Callable[[str], None] | None = None
+        """Called at the end of every phase, with its name."""
+
+    def start_step(self) -> None:
+        """A step begins, with its forward pass."""
+        self._steps += 1
+        self.enter(FORWARD)
+
+    def enter(self, phase: str) -> None:
+        """The current phase ends, and this one begins."""
+        now = self._now()
+        self._seconds[self.phase] += now - self.since
+        if self.observe:
+            self.observe(self.phase)
+        self.phase, self.since = phase, now
+
+    def read(self) -> None:
+        """The device has finished all steps so far."""
+
+    def totals(self) -> Totals:
+        """May be called in any thread. A phase that has not ended is not in it."""
+        return Totals(self._steps, tuple(self._seconds[phase] for phase in PHASES))
+
+    def phase_seconds(self) -> float:
+        """How long the current phase has lasted."""
+        return self._now() - self.since
+
+    def around(self, hook: Hook) -> Hook:
+        """The same hook, whose time counts as exchange: gradients that arrive in it are computed."""
+
+        def timed(state: Any, bucket: Any) -> Any:
+            self.enter(EXCHANGE)
+            future = hook(state, bucket)
+            self.enter(BACKWARD)
+            return future
+
+        # torch checks the annotations of a hook.
+        timed.__annotations__ = dict(hook.__annotations__)
+        return timed
+
+    def exchange_after_backward(self, loss: Tensor) -> None:
+        """What the backward pass from `loss` waits for after its last gradient counts as exchange."""
+        after_backward(loss, self._begin_exchange)
+
+    def _begin_exchange(self) -> None:
+        self.enter(EXCHANGE)
+
+
+class GpuStepClock(StepClock):
+    """Forward, backward, exchange and optimizer are seconds of the device's current stream, by events in some steps."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter, event: Callable[[], Any] | None = None) -> None:
+        """`event` makes an event that measures time."""
+        super().__init__(now)
+        self._event = event or _timed_event
+        self._on_device = dict.fromkeys((FORWARD, BACKWARD, EXCHANGE, OPTIMIZER), 0.0)
+        self._marks: list[tuple[str, Any]] = []
+        """Phases of measured steps with the event that begins each, in order; OTHER ends a step."""
+        self._free: list[Any] = []
+        self._measures = False
+        self._read = super().totals()
+
+    def start_step(self) -> None:
+        self._measures = self._steps % GPU_STEPS_PER_MEASUREMENT == 0
+        super().start_step()
+
+    def enter(self, phase: str) -> None:
+        super().enter(phase)
+        if self._measures:
+            event = self._free.pop() if self._free else self._event()
+            event.record()
+            self._measures = phase in self._on_device
+            self._marks.append((phase if self._measures else OTHER, event))
+
+    def read(self) -> None:
+        marks, self._marks = self._marks, []
+        for (phase, begin), (_, end) in pairwise(marks):
+            if phase != OTHER:
+                self._on_device[phase] += GPU_STEPS_PER_MEASUREMENT * begin.elapsed_time(end) / 1_000
+        self._free += [event for _, event in marks]
+        on_host = super().totals()
+        seconds = [self._on_device.get(phase, host) for phase, host in zip(PHASES, on_host.seconds, strict=True)]
+        self._read = Totals(on_host.steps, tuple(seconds))
+
+    def totals(self) -> Totals:
+        """Those of the last reading."""
+        return self._read
+
+
+def clock_of(device: torch.device) -> StepClock:
+    return GpuStepClock() if device.type == "cuda" else StepClock()
+
+
+def _timed_event() -> Any:
+    return torch.cuda.Event(enable_timing=True)

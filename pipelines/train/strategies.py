@@ -1,0 +1,75 @@
+"""Creates the strategy that a config names, and its initial model."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.plugins import imported
+from pipelines.config.strategies import STRATEGIES
+from pipelines.config.train import Train
+from pipelines.errors import ConfigError, TrainingError
+from pipelines.tasks.base import Task
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategy import Strategy
+
+_PIPELINED = "pipelines.strategies.sharded.pipelined:Pipelined"
+
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The class that `train.strategy` names. Raises ConfigError if it cannot be imported or is not a Strategy."""
+    try:
+        return imported(STRATEGIES.get(name, name), Strategy, "a strategy")  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"train.strategy: {error}") from error
+
+
+def chosen(settings: Train) -> type[Strategy]:
+    """The class for a config: `sharded` has one of its own for a pipeline."""
+    has_stages = settings.strategy == "sharded" and settings.parallel.degrees(settings.max_workers).pipeline > 1
+    return strategy_class(_PIPELINED if has_stages else settings.strategy)
+
+
+def strategy_of(
+    settings: Train, task: Task, context: WorkerContext, read_weights: Callable[[], Mapping[str, Tensor]] | None = None
+) -> Strategy:
+    """The strategy that the config names, with a new model, or with one that starts from other weights, by name. They are read on the
+    workers that hold a whole model.
+
+    Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
+    support the model.
+    """
+    return chosen(settings)(settings, task, partial(first_model, settings, task, read_weights), context)
+
+
+def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
+    """The model before the first step: a function of the seed, or the weights that are read."""
+    torch.manual_seed(settings.seed)
+    model = task.model()
+    if read_weights is not None:
+        weights = read_weights()
+        check_weights_fit(model, weights, settings.init_from)
+        model.load_state_dict(weights)
+    return model
+
+
+def meta_model(task: Task) -> nn.Module:
+    """The task's model on the meta device: names, shapes and dtypes, without memory for values or time to initialise them."""
+    with torch.device("meta"):
+        return task.model()
+
+
+def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's."""
+    own = model.state_dict()
+    differing = sorted(name for name in own.keys() | weights.keys() if not _alike(own.get(name), weights.get(name)))
+    if differing:
+        raise TrainingError(
+            f"train.init_from is {origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
+            f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features"
+        )
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is not None and other is not None and one.shape == other.shape

@@ -1,0 +1,99 @@
+"""The interface of a strategy: everything in a step that depends on parallelism."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.tasks.base import Batch, Task
+from pipelines.train.mesh import Mesh
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step import Flags, StepResult
+from pipelines.train.step_clock import StepClock, clock_of
+
+
+class Strategy(ABC):
+    """How the workers share the computation of a step.
+
+    Every method but `batches` is collective: all workers call it, in the same order, whether or not they have rows. So a
+    model may be spread over workers none of which could run it alone.
+    """
+
+    reproducible: ClassVar[bool] = False
+    """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
+    balances: ClassVar[bool] = False
+    """Whether `own` is implemented and `clock` is told of passes and exchange, which `train.balance: auto` needs."""
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Environment variables that a worker with a GPU needs before CUDA starts."""
+    model: nn.Module
+    """The task's module; its parameters have the task's names."""
+    mesh: Mesh
+    """Which rows this worker computes."""
+
+    @abstractmethod
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        """`build` returns the initial model, the same on all workers."""
+
+    @classmethod  # noqa: B027  most strategies can train whatever there is
+    def check(cls, settings: Train, task: Task) -> None:
+        """Raise ConfigError for a task or a model that this strategy cannot train with these settings. The driver calls it before
+        any worker starts."""
+
+    @abstractmethod
+    def batches(self, loader: Loader) -> Iterator[Any]:
+        """The input of `step`, for every remaining step of the loader's epoch."""
+
+    @abstractmethod
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+        """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
+
+        Counts of rows and flags are exact; rounding of the other sums depends on the strategy. The gradient norm is computed
+        only if `measured`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
+        """
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of its own of the last step, for the training curves. Called on rank 0 only."""
+        return {}
+
+    @cached_property
+    def clock(self) -> StepClock:
+        """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
+        separate them."""
+        return clock_of(self.mesh.context.device)
+
+    def own(self, shard_counts: tuple[int, ...]) -> None:
+        """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> Tensor:
+        """The model's output, without gradients, in evaluation mode and in the precision of training. A worker with fewer
+        batches than others passes some without rows."""
+
+    @abstractmethod
+    def sample(self, epoch: int) -> str:
+        """The task's samples after an epoch: on rank 0, and empty on all others."""
+
+    @abstractmethod
+    def sync_buffers(self) -> None:
+        """Make equal what differs between workers, such as batch norm's statistics. Called before evaluating and saving."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Model, optimizer and scaler by fully qualified name, and what else the next step depends on, as
+        torch.distributed.checkpoint saves and reshards them."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None:  # noqa: B027  most have none
+        """End the threads that steps have started; called once after the last step, also after an error. Not collective. The model
+        can still be evaluated and saved."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""

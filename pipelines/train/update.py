@@ -1,0 +1,129 @@
+"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import Optimizer
+
+from pipelines.config.train import Train
+from pipelines.runtime.compat.torch import scale
+from pipelines.train.optimizer import optimizer, reset_state
+from pipelines.train.precision import Precision
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.dtensor import local, total_norm
+from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
+
+
+def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:
+    """What the gradient of a sum of losses, divided by the `expected_weight`, is multiplied by to become that of the mean loss.
+
+    It is 1 unless rows have different weights, or rounding changed the last bit of their sum.
+    """
+    return torch.where(weight > 0, expected_weight / weight, 0.0)
+
+
+def rescale(gradients: list[Tensor], factor: Tensor, norm: Tensor, clip: float | None) -> None:
+    """Multiply gradients by the factor, and by what limits the `norm` of the mean gradient to `clip`."""
+    if clip is not None:
+        factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
+    if gradients and (factor.device.type != "cpu" or factor.item() != 1):
+        scale(gradients, factor.float().to(gradients[0].device))
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+class Update:
+    """A model's optimizer and loss scaler, with their state in a checkpoint."""
+
+    def __init__(
+        self,
+        settings: Train,
+        model: nn.Module,
+        context: WorkerContext,
+        precision: Precision,
+        clock: StepClock,
+        pipeline: dist.ProcessGroup | None = None,
+        clips_alike: bool = False,
+    ) -> None:
+        """`clock` is told when the backward pass and the optimizer begin. `pipeline`: the workers that hold the model together, each
+        some of its parameters. `clips_alike`: whether all workers clip by the norm that rank 0 computes, since a sum over many entries
+        rounds differently with another number of threads."""
+        self._settings, self._model, self._precision, self._pipeline, self._clock = settings, model, precision, pipeline, clock
+        self._expected_weight = settings.global_batch
+        self._sends_norm = clips_alike and context.world_size > 1 and settings.clip_norm is not None
+        self._parameters = list(model.parameters())
+        self.optimizer = optimizer(settings, self._parameters)
+        self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.scaled)
+
+    def backward(self, loss_sum: Tensor, *beside: Tensor, averaged_over: int = 1) -> None:
+        """Run the backward pass from a sum of losses, and from sums `beside` it, which are neither divided nor scaled.
+
+        Gradients become those of the mean loss if the global batch's weight is its number of rows; else `apply` corrects
+        them. If the reduction averages gradients over workers instead of summing them, `averaged_over` is their number.
+        """
+        self._clock.enter(BACKWARD)
+        torch.autograd.backward((self.scaled(loss_sum, averaged_over), *(values * averaged_over for values in beside)))
+
+    def scaled(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
+        """What `backward` starts from, for a caller with a backward pass of its own."""
+        return self._scaler.scale(loss_sum * (averaged_over / self._expected_weight))
+
+    def unit(self, weight: Tensor) -> Tensor:
+        """What the mean gradient has been multiplied by if the global batch has `weight`; `apply` divides gradients by it."""
+        return self._scaler.scale(weight / self._expected_weight)
+
+    @torch.no_grad()
+    def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:
+        """Correct gradients for the global batch's true `weight`, clip them, and take the optimizer step.
+
+        Returns the norm of the mean gradient before clipping: not finite if fp16 overflowed and the step was skipped, and
+        -1 if nothing needs it.
+        """
+        self._clock.enter(OPTIMIZER)
+        if self._precision.scaled:
+            self._scaler.unscale_(self.optimizer)
+        clip = self._settings.clip_norm
+        factor = mean_factor(self._expected_weight, weight)
+        norm = weight.new_tensor(-1.0)
+        if measured or clip is not None or self._precision.scaled:
+            norm = self._norm(weight).to(weight.device) * factor
+            if self._sends_norm:
+                dist.broadcast(norm, 0)
+        rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
+        set_rate(self.optimizer, rate)
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        self.optimizer.zero_grad()
+        return norm
+
+    def _norm(self, like: Tensor) -> Tensor:
+        """The norm of the gradient of the whole model."""
+        norm = total_norm(self._gradients())
+        if self._pipeline is None:
+            return norm
+        square = norm.to(like).square()
+        dist.all_reduce(square, group=self._pipeline)
+        return square.sqrt()
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Model, optimizer and scaler, by fully qualified name."""
+        is_new = not self.optimizer.state
+        model, optimizer = get_state_dict(self._model, self.optimizer)
+        if is_new:
+            # torch has created the state by a step with zero gradients, which Adam counts, and in which weight decay moves momentum.
+            reset_state(self.optimizer)
+        return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_state_dict(self._model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
