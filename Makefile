@@ -2,16 +2,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
+DOCS_PORT ?= 8800
 ARGS ?=
 BENCHMARKS ?= etl.against_by_hand loader.against_peers loader.shuffle_quality train.against_bare exact.against_ddp
 ONLY ?=
 
 installed := $(VENV)/installed
 server := $(VENV)/installed-server
+docs := $(VENV)/installed-docs
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-quick test-cluster test-exports xla executorch docs chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-quick test-cluster test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +28,18 @@ test: java $(installed) ## run all tests, quick ones first, in two processes; AR
 test-quick: $(installed) ## run tests in two minutes: no Spark, no Ray, no worker groups
 	@python -m pytest -m "not slow" tests/unit $(ARGS)
 
-docs: $(installed) ## generate docs/config.md from the settings
-	@python -m pipelines.config.reference > docs/config.md.new && mv docs/config.md.new docs/config.md
+docs: pages $(docs) ## generate pages from the code, then build the site in build/site; a broken link or anchor is an error
+	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build
+	@echo "build/site/index.html"
+
+docs-serve: pages $(docs) ## show README and docs as a site, at 127.0.0.1 and DOCS_PORT
+	@NO_MKDOCS_2_WARNING=1 python -m mkdocs serve --dev-addr 127.0.0.1:$(DOCS_PORT)
+
+# The page of all settings and that of the architecture come from the code; then all pages as sources of the site, in build/pages.
+pages: $(installed)
+	@python -m pipelines.config.reference > docs/reference/config.md.new && mv docs/reference/config.md.new docs/reference/config.md
+	@PYTHONPATH=.:tests:tests/unit python tests/architecture.py
+	@python docs/site/assemble.py
 
 chaos: java $(installed) ## inject faults into real processes at random moments, and check the outcomes; ARGS="--cases etl fuzz" selects
 	@PYTHONPATH=.:tests:cluster/local python -m chaos $(ARGS)
@@ -78,7 +90,7 @@ lint: $(installed) ## run ruff and mypy
 bench: java $(installed) ## run the benchmarks, each with its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" runs one
 	@set -e; for name in $(BENCHMARKS); do python -m benchmarks.$$name $(ARGS); done
 
-figures: java $(installed) ## run every pipeline of the README's table on its real data, and compare with its target; ONLY=trec runs one
+figures: java $(installed) ## run every included pipeline on its real data, and compare with its target; ONLY=trec runs one
 	@PYTHONPATH=. python -m benchmarks.conf.figures $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; keep data, runs and mlflow.db
@@ -101,4 +113,8 @@ $(installed): setup.cfg constraints.txt cluster/local/spark/log4j2.properties
 
 $(server): $(installed)
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[server]'
+	@touch $@
+
+$(docs): $(installed)
+	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	@touch $@

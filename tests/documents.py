@@ -22,18 +22,18 @@ SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_TYPED = {"make test": "it would run the test that types it"}
 """Commands that stay out, and why."""
 IN_CLUSTER_TESTS = {
-    "docs/cluster.md: Servers of one machine": "tests/cluster/test_documents.py",
-    "docs/cluster.md: Jobs": "tests/cluster/test_documents.py",
-    "docs/cluster.md: What machines have to have in common": "tests/cluster/test_packed.py",
-    "docs/cluster.md: Slurm": "tests/cluster/test_slurm.py",
-    "docs/exact.md: To verify a run": "tests/cluster/test_documents.py",
+    "docs/how-to/cluster.md: Servers of one machine": "tests/cluster/test_documents.py",
+    "docs/how-to/cluster.md: Jobs": "tests/cluster/test_documents.py",
+    "docs/how-to/cluster.md: What machines have to have in common": "tests/cluster/test_packed.py",
+    "docs/how-to/cluster.md: Slurm": "tests/cluster/test_slurm.py",
+    "docs/explanation/exact.md: To verify a run": "tests/cluster/test_documents.py",
 }
 """Places of blocks that need servers, or minutes, and the tests that type them; tests/integration types all others."""
 
 
 class Block(NamedTuple):
     place: str
-    """`docs/cluster.md: Slurm`: the file and the heading above."""
+    """`docs/how-to/cluster.md: Slurm`: the file and the heading above."""
     text: str
 
     @property

@@ -1,4 +1,4 @@
-"""Reproduces every figure of the README's table with the README's commands: ETL, training, and the metric in MLflow.
+"""Reproduces every figure of docs/reference/pipelines.md with the README's commands: ETL, training, and the metric in MLflow.
 
     python -m benchmarks.conf.figures [--only trec movielens] [--results FOLDER]
 

@@ -113,7 +113,7 @@ def _described(file: Path) -> dict[str, Host]:
     try:
         found = _HOSTS.validate_json(file.read_bytes())
     except ValidationError as error:
-        sys.exit(f"{file}: {_first(error)}; docs/cluster.md shows an example")
+        sys.exit(f"{file}: {_first(error)}; docs/how-to/cluster.md shows an example")
     if found.keys() != SERVERS:
         sys.exit(f"{file} names {', '.join(sorted(found))}, but must name every server: {', '.join(sorted(SERVERS))}")
     if missing := sorted({host.enter[0] for host in found.values() if host.enter and not shutil.which(host.enter[0])}):

@@ -1,4 +1,4 @@
-"""Generates docs/config.md from the settings classes: `python -m pipelines.config.reference > docs/config.md`."""
+"""Generates docs/reference/config.md from the settings classes: `python -m pipelines.config.reference > docs/reference/config.md`."""
 
 import json
 from typing import Any, get_args

@@ -18,8 +18,8 @@ def folder() -> Iterator[Path]:
 
 
 def test_p1_a_cluster_of_one_machine_is_started_used_and_ended_as_the_page_says(folder: Path) -> None:
-    start, use, end = below("docs/cluster.md: Servers of one machine")
-    (jobs,) = below("docs/cluster.md: Jobs")
+    start, use, end = below("docs/how-to/cluster.md: Servers of one machine")
+    (jobs,) = below("docs/how-to/cluster.md: Jobs")
     try:
         assert len(re.findall(r"^\S+ +up ", typed(start, folder), re.MULTILINE)) == 7
         (name,) = re.findall(r"^job (\S+): ", typed(use, folder), re.MULTILINE)
@@ -30,6 +30,6 @@ def test_p1_a_cluster_of_one_machine_is_started_used_and_ended_as_the_page_says(
 
 
 def test_p5_a_run_is_verified_as_the_page_says(folder: Path) -> None:
-    train, verify = below("docs/exact.md: To verify a run")
+    train, verify = below("docs/explanation/exact.md: To verify a run")
     said = typed(verify, folder, {"RUN_ID": run_id_of(typed(train, folder))})
     assert len(re.findall(r"^identical: ", said, re.MULTILINE)) == 2

@@ -142,7 +142,7 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
                 assert time.monotonic() < back, "Ray has not noticed that a host was gone"
                 time.sleep(0.2)
             gone_seconds = CUT_SECONDS - (back - time.monotonic())
-            assert gone_seconds < 20, f"Ray gave the node up after {gone_seconds:.1f} s; docs/cluster.md says 10"
+            assert gone_seconds < 20, f"Ray gave the node up after {gone_seconds:.1f} s; docs/how-to/cluster.md says 10"
             time.sleep(max(0.0, back - time.monotonic()))
             assert job.poll() is None, "the training was over before its host was back"
     cut = run_of(client, (home / "cut.log").read_text())

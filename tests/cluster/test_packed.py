@@ -18,7 +18,7 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
 
 
 def test_executors_run_in_the_environment_that_is_sent_along(environment: dict[str, str], home: Path) -> None:
-    (block,) = below("docs/cluster.md: What machines have to have in common")
+    (block,) = below("docs/how-to/cluster.md: What machines have to have in common")
     assert "train 1,246, validation 269, test 282" in typed(block, home)
     unpacked = [folder for number in (1, 2) for folder in (home / f".cluster/spark/worker-{number}").glob("app-*/*/environment")]
     for number in (1, 2):

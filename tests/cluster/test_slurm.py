@@ -88,7 +88,7 @@ def test_it_trains_on_all_nodes_of_the_allocation(environment: dict[str, str], h
 def test_p1_the_page_s_commands_train_as_they_are_typed(environment: dict[str, str]) -> None:
     """Where Slurm and MLflow are is what a site sets."""
     variables = {name: environment[name] for name in ("SLURM_CONF", "MLFLOW_TRACKING_URI")}
-    (block,) = below("docs/cluster.md: Slurm")
+    (block,) = below("docs/how-to/cluster.md: Slurm")
     with new_home() as home, reader_folder(home) as folder:
         (number,) = re.findall(r"Submitted batch job (\d+)", typed(block, folder, variables=variables))
         told, log = ended(number, environment), folder / f"lockstep-{number}.log"

@@ -247,7 +247,7 @@ def test_one_test_row_is_enough_for_any_number_of_rows(model: Exported, tmp_path
 
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
     subject = replace(subject_of(model.config, model.run_id), network=Eigenvalues())
-    with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/export"):
+    with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/how-to/export"):
         write_onnx(subject, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
     write_onnx(replace(subject, network=Sums()), tmp_path / "model.onnx")
@@ -267,7 +267,8 @@ def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(mo
 
 def test_any_other_failure_of_an_exporter_is_one_line() -> None:
     assert (
-        fault("ONNX", RuntimeError("first\nlast")) == "ONNX cannot express the network: last; docs/export.md lists the networks that work"
+        fault("ONNX", RuntimeError("first\nlast"))
+        == "ONNX cannot express the network: last; docs/how-to/export.md lists the networks that work"
     )
 
 

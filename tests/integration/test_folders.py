@@ -27,7 +27,7 @@ from pipelines.errors import SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.run import run
 
-DOCUMENT = Path(__file__).parents[2] / "docs/images.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/how-to/images.md"
 PICTURES = 300
 
 

@@ -32,7 +32,7 @@ from pipelines.train.step import Flags
 from pipelines.train.strategies import strategy_of
 
 README = (ROOT / "README.md").read_text()
-EXTENDING = (ROOT / "docs/extending.md").read_text()
+EXTENDING = (ROOT / "docs/how-to/extending.md").read_text()
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -245,14 +245,14 @@ def test_every_document_is_found_from_the_readme() -> None:
 
 
 def test_a_promise_that_tests_name_is_on_the_page_with_the_tests_that_name_it() -> None:
-    page = ROOT / "docs/promises.md"
+    page = ROOT / "docs/explanation/promises.md"
     sections = dict(re.findall(r"^## P(\d): .*?$(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
     tests = {file: file.read_text() for file in ROOT.glob("tests/**/test_*.py")}
     names = [name for text in tests.values() for name in re.findall(r"^def test((?:_p\d)+)_", text, re.MULTILINE)]
     named = {number for name in names for number in re.findall(r"\d", name)}
     assert sections.keys() == named == set("12345678")
     for number, section in sections.items():
-        listed = {(page.parent / target).resolve() for target in re.findall(r"\]\((\.\./tests/[^)]+)\)", section)}
+        listed = {(page.parent / target).resolve() for target in re.findall(r"\]\((\.\./\.\./tests/[^)]+)\)", section)}
         assert listed, f"P{number} has no tests"
         assert [str(file) for file in listed if f"_p{number}_" not in tests.get(file, "")] == []
 

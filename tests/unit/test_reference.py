@@ -1,4 +1,4 @@
-"""docs/config.md says what the settings are now."""
+"""docs/reference/config.md says what the settings are now."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_of_settings_is_current() -> None:
-    assert (ROOT / "docs/config.md").read_text() == reference.page(), "run `make docs`"
+    assert (ROOT / "docs/reference/config.md").read_text() == reference.page(), "run `make docs`"
 
 
 def test_it_names_every_setting_of_training_and_every_task() -> None:

@@ -47,7 +47,7 @@ def fault(target: str, error: BaseException) -> str:
         said.append(str(found))
         cause += [inner for inner in (found.__cause__ or found.__context__,) if inner]
     text = "\n".join(said)
-    works = "docs/export.md lists the networks that work"
+    works = "docs/how-to/export.md lists the networks that work"
     if operator := _NO_OPERATOR.search(text):
         name = operator[operator.lastindex or 0].replace("::", ".")
         return f"{target} has no operator for {name} of torch; write the network without it; {works}"
