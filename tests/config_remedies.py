@@ -11,11 +11,11 @@ VALUES: dict[str, Any] = {
     "dataset": {"path": "data", "features": {"age": "standardize", "job": "vocabulary"}, "target": {"rich": "binary"}},
     "task": {"kind": "tabular"},
 }
-FEDERATED = {"train.strategy": "federated", "train.clients.by": "job", "train.global_batch": 80}
-NOISY = {**FEDERATED, "train.clients.noise": 1.0, "train.clients.clip": 1.0, "train.clients.weighting": "equal", "train.seed": 7}
-SHARDED = {"train.strategy": "sharded", "train.workers": 4, "train.parallel.shard": 4}
-LOCAL = {"train.strategy": "local_sgd"}
-SERVERS = {"train.strategy": "parameter_server"}
+FEDERATED = {"train.strategy.kind": "federated", "train.strategy.client_column": "job", "train.global_batch": 80}
+NOISY = {**FEDERATED, "train.strategy.noise": 1.0, "train.strategy.clip": 1.0, "train.strategy.weighting": "equal", "train.seed": 7}
+SHARDED = {"train.strategy.kind": "sharded", "train.strategy.shard": 4, "train.workers": 4}
+LOCAL = {"train.strategy.kind": "local_sgd"}
+SERVERS = {"train.strategy.kind": "parameter_server"}
 NONE: dict[str, Any] = {}
 GONE = "gone"
 """In place of a value: the setting is not there."""
@@ -29,17 +29,20 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"train.balance": {"kind": "equal", "leave_out": True}, "train.workers": [1, 4]},
         ({"train.balance": {"leave_out": True}}, {"train.balance": {"kind": "equal"}}),
     ),
-    "strategy is federated, but clients.by is not set": ({**FEDERATED, "train.clients.by": ""}, ({"train.clients.by": "job"},)),
-    "it must be at most {}, clients.per_round": (
-        {**FEDERATED, "train.workers": 12, "train.shards": 16, "train.clients.per_round": 10},
-        ({"train.workers": 10}, {"train.clients.per_round": 16}),
+    "strategy is federated, but strategy.client_column is not set": (
+        {**FEDERATED, "train.strategy.client_column": ""},
+        ({"train.strategy.client_column": "job"},),
+    ),
+    "it must be at most {}, strategy.per_round": (
+        {**FEDERATED, "train.workers": 12, "train.shards": 16, "train.strategy.per_round": 10},
+        ({"train.workers": 10}, {"train.strategy.per_round": 16}),
     ),
     "precision is fp16, whose loss scaling would begin anew": (
         {**FEDERATED, "train.precision": "fp16"},
         ({"train.precision": "bf16"}, {"train.precision": "fp32"}),
     ),
-    "but clients.clip is not set": ({**NOISY, "train.clients.clip": None}, ({"train.clients.clip": 1.0},)),
-    "and clients.weighting is rows": ({**NOISY, "train.clients.weighting": "rows"}, ({"train.clients.weighting": "equal"},)),
+    "but strategy.clip is not set": ({**NOISY, "train.strategy.clip": None}, ({"train.strategy.clip": 1.0},)),
+    "and strategy.weighting is rows": ({**NOISY, "train.strategy.weighting": "rows"}, ({"train.strategy.weighting": "equal"},)),
     "but seed is 0, the default": ({**NOISY, "train.seed": 0}, ({"train.seed": 8_271_064},)),
     "a tensor column's name has 1 to 100 characters": (
         {"dataset.features": {"a\tb": "standardize"}},
@@ -49,49 +52,56 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.features": {"rich": "standardize"}},
         ({"dataset.features": {"wealth": {"encoder": "standardize", "column": "rich"}}},),
     ),
+    "add it to dataset.passthrough": ({"task.slices": ["zone"]}, ({"dataset.passthrough": {"zone": "vocabulary"}},)),
     "{}: both carried and feature or target": (
-        {"dataset.carried": {"age": "identity"}},
-        ({"dataset.carried": {"years": {"encoder": "identity", "column": "age"}}},),
+        {"dataset.passthrough": {"age": "identity"}},
+        ({"dataset.passthrough": {"years": {"encoder": "identity", "column": "age"}}},),
     ),
     "is no fixed-point type": (
         {"export.hls4ml.precisions": ["fixed<16>"]},
         ({"export.hls4ml.precisions": ["ap_fixed<16,6>"]},),
     ),
     "it must divide {}, the number of shards": (
-        {**LOCAL, "train.local_sgd.replicas": 3},
-        tuple({"train.local_sgd.replicas": number} for number in (1, 2, 4, 8)),
+        {**LOCAL, "train.strategy.replicas": 3},
+        tuple({"train.strategy.replicas": number} for number in (1, 2, 4, 8)),
     ),
-    "it must be at most {}, local_sgd.replicas": (
+    "it must be at most {}, strategy.replicas": (
         {**LOCAL, "train.workers": 6},
-        ({"train.workers": 4}, {"train.local_sgd.replicas": 8}),
+        ({"train.workers": 4}, {"train.strategy.replicas": 8}),
     ),
     "which does not fit every number between them": (
-        {**SHARDED, "train.workers": [2, 4], "train.parallel": {"shard": 2, "replicate": "auto"}},
-        ({"train.parallel": {"shard": 1, "replicate": "auto"}}, {"train.parallel": {"shard": "auto"}}, {"train.workers": 4}),
+        {**SHARDED, "train.workers": [2, 4], "train.strategy": {"kind": "sharded", "shard": 2, "replicate": "auto"}},
+        (
+            {"train.strategy": {"kind": "sharded", "shard": 1, "replicate": "auto"}},
+            {"train.strategy": {"kind": "sharded", "shard": "auto"}},
+            {"train.workers": 4},
+        ),
     ),
     "{} are auto; set one of them": (
-        {**SHARDED, "train.parallel": {"shard": "auto", "replicate": "auto"}},
-        ({"train.parallel": {"shard": "auto", "replicate": 1}}, {"train.parallel": {"shard": 1, "replicate": "auto"}}),
+        {**SHARDED, "train.strategy": {"kind": "sharded", "shard": "auto", "replicate": "auto"}},
+        (
+            {"train.strategy": {"kind": "sharded", "shard": "auto", "replicate": 1}},
+            {"train.strategy": {"kind": "sharded", "shard": 1, "replicate": "auto"}},
+        ),
     ),
     "which makes {} workers, but workers is {}": (
         {**SHARDED, "train.workers": 3},
-        ({"train.parallel": {"shard": "auto"}}, {"train.workers": 4}),
+        ({"train.strategy": {"kind": "sharded", "shard": "auto"}}, {"train.workers": 4}),
     ),
     "which makes {} workers, and {} is auto": (
-        {**SHARDED, "train.workers": 3, "train.parallel": {"shard": 2, "replicate": "auto"}},
-        ({"train.parallel": {"shard": 3, "replicate": "auto"}}, {"train.workers": 4}),
+        {**SHARDED, "train.workers": 3, "train.strategy": {"kind": "sharded", "shard": 2, "replicate": "auto"}},
+        ({"train.strategy": {"kind": "sharded", "shard": 3, "replicate": "auto"}}, {"train.workers": 4}),
     ),
-    "which strategy parameter_server does not support; set it to false": (
-        {**SERVERS, "task.batch_norm": True, "train.sync_batch_norm": True},
-        ({"train.sync_batch_norm": False}, {"train.strategy": "ddp"}),
-    ),
-    "whose loss scaling strategy parameter_server does not support": (
+    "whose loss scaling strategy {} does not support": (
         {**SERVERS, "train.precision": "fp16"},
         ({"train.precision": "bf16"}, {"train.precision": "fp32"}),
     ),
     "mode is bounded, but staleness is not set": (
-        {**SERVERS, "train.parameter_server": {"mode": "bounded"}},
-        ({"train.parameter_server": {"mode": "bounded", "staleness": 4}}, {"train.parameter_server": {"mode": "async"}}),
+        {**SERVERS, "train.strategy": {"kind": "parameter_server", "mode": "bounded"}},
+        (
+            {"train.strategy": {"kind": "parameter_server", "mode": "bounded", "staleness": 4}},
+            {"train.strategy": {"kind": "parameter_server", "mode": "async"}},
+        ),
     ),
     "steps is {}; write the smaller number first": ({"train.profile.steps": [60, 50]}, ({"train.profile.steps": [50, 60]},)),
     "record at most {}, whose trace fits": ({"train.profile.steps": [1, 100_000]}, ({"train.profile.steps": [1, 100]},)),
@@ -116,12 +126,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "between slashes, as a path would": ({"tracking.experiment": "../x"}, ({"tracking.experiment": "x"},)),
     "compile is true, which strategy": ({**LOCAL, "train.compile": True}, ({"train.compile": False},)),
     "workers is {}; write the smaller number first": ({"train.workers": [4, 2]}, ({"train.workers": [2, 4]},)),
-    "accumulate is {}, more than the": (
-        {"train.accumulate": 100},
-        ({"train.accumulate": 64}, {"train.global_batch": 800}),
+    "grad_accum_steps is {}, more than the": (
+        {"train.grad_accum_steps": 100},
+        ({"train.grad_accum_steps": 64}, {"train.global_batch": 800}),
     ),
     "sync_batch_norm sums over workers, which strategy {}": (
-        {"train.strategy": "exact", "task.batch_norm": True, "train.sync_batch_norm": True},
+        {**SERVERS, "task.batch_norm": True, "train.sync_batch_norm": True},
         ({"train.sync_batch_norm": False}, {"train.strategy": "ddp"}),
     ),
     "`encoder` is missing; add it": ({"dataset.features": {"age": {}}}, ({"dataset.features": {"age": {"encoder": "standardize"}}},)),

@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "remainder": "keep",
     "clip_norm": 0.5,
     "rows": 962,
-    "accumulate": 2,
+    "grad_accum_steps": 2,
     "schedule": "cosine",
     "checkpoint": {"every_steps": 10},
 }

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.train.ddp.ddp import DataParallel
+from pipelines.train.ddp.settings import Settings
 from pipelines.train.step import Flags, StepResult
 from tests.waiting import wait_until
 
 PAUSED_BEFORE = 143
 """The number of the step, counted from 0: this many are done."""
 PAUSE_SECONDS = 240.0
+
+
+class PausingSettings(Settings):
+    implementation = "tests.pausing:Pausing"
 
 
 class Pausing(DataParallel):

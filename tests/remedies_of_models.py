@@ -505,7 +505,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "a metric without higher_is_better; set it in its class": (lambda folder: monitored(Unordered), (lambda folder: monitored(Ordered),)),
-    "lower train.parallel.pipeline, choose schedule 1F1B": (
+    "lower train.strategy.pipeline, choose schedule 1F1B": (
         lambda folder: cut("Interleaved1F1B", 2, 3),
         (lambda folder: cut("Interleaved1F1B", 1, 3), lambda folder: cut("1F1B", 2, 3), lambda folder: cut("Interleaved1F1B", 2, 4)),
     ),

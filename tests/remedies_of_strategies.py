@@ -15,7 +15,6 @@ from pipelines.config.task import Language as LanguageSettings
 from pipelines.config.task import Vision as VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.strategies.parameter_server.check import check_servers
 from pipelines.strategies.sharded.parameter_shards import check_parameters
 from pipelines.strategies.sharded.recompute import check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible
@@ -26,7 +25,7 @@ from pipelines.tasks.vision import Vision
 from pipelines.train.exact.deterministic import check_model
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import check_weights_fit, chosen, strategy_class
+from pipelines.train.strategies import check_weights_fit, strategy_class
 
 Do = Callable[[Path], Any]
 ROWS = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [-2.0, 2.0], [1.0, -1.0]])
@@ -55,7 +54,7 @@ def stepped(model: nn.Module, strategy: str = "exact", context: WorkerContext | 
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(False)  # `exact` sets it for its whole process
     settings = Train.model_validate({"strategy": strategy, "shards": 2, "global_batch": 4, "workers": context.world_size, **train})
-    at_work = strategy_class(strategy)(settings, Squares(model), lambda: model, context)  # type: ignore[arg-type]
+    at_work = strategy_class(settings)(settings, Squares(model), lambda: model, context)  # type: ignore[arg-type]
     own = [{"x": part.clone()} for part in ROWS.split(2)][context.rank :: context.world_size]
     try:
         rows: Any = own if strategy == "exact" else {"x": torch.cat([part["x"] for part in own])}
@@ -161,11 +160,13 @@ def gpts(of: type[Language] = Language, workers: int = 2, network: dict[str, Any
     base = gpt()
     data = replace(base.data, columns=(base.data.columns[0].model_copy(update={"shape": (length,)}),))
     settings = gpt_settings(WorkerContext(world_size=workers), **train)
-    chosen(settings).check(settings, of(LanguageSettings.model_validate({**base.settings.model_dump(), **(network or {})}), data))
+    strategy_class(settings).check(
+        settings, of(LanguageSettings.model_validate({**base.settings.model_dump(), **(network or {})}), data), None
+    )  # type: ignore[arg-type]
 
 
 def pipeline(of: type[Language] = Language, degree: int = 2, **train: Any) -> None:
-    gpts(of, **{**train, "parallel": {"pipeline": degree, **train.get("parallel", {})}})
+    gpts(of, **{**train, "strategy": {"kind": "sharded", "pipeline": degree, **train.get("strategy", {})}})
 
 
 def images(network: str, pipeline: int = 2) -> None:
@@ -174,8 +175,8 @@ def images(network: str, pipeline: int = 2) -> None:
         TensorColumn(name="kind", dtype="int64", shape=(), cardinality=3, role="target"),
     )
     task = Vision(VisionSettings.model_validate({"kind": "vision", "network": network}), Data(columns, classes=("a", "b", "c")))
-    settings = gpt_settings(WorkerContext(world_size=2), parallel={"pipeline": pipeline})
-    chosen(settings).check(settings, task)
+    settings = gpt_settings(WorkerContext(world_size=2), strategy={"kind": "sharded", "pipeline": pipeline})
+    strategy_class(settings).check(settings, task, None)  # type: ignore[arg-type]
 
 
 class Tied(Language):
@@ -200,14 +201,14 @@ class Misnamed(Language):
 
 
 def recomputed(kind: str, block: nn.Module | None) -> None:
-    settings = Train.model_validate({"strategy": "sharded", "parallel": {"activation_checkpointing": kind}})
+    settings = Train.model_validate({"strategy": {"kind": "sharded", "activation_checkpointing": kind}})
     model = nn.Sequential(block) if block else Linear()
     check_recompute(settings, Squares(model, [block] if block else []), model)  # type: ignore[arg-type]
 
 
 def served(servers: int, model: nn.Module | None = None, strategy: str = "parameter_server") -> None:
-    values = {"strategy": strategy, **({"parameter_server": {"servers": servers}} if strategy == "parameter_server" else {})}
-    check_servers(Train.model_validate(values), Squares(model or nn.Linear(100, 1)))  # type: ignore[arg-type]
+    settings = Train.model_validate({"strategy": {"kind": strategy, **({"servers": servers} if strategy == "parameter_server" else {})}})
+    strategy_class(settings).check(settings, Squares(model or nn.Linear(100, 1)), None)  # type: ignore[arg-type]
 
 
 def weights_fit(width: int) -> None:
@@ -259,16 +260,19 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: stepped(Twice(use_reentrant=False)),),
     ),
     "train.sync_batch_norm sums over all workers, {} of which": (
-        lambda folder: gpts(workers=4, parallel={"tensor": 2}, sync_batch_norm=True),
-        (lambda folder: gpts(workers=4, parallel={"tensor": 2}, sync_batch_norm=False),),
+        lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 2}, sync_batch_norm=True),
+        (lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 2}, sync_batch_norm=False),),
     ),
     "whose loss scale workers would have to agree on": (
-        lambda folder: gpts(parallel={"tensor": 2}, precision="fp16"),
-        tuple(lambda folder, precision=precision: gpts(parallel={"tensor": 2}, precision=precision) for precision in ("bf16", "fp32")),
+        lambda folder: gpts(strategy={"kind": "sharded", "tensor": 2}, precision="fp16"),
+        tuple(
+            lambda folder, precision=precision: gpts(strategy={"kind": "sharded", "tensor": 2}, precision=precision)
+            for precision in ("bf16", "fp32")
+        ),
     ),
     "cannot compile divided layers for texts of several lengths": (
-        lambda folder: gpts(parallel={"tensor": 2}, compile=True),
-        (lambda folder: gpts(parallel={"tensor": 2}, compile=False),),
+        lambda folder: gpts(strategy={"kind": "sharded", "tensor": 2}, compile=True),
+        (lambda folder: gpts(strategy={"kind": "sharded", "tensor": 2}, compile=False),),
     ),
     "strategy sharded cannot spread it over workers": (
         lambda folder: spreadable(Mixed(torch.float64)),
@@ -291,11 +295,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: recomputed("none", nn.BatchNorm1d(2)),),
     ),
     "more than the {} rows of a pipeline in a step": (
-        lambda folder: pipeline(parallel={"microbatches": 6}, accumulate=3),
+        lambda folder: pipeline(strategy={"kind": "sharded", "microbatches": 6}, grad_accum_steps=3),
         (
-            lambda folder: pipeline(parallel={"microbatches": 4}, accumulate=3),
-            lambda folder: pipeline(parallel={"microbatches": 6}, accumulate=2),
-            lambda folder: pipeline(parallel={"microbatches": 6}, accumulate=3, global_batch=20),
+            lambda folder: pipeline(strategy={"kind": "sharded", "microbatches": 4}, grad_accum_steps=3),
+            lambda folder: pipeline(strategy={"kind": "sharded", "microbatches": 6}, grad_accum_steps=2),
+            lambda folder: pipeline(strategy={"kind": "sharded", "microbatches": 6}, grad_accum_steps=3, global_batch=20),
         ),
     ),
     "whose loss scale stages would have to agree on": (
@@ -303,13 +307,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         tuple(lambda folder, precision=precision: pipeline(precision=precision) for precision in ("bf16", "fp32")),
     ),
     "reduce_every_pass is true, and a pipeline": (
-        lambda folder: pipeline(parallel={"reduce_every_pass": True}),
-        (lambda folder: pipeline(parallel={"reduce_every_pass": False}),),
+        lambda folder: pipeline(strategy={"kind": "sharded", "reduce_every_pass": True}),
+        (lambda folder: pipeline(strategy={"kind": "sharded", "reduce_every_pass": False}),),
     ),
     "which divides backward passes, as {} does not allow": (
-        lambda folder: pipeline(parallel={"schedule": "ZBVZeroBubble"}, network={"layers": 4}, compile=True),
+        lambda folder: pipeline(strategy={"kind": "sharded", "schedule": "ZBVZeroBubble"}, network={"layers": 4}, compile=True),
         tuple(
-            lambda folder, schedule=schedule: pipeline(parallel={"schedule": schedule}, network={"layers": 4}, compile=True)
+            lambda folder, schedule=schedule: pipeline(
+                strategy={"kind": "sharded", "schedule": schedule}, network={"layers": 4}, compile=True
+            )
             for schedule in ("1F1B", "Interleaved1F1B")
         ),
     ),
@@ -330,29 +336,32 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: check_divisible(nn.Sequential(nn.Embedding(5, 8)), {"0": Split("rows")}, 3),),
     ),
     "but its model has no such module; correct the plan": (
-        lambda folder: gpts(Misnamed, parallel={"tensor": 2}),
-        (lambda folder: gpts(parallel={"tensor": 2}),),
+        lambda folder: gpts(Misnamed, strategy={"kind": "sharded", "tensor": 2}),
+        (lambda folder: gpts(strategy={"kind": "sharded", "tensor": 2}),),
     ),
     "but {} has {} {}, which it does not divide; set it to one of": (
-        lambda folder: gpts(workers=4, parallel={"tensor": 4}),
+        lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 4}),
         (
-            lambda folder: gpts(workers=4, parallel={"tensor": 1}),
-            lambda folder: gpts(workers=4, parallel={"tensor": 2}),
-            lambda folder: gpts(workers=4, parallel={"tensor": 4}, network={"heads": 4}),
+            lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 1}),
+            lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 2}),
+            lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 4}, network={"heads": 4}),
         ),
     ),
     "and layers that workers divide cannot share weights": (
-        lambda folder: gpts(Tied, parallel={"tensor": 2}),
-        (lambda folder: gpts(Tied, parallel={"tensor": 1}), lambda folder: gpts(Language, parallel={"tensor": 2})),
+        lambda folder: gpts(Tied, strategy={"kind": "sharded", "tensor": 2}),
+        (
+            lambda folder: gpts(Tied, strategy={"kind": "sharded", "tensor": 1}),
+            lambda folder: gpts(Language, strategy={"kind": "sharded", "tensor": 2}),
+        ),
     ),
     "which {}, two parts for each worker, does not divide": (
-        lambda folder: gpts(workers=6, parallel={"context": 3, "shard": 2}),
+        lambda folder: gpts(workers=6, strategy={"kind": "sharded", "context": 3, "shard": 2}),
         (
             *(
-                lambda folder, context=context: gpts(workers=8, shards=8, parallel={"context": context, "shard": "auto"})
+                lambda folder, context=context: gpts(workers=8, shards=8, strategy={"kind": "sharded", "context": context, "shard": "auto"})
                 for context in (1, 2, 4, 8)
             ),
-            lambda folder: gpts(workers=6, parallel={"context": 3, "shard": 2}, length=19),
+            lambda folder: gpts(workers=6, strategy={"kind": "sharded", "context": 3, "shard": 2}, length=19),
         ),
     ),
     "whose weights differ from this model's in": (

@@ -30,7 +30,8 @@ from trainings import StopsAfter, training, version_of
 from versions import write_version
 
 from pipelines import tracking
-from pipelines.config import parse
+from pipelines.config import StrategySettings, parse
+from pipelines.config.balance import Balance as BalanceSettings
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
@@ -107,8 +108,19 @@ def checked(folder: Path, **settings: Any) -> None:
         check(config, version_of(config))
 
 
+class UnbalancedSettings(StrategySettings):
+    implementation = "remedies_of_training:Unbalanced"
+
+
 class Unbalanced(Strategy):
     """Inherits everything, and so cannot own other shards."""
+
+
+def unbalanced(folder: Path, balance: Any) -> None:
+    """A config that was made without a file."""
+    config = training(folder, rows=200, strategy="remedies_of_training:UnbalancedSettings", workers=2)
+    train = config.train.model_copy(update={"balance": BalanceSettings(kind=balance)})
+    check(config.model_copy(update={"train": train}), version_of(config))
 
 
 def before_etl(name: str) -> None:
@@ -128,7 +140,15 @@ def gpus(there: int, **train: Any) -> bool:
 
 def trained(folder: Path, run: str = "run", stop_after: int | None = None, **train: Any) -> None:
     """A training on one worker, in the run's folder."""
-    settings = {"strategy": "exact", "rows": 200, "epochs": 1, "workers": 1, "accumulate": 1, "checkpoint": {"every_steps": 2}, **train}
+    settings = {
+        "strategy": "exact",
+        "rows": 200,
+        "epochs": 1,
+        "workers": 1,
+        "grad_accum_steps": 1,
+        "checkpoint": {"every_steps": 2},
+        **train,
+    }
     result, *_ = fitted(WorkerContext(), folder, folder / run, settings, stop_after)
     assert result.finished or stop_after is not None
 
@@ -175,7 +195,7 @@ def unfinished(folder: Path, is_resumed: bool) -> None:
     if is_resumed:
         with tracking.under_way(lambda: tracking.open_training(config, version_of(config), {})) as again:
             assert again.run_id == run.run_id
-    _check(recorded_in(config.tracking.uri, run.run_id), "exact")
+    _check(recorded_in(config.tracking.uri, run.run_id), Train(strategy="exact"))
 
 
 class Saved:
@@ -222,19 +242,24 @@ def newer(folder: Path, known: int) -> None:
 
 
 def clients(
-    folder: Path, by: str = "writer", writers: list[str | None] | None = None, encoder: Any = "label", splits: Any = None, **train: Any
+    folder: Path,
+    by: str = "writer",
+    writers: list[str | None] | None = None,
+    encoder: Any = "label",
+    splits: Any = None,
+    chosen: dict[str, Any] | None = None,
+    **train: Any,
 ) -> None:
     """Twelve clients, unless `writers` names the client of each row."""
     names = writers or [f"writer {number % 12}" for number in range(120)]
     x = np.random.default_rng(0).standard_normal(len(names)).astype("float32")
     settings = {
-        "strategy": "federated",
         "shards": 4,
         "global_batch": 40,
         "optimizer": "sgd",
         "seed": 5,
         **train,
-        "clients": {"by": by, "per_round": 5, **train.get("clients", {})},
+        "strategy": {"kind": "federated", "client_column": by, "per_round": 5, **(chosen or {})},
     }
     task = {"kind": "tabular", "hidden": [8], "batch_norm": settings.pop("batch_norm", False)}
     rows = pa.table({"x": x, "writer": names, "label": x > 0})
@@ -246,7 +271,7 @@ def clients(
 def lonely(folder: Path, writers: str = "abbbbcccccc", **train: Any) -> None:
     """Clients of whom two take part in a round, with a batch norm: a has a single row."""
     values = {"global_batch": 8, "batch_norm": True, **train}
-    clients(folder, writers=list(writers), **{**values, "clients": {"per_round": 2}})
+    clients(folder, writers=list(writers), chosen={"per_round": 2}, **values)
 
 
 def small_version(folder: Path) -> Version:
@@ -431,13 +456,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         stored,
         (lambda folder: stored(folder, is_repaired=True), moved),
     ),
-    "train.clients.per_round is {}, but {} has only": (
-        lambda folder: clients(folder, clients={"per_round": 20}),
-        (lambda folder: clients(folder, clients={"per_round": 10}),),
+    "train.strategy.per_round is {}, but {} has only": (
+        lambda folder: clients(folder, chosen={"per_round": 20}),
+        (lambda folder: clients(folder, chosen={"per_round": 10}),),
     ),
     "it must be less than 1 / {}, the number of clients": (
-        lambda folder: clients(folder, clients={**NOISE, "delta": 0.1}),
-        (lambda folder: clients(folder, clients={**NOISE, "delta": 0.01}),),
+        lambda folder: clients(folder, chosen={**NOISE, "delta": 0.1}),
+        (lambda folder: clients(folder, chosen={**NOISE, "delta": 0.01}),),
     ),
     "leave these clients out in source.query": (
         lonely,
@@ -445,12 +470,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
             lambda folder: lonely(folder, "bbbbcccccc"),
             lambda folder: lonely(folder, batch_norm=False),
             lambda folder: lonely(folder, "aabbcc", global_batch=4),
-            lambda folder: lonely(folder, "aaaabbbb", accumulate=2),
+            lambda folder: lonely(folder, "aaaabbbb", grad_accum_steps=2),
         ),
     ),
     "but the model has buffers, such as {}, to which no noise": (
-        lambda folder: clients(folder, clients=NOISE, batch_norm=True),
-        (lambda folder: clients(folder, clients=NOISE, batch_norm=False),),
+        lambda folder: clients(folder, chosen=NOISE, batch_norm=True),
+        (lambda folder: clients(folder, chosen=NOISE, batch_norm=False),),
     ),
     "different clients get the same number from it": (
         lambda folder: clients(folder, encoder={"encoder": "hash", "buckets": 50}),
@@ -476,8 +501,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         tuple(lambda folder, remedy=remedy: damaged(folder, remedy) for remedy in ("restored", "made again")),
     ),
     "train.balance is auto, which strategy": (
-        lambda folder: checked(folder, strategy="remedies_of_training:Unbalanced", balance="auto", workers=2),
-        (lambda folder: checked(folder, strategy="remedies_of_training:Unbalanced", balance="equal", workers=2),),
+        lambda folder: unbalanced(folder, "auto"),
+        (lambda folder: unbalanced(folder, "equal"),),
     ),
     "a column of dataset is called {}, a name that batches": (
         lambda folder: before_etl("row_key"),
@@ -527,9 +552,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: left_behind(folder, 8, steps=4),
         (lambda folder: left_behind(folder, 8, steps=None),),
     ),
-    "verify a run of strategy exact, local_sgd or federated": (
-        lambda folder: _check(recorded(), "ddp"),
-        tuple(lambda folder, name=name: _check(recorded(), name) for name in ("exact", "local_sgd", "federated")),
+    "verify a run of strategy {}": (
+        lambda folder: _check(recorded(), Train()),
+        (
+            lambda folder: _check(recorded(), Train(strategy="exact")),
+            lambda folder: _check(recorded(), Train(strategy="local_sgd")),
+            lambda folder: _check(recorded(), Train(strategy={"kind": "federated", "client_column": "x"}, global_batch=80)),
+        ),
     ),
     "set dataset.path to the run's version": (
         lambda folder: of_version(folder, lambda version: ""),
@@ -564,7 +593,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (
             lambda folder: single_rows(folder, global_batch=72),
             lambda folder: single_rows(folder, shards=4),
-            lambda folder: single_rows(folder, shards=2, accumulate=2),
+            lambda folder: single_rows(folder, shards=2, grad_accum_steps=2),
             lambda folder: single_rows(folder, remainder="drop"),
         ),
     ),
@@ -573,7 +602,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (
             lambda folder: checked(folder, strategy="exact", global_batch=16, task={"batch_norm": True}),
             lambda folder: checked(folder, strategy="exact", global_batch=8, shards=4, task={"batch_norm": True}),
-            lambda folder: checked(folder, strategy="exact", global_batch=16, accumulate=1, task={"batch_norm": True}),
+            lambda folder: checked(folder, strategy="exact", global_batch=16, grad_accum_steps=1, task={"batch_norm": True}),
         ),
     ),
     "train.remainder is keep, and the {} rows of an epoch": (

@@ -521,13 +521,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: damaged(folder, RunDirectory.get_json, removed=True),),
     ),
     "supports only {}; set {} to 1": (
-        lambda folder: sharded(folder, parallel={"context": 2}),
-        (lambda folder: sharded(folder, parallel={"context": 1, "shard": 2}),),
+        lambda folder: sharded(folder, strategy={"kind": "sharded", "context": 2}),
+        (lambda folder: sharded(folder, strategy={"kind": "sharded", "context": 1, "shard": 2}),),
     ),
     "whose loss scale is on the GPU and gradients are not": (
-        lambda folder: sharded(folder, parallel={"shard": 2, "offload": True}, precision="fp16"),
+        lambda folder: sharded(folder, strategy={"kind": "sharded", "shard": 2, "offload": True}, precision="fp16"),
         tuple(
-            lambda folder, precision=precision: sharded(folder, parallel={"shard": 2, "offload": True}, precision=precision)
+            lambda folder, precision=precision: sharded(
+                folder, strategy={"kind": "sharded", "shard": 2, "offload": True}, precision=precision
+            )
             for precision in ("bf16", "fp32")
         ),
     ),

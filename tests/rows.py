@@ -30,7 +30,7 @@ def training_on(
         {
             "name": "rows",
             "source": {"tables": {"rows": {"format": "parquet", "path": "rows"}}},
-            "dataset": {"path": str(folder / "data"), "features": features, "target": target, "carried": carried or {}},
+            "dataset": {"path": str(folder / "data"), "features": features, "target": target, "passthrough": carried or {}},
             "task": task,
             "train": {"storage": str(folder / "runs"), "global_batch": 32, "epochs": 2, "lr": 0.01, **train},
             "tracking": {"uri": new_store(folder)},

@@ -5,9 +5,14 @@ import time
 from typing import Any
 
 from pipelines.train.exact.exact import Exact
+from pipelines.train.exact.settings import Settings
 
 SLOW = "TESTS_SLOW_MACHINE"
 """The variable that a slow node is started with."""
+
+
+class UnequalMachines(Settings):
+    implementation = "tests.unequal:OnUnequalMachines"
 
 
 class OnUnequalMachines(Exact):

@@ -114,7 +114,7 @@ def timed(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[fl
     torch.use_deterministic_algorithms(False)
     settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
     task = task_of(cost)
-    strategy = strategy_class(name)(settings, task, task.model, context)
+    strategy = strategy_class(settings)(settings, task, task.model, context)
     for step in range(2):
         strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
     settled(context)

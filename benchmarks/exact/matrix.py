@@ -65,11 +65,11 @@ CASES = {
     "digits, ResNet-18: batch norm, dropout, sgd": Case(
         "digits", {"task.network": "resnet18", "train.optimizer": "sgd", "train.lr": 0.05, "train.remainder": "keep"}, slower=3
     ),
-    "digits, accumulated, bf16, adamw": Case("digits", {"train.accumulate": 2, "train.precision": "bf16"}),
+    "digits, accumulated, bf16, adamw": Case("digits", {"train.grad_accum_steps": 2, "train.precision": "bf16"}),
     "adult, embeddings, dropout, adamw": Case("adult"),
     "adult, batch norm, sgd, accumulated, clipped": Case(
         "adult",
-        {"task.batch_norm": True, "train.optimizer": "sgd", "train.lr": 0.05, "train.accumulate": 3, "train.clip_norm": 0.5},
+        {"task.batch_norm": True, "train.optimizer": "sgd", "train.lr": 0.05, "train.grad_accum_steps": 3, "train.clip_norm": 0.5},
     ),
     "adult, bf16, sgd, 12 shards": Case(
         "adult", {"train.optimizer": "sgd", "train.lr": 0.05, "train.precision": "bf16", "train.shards": 12, "train.global_batch": 516}

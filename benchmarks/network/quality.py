@@ -36,15 +36,15 @@ LOCAL = {"replicas": 2, "inner_steps": 16}
 HIGHER_RATE = "local_sgd, lr x 1.41"
 WAYS: dict[str, dict[str, Any]] = {
     "ddp": {},
-    "ddp, bf16": {"train.compression": "bf16"},
-    "ddp, powersgd, rank 4": {"train.compression": {"kind": "powersgd", "rank": 4}},
-    "ddp, powersgd, rank 16": {"train.compression": {"kind": "powersgd", "rank": 16}},
-    "ddp, topk, 1 %": {"train.compression": {"kind": "topk", "share": 0.01}},
-    "ddp, topk, 10 %": {"train.compression": {"kind": "topk", "share": 0.1}},
-    "local_sgd": {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
-    HIGHER_RATE: {"train.strategy": "local_sgd", "train.local_sgd": LOCAL},
-    "local_sgd, nesterov": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "outer": "nesterov"}},
-    "local_sgd, int8": {"train.strategy": "local_sgd", "train.local_sgd": {**LOCAL, "deltas": "int8"}},
+    "ddp, bf16": {"train.strategy.compression": "bf16"},
+    "ddp, powersgd, rank 4": {"train.strategy.compression": {"kind": "powersgd", "rank": 4}},
+    "ddp, powersgd, rank 16": {"train.strategy.compression": {"kind": "powersgd", "rank": 16}},
+    "ddp, topk, 1 %": {"train.strategy.compression": {"kind": "topk", "share": 0.01}},
+    "ddp, topk, 10 %": {"train.strategy.compression": {"kind": "topk", "share": 0.1}},
+    "local_sgd": {"train.strategy": {"kind": "local_sgd", **LOCAL}},
+    HIGHER_RATE: {"train.strategy": {"kind": "local_sgd", **LOCAL}},
+    "local_sgd, nesterov": {"train.strategy": {"kind": "local_sgd", **LOCAL, "outer": "nesterov"}},
+    "local_sgd, int8": {"train.strategy": {"kind": "local_sgd", **LOCAL, "deltas": "int8"}},
 }
 
 

@@ -20,7 +20,7 @@ from benchmarks.network.case import CASE
 from benchmarks.network.link import ADDRESSES, INTERFACES, entered, link, missing, shape
 from benchmarks.report import RESULTS, Row, save, show, versions_of
 from benchmarks.train.cases import config_of, write_version
-from pipelines.config.strategies import STRATEGIES
+from pipelines.config.strategies import kinds, section_of
 
 INNER_STEPS = 16
 LOCAL = {"replicas": 2, "inner_steps": INNER_STEPS}
@@ -36,13 +36,13 @@ class Way:
 
 WAYS = {
     "ddp": Way({}),
-    "ddp, bf16": Way({"compression": "bf16"}),
-    "ddp, powersgd, rank 4": Way({"compression": {"kind": "powersgd", "rank": 4}}, steps=16),
-    "ddp, powersgd, rank 16": Way({"compression": {"kind": "powersgd", "rank": 16}}, steps=16),
-    "ddp, topk, 1 %": Way({"compression": {"kind": "topk", "share": 0.01}}, steps=16),
-    "ddp, topk, 10 %": Way({"compression": {"kind": "topk", "share": 0.1}}, steps=16),
-    "local_sgd": Way({"strategy": "local_sgd", "local_sgd": LOCAL}, INNER_STEPS, 2 * INNER_STEPS),
-    "local_sgd, int8": Way({"strategy": "local_sgd", "local_sgd": {**LOCAL, "deltas": "int8"}}, INNER_STEPS, 2 * INNER_STEPS),
+    "ddp, bf16": Way({"strategy": {"kind": "ddp", "compression": "bf16"}}),
+    "ddp, powersgd, rank 4": Way({"strategy": {"kind": "ddp", "compression": {"kind": "powersgd", "rank": 4}}}, steps=16),
+    "ddp, powersgd, rank 16": Way({"strategy": {"kind": "ddp", "compression": {"kind": "powersgd", "rank": 16}}}, steps=16),
+    "ddp, topk, 1 %": Way({"strategy": {"kind": "ddp", "compression": {"kind": "topk", "share": 0.01}}}, steps=16),
+    "ddp, topk, 10 %": Way({"strategy": {"kind": "ddp", "compression": {"kind": "topk", "share": 0.1}}}, steps=16),
+    "local_sgd": Way({"strategy": {"kind": "local_sgd", **LOCAL}}, INNER_STEPS, 2 * INNER_STEPS),
+    "local_sgd, int8": Way({"strategy": {"kind": "local_sgd", **LOCAL, "deltas": "int8"}}, INNER_STEPS, 2 * INNER_STEPS),
     "torch's DDP": Way({"torch": "none"}),
     "torch's fp16_compress_hook": Way({"torch": "fp16_compress_hook"}),
     "torch's powerSGD_hook": Way({"torch": "powerSGD_hook"}, steps=16),
@@ -95,7 +95,7 @@ def main() -> None:
         write_version(CASE, config_of(CASE, Path(text)))
         for name in arguments.ways:
             way = WAYS[name]
-            if way.settings.get("strategy", "ddp") not in STRATEGIES:
+            if section_of(way.settings.get("strategy", {}))["kind"] not in kinds():
                 print(f"{name}: skipped, there is no such strategy", flush=True)
             elif not arguments.small or name in ("ddp", "ddp, topk, 1 %"):
                 rows.append(row(Path(text), name, replace(way, warm_up=1, steps=2) if arguments.small else way, arguments.megabits))

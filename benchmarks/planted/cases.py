@@ -51,7 +51,7 @@ def config(name: str, compiled: bool) -> dict[str, Any]:
                 **dict.fromkeys(("plan", "channel"), "vocabulary"),
                 "returning": "binary",
             },
-            "carried": {"region": "vocabulary"},
+            "passthrough": {"region": "vocabulary"},
             "target": {"bought": "binary"},
         },
         "task": {"kind": "benchmarks.planted.settings:Visits", "hidden": [512, 512, 256], "slices": ["region", "plan"]},

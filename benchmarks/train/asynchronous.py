@@ -80,8 +80,9 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     assert isinstance(strategy, Served)
+    strategy.connect(actors)
     hooks, checkpoints = Counted(), Checkpoints(RunDirectory(config.train.storage), context, 1)
-    ServedLoop(config, version, task, strategy, checkpoints, hooks, actors).run()
+    ServedLoop(config, version, task, strategy, checkpoints, hooks).run()
     dist.destroy_process_group()
     rate = hooks.rows_per_second() if rank == 0 else 0.0
     return rate, sum(hooks.staleness) / max(1, len(hooks.staleness)), hooks.microbatches
@@ -97,8 +98,7 @@ def measured(home: Path, case: Case, name: str, steps: int, groups: list[Path]) 
         "global_batch": GLOBAL_BATCH,
         "workers": len(SHARES),
         "max_steps": steps,
-        "strategy": "parameter_server",
-        "parameter_server": {"servers": SERVERS, **MODES[name]},
+        "strategy": {"kind": "parameter_server", "servers": SERVERS, **MODES[name]},
         "cache_bytes": 2**30,
         "storage": str(folder / "runs"),
     }
@@ -127,8 +127,7 @@ def quality(home: Path) -> list[Row]:
     rows: list[Row] = []
     for name, (metric, target) in TARGETS.items():
         overrides = {
-            "train.strategy": "parameter_server",
-            "train.parameter_server": {"servers": SERVERS, **BOUNDED},
+            "train.strategy": {"kind": "parameter_server", "servers": SERVERS, **BOUNDED},
             "dataset.path": str(home / name),
             "train.storage": str(home / "runs"),
             "tracking.uri": f"sqlite:///{home}/mlflow.db",

@@ -33,7 +33,7 @@ SMALL = Case(layers=2, width=128, vocabulary=256, context=32, rows=2)
 
 
 def sharded(**parallel: Any) -> dict[str, Any]:
-    return {"strategy": "sharded", "parallel": parallel}
+    return {"strategy": {"kind": "sharded", **parallel}}
 
 
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {

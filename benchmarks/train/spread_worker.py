@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.config.parallel import Parallel
 from pipelines.config.task import Language as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -104,7 +103,7 @@ def built_for(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Str
 
 def replicas_of(workers: int, train: dict[str, Any]) -> int:
     """How many workers read different rows."""
-    return workers // Parallel.model_validate(train.get("parallel", {})).degrees(workers).workers_per_replica
+    return Train.model_validate({"shards": 2**20, "global_batch": 2**20, **train, "workers": workers}).max_readers
 
 
 def stepped(strategy: Strategy, batch: Batch, number: int) -> None:

@@ -2,15 +2,16 @@
 
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
 2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, `registry`, `export` and
-                   `endpoint`, one file each; `local_sgd` and `clients` are sections of `train`.
+                   `endpoint`, one file each; `balance` and `profile` are sections of `train`, and `training` is what it has for every
+                   strategy.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
-4. `table_formats` lists the formats of raw tables by name, `strategies` the strategies of `train`, of which `compression`, `parallel`
-                   and `parameter_server` are sections, as are `balance` and `profile`.
-5. `effects`       is the table of settings that have an effect only beside others; a setting that is given has one.
+4. `table_formats` lists the formats of raw tables by name. `strategy` is the base class of a strategy's settings, which stand in its own
+                   folder; `strategies` finds them there.
+5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
-8. `reference`     writes the page of all settings, docs/reference/config.md.
+8. `reference`     writes the page of all settings, docs/reference/config.md. `renamed_keys` knows yesterday's keys.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """
@@ -19,8 +20,10 @@ from pipelines.config.features import EncoderSettings
 from pipelines.config.load import from_command_line, home, load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.source import FileTableSettings, TableSettings
+from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import TaskSettings
 
 __all__ = [
-    "Config", "EncoderSettings", "FileTableSettings", "TableSettings", "TaskSettings", "from_command_line", "home", "load", "parse",
+    "Config", "EncoderSettings", "FileTableSettings", "StrategySettings", "TableSettings", "TaskSettings", "from_command_line", "home",
+    "load", "parse",
 ]  # fmt: skip

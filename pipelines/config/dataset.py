@@ -94,8 +94,8 @@ class Dataset(Section):
     """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log."""
     target: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
     """The one tensor column that the model predicts. With a packed feature there is none: the model predicts the next token."""
-    carried: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
-    """Tensor columns that neither the model nor a served row has, as the one that `train.clients.by` names."""
+    passthrough: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
+    """Tensor columns that neither the model nor a served row has, as the one whose values are the clients of a strategy."""
     part_bytes: PositiveInt = 256 * 2**20
     """Approximate encoded size of a part file, in bytes."""
     row_group_bytes: PositiveInt = 16 * 2**20
@@ -104,7 +104,7 @@ class Dataset(Section):
     @model_validator(mode="after")
     def _columns_fit_together(self) -> "Dataset":
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
-            if list(self.features) != packed or self.target or self.carried:
+            if list(self.features) != packed or self.target or self.passthrough:
                 raise ValueError(
                     f"{packed[0]} is packed into windows, which are not rows of the query; it must be the only feature, without a target"
                 )
@@ -113,15 +113,15 @@ class Dataset(Section):
             raise ValueError(f"a dataset needs one target and at least one feature (got {len(self.target)} and {len(self.features)})")
         if both := self.features.keys() & self.target.keys():
             raise ValueError(f"{', '.join(sorted(both))}: both feature and target; rename one and set its `column`")
-        if both := self.carried.keys() & (self.features.keys() | self.target.keys()):
+        if both := self.passthrough.keys() & (self.features.keys() | self.target.keys()):
             raise ValueError(f"{', '.join(sorted(both))}: both carried and feature or target; rename one and set its `column`")
         return self
 
     @property
     def encoders(self) -> dict[str, Feature]:
         """Features, carried columns and target by name, in the order of the tensor columns."""
-        return {**self.features, **self.carried, **self.target}
+        return {**self.features, **self.passthrough, **self.target}
 
     def role_of(self, name: str) -> Literal["feature", "target", "carried"]:
         """What the tensor column is to the model."""
-        return "target" if name in self.target else "carried" if name in self.carried else "feature"
+        return "target" if name in self.target else "carried" if name in self.passthrough else "feature"

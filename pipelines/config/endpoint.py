@@ -31,7 +31,7 @@ class Endpoint(Section):
     token is required."""
     replicas: PositiveInt = 1
     """Processes that predict, each with one CPU and its own copy of the model."""
-    rows_at_once: PositiveInt = 1_024
+    max_batch_rows: PositiveInt = 1_024
     """Maximum number of rows, of any number of requests, that a replica predicts together. It takes those that wait, and does not wait
     for more."""
     waiting_requests: PositiveInt = 256

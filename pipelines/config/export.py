@@ -47,7 +47,7 @@ class Export(Section):
 
     path: str = "exports"
     """Folder in which every run and target gets a folder of its own."""
-    rows_at_once: PositiveInt = 256
+    max_batch_rows: PositiveInt = 256
     """Rows of a batch during the comparison with the model in MLflow. What `stablehlo` writes takes exactly so many, that of `executorch`
     at most."""
     calibration_rows: PositiveInt = 1_000

@@ -17,10 +17,12 @@ from pydantic import ValidationError, create_model
 from pipelines.config import flags as command_line
 from pipelines.config.effects import without_effect
 from pipelines.config.pipeline import Config
-from pipelines.config.plugin_fields import fields_with_own
+from pipelines.config.plugin_fields import fields_with_own, with_settings_of_strategy
 from pipelines.config.reading import read
+from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.section import shown
 from pipelines.config.source import FileTableSettings
+from pipelines.config.strategies import section_of
 from pipelines.config.task import KINDS, settings_class
 from pipelines.config.wording import lines
 from pipelines.errors import ConfigError
@@ -52,15 +54,20 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
     sys.path.append(os.getcwd())  # for tasks of one's own: a script has only its own folder on the path
     config = load(path, overrides)
     if wants_help:
-        shape = (tyro.conf.FlagConversionOff,)
-        tyro.cli(type(config), default=config, args=["--help"], prog=f"{program} {path}{own_flags}", use_underscores=True, config=shape)
+        _print_help(config, f"{program} {path}{own_flags}")
     return with_absolute_paths(config, home())
+
+
+def _print_help(config: Config, program: str) -> None:
+    values = config.model_dump(by_alias=True, exclude_unset=True)
+    default = with_settings_of_strategy(type(config), values).model_validate(values)
+    tyro.cli(type(default), default=default, args=["--help"], prog=program, use_underscores=True, config=(tyro.conf.FlagConversionOff,))
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
     """The pipeline in a YAML file, with overrides by dotted key. Raises ConfigError with one line per error."""
     values = read(path)
-    for key, value in (overrides or {}).items():
+    for key, value in sorted((overrides or {}).items(), key=lambda override: override[0].count(".")):  # a section before its settings
         _set(values, key, value)
     return parse(values, str(path), frozenset(overrides or {}))
 
@@ -71,17 +78,22 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     Raises ConfigError with one line per error, also for a setting that is given and has no effect, unless the values are those that a
     run has `recorded`.
     """
+    if recorded:
+        values = from_recorded(values)
+    else:
+        check_keys(values, origin, flags)
     task = values.get("task")
     try:
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
     model = create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(kind, ...), **fields_with_own(values, origin))
-    command_line.fit(values, flags, model)
+    shape = with_settings_of_strategy(model, values)
+    command_line.fit(values, flags, shape)
     try:
-        config = model.model_validate(values)
+        config = model.model_validate(values, context={"recorded": recorded})
     except ValidationError as error:
-        raise ConfigError("\n".join(lines(error, model, values, origin, flags))) from error
+        raise ConfigError("\n".join(lines(error, shape, values, origin, flags))) from error
     if not recorded and (faults := list(without_effect(config))):
         raise ConfigError("\n".join(f"{_place(name, origin, flags)}: {fault}" for name, fault in faults))
     return config
@@ -130,8 +142,10 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
 
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
     *sections, last = dotted.split(".")
-    for section in sections:
+    for number, section in enumerate(sections):
         inner = values.setdefault(section, {})
+        if sections[: number + 1] == ["train", "strategy"]:
+            inner = values[section] = section_of(inner)
         if not isinstance(inner, dict):
             raise ConfigError(f"--{dotted}: {section} is a value, not a section (got {shown(inner)})")
         values = inner

@@ -12,6 +12,7 @@ from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
 from pipelines.config.registry import Registry
+from pipelines.config.renamed_keys import as_recorded, under_old_names
 from pipelines.config.secrets import ELSEWHERE, secrets_in
 from pipelines.config.section import Section
 from pipelines.config.source import Source
@@ -22,7 +23,7 @@ from pipelines.config.train import Train
 # Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
 # of processor, the weights.
 PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds", "parallel"}
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 
@@ -44,7 +45,7 @@ class Config(Section):
     """Where versions are stored, how rows are split, and how columns are encoded."""
     task: TaskSettings
     """What the model learns, and its network."""
-    train: Train = Train()
+    train: Train = Field(default_factory=Train)
     """How the model is trained, and on how many workers."""
     tracking: Tracking = Field(default_factory=Tracking)
     """Where MLflow stores the results."""
@@ -68,7 +69,7 @@ class Config(Section):
         known = self.dataset.encoders
         for name in self.task.slices:
             if name not in known:
-                remedy = suggestion(name, known, "add it to dataset.carried")
+                remedy = suggestion(name, known, "add it to dataset.passthrough")
                 raise ValueError(f"task.slices: {name} is no column of the dataset, which has {some_of(known, name)}; {remedy}")
         return self
 
@@ -84,13 +85,20 @@ class Config(Section):
         `etl.identity` adds the parts of paths that rows contain.
         """
         # Without carried columns, the identity is that of versions from before there were any.
-        left_out = {"path", "max_share_error"} if self.dataset.carried else {"path", "max_share_error", "carried"}
+        left_out = {"path", "max_share_error"} if self.dataset.passthrough else {"path", "max_share_error", "passthrough"}
         paths: Any = {"source": self.source.named_apart, "dataset": left_out}
-        return self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
+        settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
+        return {**settings, "dataset": under_old_names("dataset", settings["dataset"])}
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """What decides no model, to leave out of a dump of `train`."""
+        return {"train": {**dict.fromkeys(PLACEMENT, True), "strategy": set(self.train.strategy.placement)}}
 
     @property
     def model_identity(self) -> str:
         """Hex digest of the settings that, with the dataset, determine the model: `task` without slices, and `train` without placement."""
-        placement: Any = {"train": PLACEMENT, "task": {"slices"}}
-        settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=placement)
+        left_out: Any = {**self.placement, "task": {"slices"}}
+        settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=left_out)
+        settings["train"] = as_recorded(settings["train"])
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Extends the config class for a file that names encoders or sources by import path: the same fields accept their settings too."""
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
@@ -14,10 +14,13 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_path, own_settings
 from pipelines.config.section import Name
 from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.strategies import kinds, section_of, settings_class
+from pipelines.config.strategy import StrategySettings
+from pipelines.config.train import Train
 from pipelines.config.wording import dotted
 from pipelines.errors import ConfigError
 
-ENCODED = ("features", "target", "carried")
+ENCODED = ("features", "target", "passthrough")
 """Mappings of `dataset` whose values are encoders."""
 
 
@@ -37,6 +40,21 @@ def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
         places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODED}
         fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
     return fields
+
+
+def with_settings_of_strategy(model: type[Config], values: Mapping[str, Any]) -> type[Config]:
+    """The config class with the settings of the strategy that the values name, for `--help`, flags and the wording of errors."""
+    train = values.get("train")
+    section = section_of(train["strategy"]) if isinstance(train, dict) and "strategy" in train else section_of({})
+    kind = section.get("kind") if isinstance(section, dict) else None
+    try:
+        settings = settings_class(kind) if isinstance(kind, str) else StrategySettings
+    except ValueError:  # validation reports it
+        return model
+    described = f"{Train.model_fields['strategy'].description} Kinds: {', '.join(kinds())}."
+    field: Any = (settings, Field(default_factory=partial(settings, kind=kind), description=described))
+    strategic = create_model("Train", __base__=Train, __doc__=Train.__doc__, strategy=field)
+    return create_model("Config", __base__=model, __doc__=model.__doc__, train=(strategic, Field(default_factory=strategic)))
 
 
 def _own(

@@ -44,7 +44,12 @@ def own_settings(path: str, base: type[Settings], key: str, known: Collection[st
     if not is_path(path):
         rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
         raise ValueError(f"no {key} {shown(path)!r}; {suggestion(path, known, rule)}")
-    found = imported(path, base, f"{_OWNERS[key]} settings")
+    return settings_at(path, base, f"{_OWNERS[key]} settings")
+
+
+def settings_at(path: str, base: type[Settings], what: str) -> type[Settings]:
+    """The settings class that an import path names. Raises ValueError if it is not derived from `base`, or names no implementation."""
+    found = imported(path, base, what)
     if not hasattr(found, "implementation"):
         raise ValueError(f'{shown(path)!r} has no implementation; set `implementation: ClassVar[str] = "module:Class"` in the class')
     return found

@@ -6,21 +6,19 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from pipelines.config.balance import Balance
-from pipelines.config.clients import Clients
-from pipelines.config.compression import Compression
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export, Hls4ml
 from pipelines.config.features import BUILT_IN, EncoderSettings
-from pipelines.config.local_sgd import LocalSgd
-from pipelines.config.parallel import Parallel
-from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import Config
 from pipelines.config.registry import Registry
 from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.strategies import kinds, settings_class
+from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
-from pipelines.config.train import Checkpoint, Train
+from pipelines.config.train import Train
+from pipelines.config.training import Checkpoint
 
 INTRODUCTION = """# Every setting
 
@@ -36,10 +34,12 @@ def page() -> str:
     parts = [
         INTRODUCTION,
         *_sections(),
-        "## `dataset.features`, `dataset.target` and `dataset.carried`: encoders\n",
+        "## `dataset.features`, `dataset.target` and `dataset.passthrough`: encoders\n",
         *_encoders(),
         "## `task`\n",
         *_tasks(),
+        "## `train.strategy`\n",
+        *_strategies(),
     ]
     return "\n".join(parts)
 
@@ -57,11 +57,6 @@ def _sections() -> list[str]:
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
         "`train.balance`": Balance,
-        "`train.compression`": Compression,
-        "`train.local_sgd`": LocalSgd,
-        "`train.clients`": Clients,
-        "`train.parallel`": Parallel,
-        "`train.parameter_server`": ParameterServer,
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,
@@ -80,6 +75,17 @@ def _encoders() -> list[str]:
 def _tasks() -> list[str]:
     own = described("### Every task, including your own", TaskSettings)
     return [own, *(described(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
+
+
+def _strategies() -> list[str]:
+    """The settings of every known kind, and the sections within them."""
+    parts = [described("### Every strategy, including your own", StrategySettings)]
+    for kind in kinds():
+        settings = settings_class(kind)
+        parts.append(described(f"### `{kind}`", settings, without=("kind",)))
+        inner = {name: field.annotation for name, field in settings.model_fields.items()}
+        parts += [described(f"#### `{name}`", one) for name, one in inner.items() if isinstance(one, type) and issubclass(one, BaseModel)]
+    return parts
 
 
 def described(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
@@ -121,6 +127,7 @@ def _default(values: dict[str, Any]) -> str:
     if "default" not in values:
         return "required" if "$ref" not in values else ""
     default = values["default"]
+    default = default.get("kind") if isinstance(default, dict) else default
     return "" if default is None or isinstance(default, dict) else f"`{_cell(json.dumps(default, ensure_ascii=False))}`"
 
 

@@ -1,28 +1,98 @@
-"""The strategies by name: how workers share the computation of a step. `train.strategy` describes each."""
+"""Finds the kinds of `train.strategy`, without a list of them: each is a class of settings, of this project or of somebody else.
 
-from typing import Annotated
+A folder of `pipelines.train` or `pipelines.strategies` that has a module `settings` is a kind of this project. Another package registers
+one by an entry point of the group `lockstep.strategies`, `name = module:Class`. And a file may name any by its path, `module:Class`.
+"""
 
-from pydantic import AfterValidator, WithJsonSchema
+import pkgutil
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationInfo
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.config.plugins import is_path
+from pipelines.config.plugins import is_path, settings_at
+from pipelines.config.strategy import StrategySettings
+from pipelines.config.training import Training
 
-STRATEGIES = {
-    "ddp": "pipelines.train.ddp.ddp:DataParallel",
-    "exact": "pipelines.train.exact.exact:Exact",
-    "local_sgd": "pipelines.strategies.local_sgd.local_sgd:LocalSgd",
-    "federated": "pipelines.strategies.federated.strategy:Federated",
-    "sharded": "pipelines.strategies.sharded.sharded:Sharded",
-    "parameter_server": "pipelines.strategies.parameter_server.strategy:Served",
-}
-"""`module:Class` of each `pipelines.train.strategy.Strategy` by name. Drivers and workers import it; reading a config does not."""
+GROUP = "lockstep.strategies"
+DEFAULT_KIND = "ddp"
+_ROOMS = ("pipelines.train", "pipelines.strategies")
+_WHAT = "a strategy's settings"
 
 
-def _known(name: str) -> str:
-    if name not in STRATEGIES and not is_path(name):
-        remedy = suggestion(name, STRATEGIES)
-        raise ValueError(f"must be one of {', '.join(STRATEGIES)}, or module:Class of your own{f'; {remedy}' if remedy else ''}")
-    return name
+@cache
+def kinds() -> dict[str, str]:
+    """`module:Class` of the settings of each known kind; only those of this project's rooms and of entry points. Imports none of them."""
+    own = {name: f"{room}.{name}.settings:Settings" for room in _ROOMS for name in _folders_with_settings(room)}
+    return {**own, **{each.name: each.value for each in entry_points(group=GROUP) if each.name not in own}}
 
 
-StrategyName = Annotated[str, AfterValidator(_known), WithJsonSchema({"anyOf": [{"enum": [*STRATEGIES]}, {"const": "module:Class"}]})]
+def _folders_with_settings(room: str) -> list[str]:
+    spec = find_spec(room)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    folders = sorted(module.name for module in pkgutil.iter_modules(places) if module.ispkg)
+    return [name for name in folders if any(inner.name == "settings" for inner in pkgutil.iter_modules([f"{at}/{name}" for at in places]))]
+
+
+def settings_class(kind: str) -> type[StrategySettings]:
+    """The settings class of a kind, or the one that a path names. Raises ValueError if there is none."""
+    path = kinds().get(kind, kind)
+    if not is_path(path):
+        remedy = suggestion(kind, kinds())
+        raise ValueError(f"must be one of {', '.join(kinds())}, or module:Class of your own{f'; {remedy}' if remedy else ''}")
+    return settings_at(path, StrategySettings, _WHAT)
+
+
+def kinds_with(attribute: str) -> list[str]:
+    """The known kinds whose settings say so of themselves, as by `balances`; those that cannot be imported are left out."""
+    found = []
+    for kind in kinds():
+        with suppress(ValueError):
+            found += [kind] if getattr(settings_class(kind), attribute) else []
+    return found
+
+
+class _Kind(BaseModel):
+    """The kind of a section, which is known."""
+
+    kind: Annotated[str, AfterValidator(lambda kind: settings_class(kind) and kind)]
+
+
+class Unavailable(StrategySettings):
+    """A strategy that a run has recorded, and that this machine does not have. Its model can be used, and not be trained."""
+
+    model_config = ConfigDict(extra="allow")
+    implementation = ""
+
+    def implementation_for(self, train: Training) -> str:
+        return settings_class(self.kind).implementation  # which raises, unless it has been installed since
+
+
+def section_of(value: Any) -> Any:
+    """The section for which the name of a kind is short, and which names one in any case."""
+    if isinstance(value, str):
+        return {"kind": value}
+    return {"kind": DEFAULT_KIND, **value} if isinstance(value, dict) else value
+
+
+def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
+    """The section as settings of the kind that it names. With `recorded` in the context, of a kind that there is no more too."""
+    section = section_of(value)
+    if not (isinstance(section, dict) and isinstance(kind := section["kind"], str)):
+        return section
+    try:
+        found = settings_class(kind)
+    except ValueError:
+        if info.context and info.context.get("recorded"):
+            return Unavailable.model_validate(section)
+        if isinstance(value, dict):
+            _Kind.model_validate({"kind": kind})  # raises at the place of `kind`
+        raise
+    return found.model_validate(section, context=info.context)
+
+
+NamedStrategy = Annotated[SerializeAsAny[StrategySettings], BeforeValidator(_of_its_kind)]

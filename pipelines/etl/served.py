@@ -66,7 +66,7 @@ def _of_branch(branch: Rowwise, config: Config, rows: DataFrame, schema: pa.Sche
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
     read = _read(columns[name] for name in features)
-    carried = {column for name, settings in dataset.carried.items() for column in settings.inputs(name)}
+    carried = {column for name, settings in dataset.passthrough.items() for column in settings.inputs(name)}
     hidden = _read(columns[name] for name in targets)
     if both := hidden & read:
         raise UntranslatableError(f"the target is made of {', '.join(sorted(both))}, which a served row then lacks, and so are features")

@@ -3,18 +3,17 @@
 import logging
 
 from pipelines.config import Config
-from pipelines.config.effects import Run, without_effect_in
+from pipelines.config.effect_rules import Run
+from pipelines.config.effects import without_effect_in
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
-from pipelines.strategies.federated.check import check_column, check_federated
-from pipelines.strategies.parameter_server.check import check_servers
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import check_task, task_of
 from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.train.state import total_steps
-from pipelines.train.strategies import chosen
+from pipelines.train.strategies import strategy_class
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +28,21 @@ def check(config: Config, version: Version) -> None:
     task = task_of(config.task, version.manifest)
     task.monitored(settings.monitor)
     task.details()
-    strategy = chosen(settings)
-    strategy.check(settings, task)
-    check_servers(settings, task)
-    check_federated(settings, version, task)
+    strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)
     _check_effects(config, version, task, steps)
-    if settings.balance.kind == "auto" and not strategy.balances:
-        raise ConfigError(f"train.balance is auto, which strategy {settings.strategy} does not support; set it to equal")
+    if settings.balance.kind == "auto" and not settings.strategy.balances:
+        raise ConfigError(f"train.balance is auto, which strategy {settings.strategy.kind} does not support; set it to equal")
     _warn_of_idle_workers(settings)
 
 
 def check_before_etl(config: Config) -> None:
-    """Raise ConfigError, before any row is read, for what no row can change: a task or clients that do not fit the columns, or a column
-    with a name that batches need."""
+    """Raise ConfigError, before any row is read, for what no row can change: a task or a strategy that does not fit the columns, or a
+    column with a name that batches need."""
     if reserved := {ROW_NUMBERS, ROW_KEYS} & config.dataset.encoders.keys():
         raise ConfigError(f"a column of dataset is called {reserved.pop()}, a name that batches need; rename the feature")
     check_task(config)
-    check_column(config.train, {name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
+    config.train.strategy.check_columns({name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
 
 
 def refusal(config: Config) -> str:
@@ -69,7 +65,7 @@ def _check_effects(config: Config, version: Version, task: Task, steps: int) -> 
 def _warn_of_idle_workers(settings: Train) -> None:
     unit, units = settings.unit_of_work
     busy = units / (settings.max_readers * -(-units // settings.max_readers))
-    if busy < 0.9 and settings.parameter_server.mode == "sync":  # else a worker takes the next microbatch that nobody has
+    if busy < 0.9 and settings.strategy.waits_for_all:
         log.warning(
             "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
             *(settings.max_readers, units, unit, 100 * busy),

@@ -108,7 +108,7 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         if context.rank == 0:
             total = total_steps(config, assignment.version.rows("train"))
             reports = stack.enter_context(closing(RankZeroReports(directory, heartbeat, total, config.train.epochs)))
-        trained = loop_class(config.train)(config, assignment.version, task, check, checkpoints, reports).run()
+        trained = loop_class(strategy)(config, assignment.version, task, check, checkpoints, reports).run()
     if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}
     weights = check.weights() if trained.finished else {}

@@ -25,10 +25,10 @@ from pipelines.monitor.worker_monitor import WorkerWatch
 from pipelines.report.filing import REPORT, file_report
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
-from pipelines.strategies.parameter_server.group import servers_of
 from pipelines.tasks.values import defined, reasons_of
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
+from pipelines.train.strategies import strategy_class
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ def train(config: Config) -> Result:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepared(initial, run)
             try:
-                with servers_of(config.train) as servers:
-                    trained = _trained(config, version, run, directory, progress, gpus=gpus, servers=servers)
+                with strategy_class(config.train).actors(config.train) as actors:
+                    trained = _trained(config, version, run, directory, progress, gpus=gpus, actors=actors)
             except TrainingError:
                 _file_evidence(config, run, directory, progress)
                 raise
@@ -123,10 +123,9 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     settings, rows = config.train, version.rows("train")
     left_out = left_out_rows(config, rows)
     least, most = settings.workers_range
-    steps = f"rounds of {settings.clients.per_round} clients" if settings.strategy == "federated" else f"steps of {settings.global_batch}"
     return (
         f"run {run.run_id} {'resumes' if run.continued else 'starts'}: {rows:,} rows of {version.root}, "
-        f"{total_steps(config, rows):,} {steps} in at most {settings.epochs} epochs"
+        f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {settings.epochs} epochs"
         f"{f' ({left_out} rows left out of each, different ones every time)' if left_out else ''}, "
         f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )

@@ -90,7 +90,7 @@ def trainer_of(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    strategy = strategy_class(settings.strategy)  # raises here if it cannot be imported, before any worker starts
+    strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
     environment = dict(strategy.environment) if gpus else {}
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)

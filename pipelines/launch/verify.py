@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from pipelines.config import Config, parse
 from pipelines.config.balance import Balance
-from pipelines.config.parameter_server import ParameterServer
 from pipelines.config.pipeline import PLACEMENT
+from pipelines.config.strategies import kinds_with
+from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
@@ -38,7 +39,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     """
     run = recorded(config.tracking.uri, run_id)
     theirs = _replayed(parse(run.config, f"run {run_id}", recorded=True))
-    _check(run, theirs.train.strategy)
+    _check(run, theirs.train)
     progress = TrainingProgress()
     again = _placed(theirs, config, run_id, progress)
     version = _version(again, run, progress)
@@ -119,21 +120,19 @@ def _digest_of(directory: RunDirectory) -> str:
 
 
 def _replayed(config: Config) -> Config:
-    """The config that repeats a run: synchronous parameter servers have the weights of strategy exact, which needs none."""
+    """The config that repeats a run: its strategy may have the weights of another one, which needs less."""
     train = config.train
-    if train.strategy == "parameter_server" and train.parameter_server.mode == "sync":
-        alone = {"strategy": "exact", "parameter_server": ParameterServer()}
-        return config.model_copy(update={"train": train.model_copy(update=alone)})
-    return config
+    return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replayed()})})
 
 
-def _check(run: Recorded, strategy: str) -> None:
+def _check(run: Recorded, settings: Train) -> None:
     if run.status != "FINISHED":
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: run its command again to resume it")
-    if not strategy_class(strategy).reproducible:
+    strategy_class(settings)  # raises here if there is no such strategy on this machine
+    if not settings.strategy.reproducible:
         raise TrainingError(
-            f"run {run.run_id} was trained with strategy {strategy}, whose weights depend on the number of workers; verify a run "
-            "of strategy exact, local_sgd or federated"
+            f"run {run.run_id} was trained with strategy {settings.strategy.kind}, whose weights depend on the number of workers; "
+            f"verify a run of strategy {' or '.join(kinds_with('reproducible'))}"
         )
 
 
@@ -144,7 +143,7 @@ def _placed(theirs: Config, config: Config, run_id: str, progress: TrainingProgr
     for key in sorted(ours.keys() | wanted.keys()):
         if ours.get(key) != wanted.get(key):
             progress.say(f"{key} was {wanted.get(key)} in the run, which is used, and not {ours.get(key)}")
-    placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT - {"parallel"}}  # a replay spreads no model
+    placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
     train = theirs.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
     dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
     placed = theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
@@ -153,8 +152,7 @@ def _placed(theirs: Config, config: Config, run_id: str, progress: TrainingProgr
 
 def _decisive(config: Config) -> dict[str, Any]:
     """The settings that decide dataset and model, by dotted key."""
-    placement: Any = {"train": PLACEMENT}
-    return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=placement)})
+    return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)})
 
 
 def _version(config: Config, run: Recorded, progress: TrainingProgress) -> Version:

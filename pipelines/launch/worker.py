@@ -14,12 +14,11 @@ import ray.train
 import ray.train.torch
 import torch
 import torch.distributed as dist
-from ray.actor import ActorHandle
 from torch import Tensor
 
 from pipelines import config as configs
 from pipelines.config import Config
-from pipelines.config.train import Train
+from pipelines.config.plugins import imported
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
 from pipelines.launch.reports import Reports, TrackedReports
@@ -29,14 +28,11 @@ from pipelines.monitor.profile import PROFILE, StepProfiler
 from pipelines.runtime.compat.ray import quiet_reports
 from pipelines.runtime.installed import disagreement, installed
 from pipelines.runtime.weights import from_bytes, to_bytes
-from pipelines.strategies.federated.loop import FederatedLoop
-from pipelines.strategies.parameter_server.loop import ServedLoop
-from pipelines.strategies.parameter_server.strategy import Served
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.loop import Loop
+from pipelines.train.epochs import EpochLoop
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.state import total_steps
 from pipelines.train.strategies import strategy_of
@@ -63,12 +59,12 @@ class Assignment:
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
-    """Ray Train's training function: `settings` holds an Assignment, and the parameter servers if the strategy uses some.
+    """Ray Train's training function: `settings` holds an Assignment, and handles of the actors that the strategy has besides workers.
 
     Returns `Trained` as a dict, with the metrics that could not be sent; or, under `failure`, an error that another attempt
     would repeat.
     """
-    return attempted(settings["assignment"], partial(_train, settings["servers"]))
+    return attempted(settings["assignment"], partial(_train, settings["actors"]))
 
 
 def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
@@ -106,11 +102,11 @@ def described(error: LockstepError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
 
 
-def _train(servers: Sequence[ActorHandle], assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
+def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
     local_rank = ray.train.get_context().get_local_rank()
     with _node_metrics(config, assignment, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
-        return _fit(config, assignment, directory, context, heartbeat, servers)
+        return _fit(config, assignment, directory, context, heartbeat, actors)
 
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
@@ -138,9 +134,9 @@ def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
     return from_bytes(content)
 
 
-def loop_class(settings: Train) -> type[Loop]:
-    """The loop of a strategy without servers."""
-    return FederatedLoop if settings.strategy == "federated" else Loop
+def loop_class(strategy: Strategy) -> type[EpochLoop]:
+    """The loop that takes the strategy's steps."""
+    return imported(strategy.loop, EpochLoop, "a loop")  # type: ignore[type-abstract]
 
 
 def _fit(
@@ -149,7 +145,7 @@ def _fit(
     directory: RunDirectory,
     context: WorkerContext,
     heartbeat: Heartbeat,
-    servers: Sequence[ActorHandle],
+    actors: Sequence[Any],
 ) -> dict[str, Any]:
     task, strategy, checkpoints = prepared(config, assignment, directory, context)
     reports = _reports(config, assignment, directory, heartbeat, context.world_size) if context.rank == 0 else Reports(directory, heartbeat)
@@ -158,10 +154,8 @@ def _fit(
     reports.begins = profiler.begin
     heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.owned_shards(config.train.shards)))
     try:
-        if isinstance(strategy, Served):
-            trained = ServedLoop(config, assignment.version, task, strategy, checkpoints, reports, servers).run()
-        else:
-            trained = loop_class(config.train)(config, assignment.version, task, strategy, checkpoints, reports).run()
+        strategy.connect(actors)
+        trained = loop_class(strategy)(config, assignment.version, task, strategy, checkpoints, reports).run()
         if isinstance(reports, TrackedReports):
             reports.ended(trained.steps)
         if trained.finished and (weights := strategy.weights()):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyarrow.fs import FileSelector
 
+from pipelines.config.renamed_keys import from_recorded
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import unsealed
 from pipelines.errors import LockstepError, TrackingError
@@ -75,6 +76,7 @@ def material(uri: str, run_id: str) -> Material:
         if run.status != "FINISHED" and (directory := tag_of(run.tags, RUN_FOLDER)):
             collect(directory, folder)
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
+        config = from_recorded(config)
         _add_raw_rows(folder / FOLDER, config, manifest)
         return Material(
             run,

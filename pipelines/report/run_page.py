@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from pipelines.config.strategies import section_of
 from pipelines.report.cost import end_of, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import events, marks
@@ -73,8 +74,9 @@ def trained(material: Material) -> list[tuple[str, Part]]:
 
 def _by_steps(run: History, train: Mapping[str, Any]) -> list[tuple[str, Part]]:
     """How a training came to its weights."""
+    kind = section_of(train.get("strategy", "?")).get("kind", "?")
     return [
-        ("strategy", f"{train.get('strategy', '?')}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
+        ("strategy", f"{kind}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
         ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
         ("seed", train.get("seed")),
         ("began from", element("code", train["init_from"]) if train.get("init_from") else "random weights"),

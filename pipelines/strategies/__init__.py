@@ -1,7 +1,10 @@
 """Strategies beyond `ddp` and `exact`, a folder each: how workers share the computation of a step.
 
+A folder with a module `settings` is a kind of `train.strategy`; nothing else names it.
+
 1. `local_sgd`         has replicas take steps of their own, and brings them together from time to time.
 2. `federated`         trains on clients' rows, in rounds, with differential privacy.
 3. `parameter_server`  keeps parameters on servers, so that workers need not wait for each other.
 4. `sharded`           spreads one model over workers.
+5. `replicas`          is what the first two share: models that take steps apart, and the step that brings them together.
 """

@@ -159,7 +159,7 @@ class Task(ABC):
         return ()
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
-        """The model cut into `count` consecutive stages, for `train.parallel.pipeline`; empty for a task that does not support it.
+        """The model cut into `count` consecutive stages, for `train.strategy.pipeline`; empty for a task that does not support it.
 
         A stage maps the output of the one before it, a tensor whose first dimension is the row, and the batch to its own output; that
         of the last one is the model's. The first one gets an empty tensor. Every parameter is in one stage, and `loss` uses the model

@@ -52,8 +52,8 @@ def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = Non
     """
     if count > len(blocks):
         raise ConfigError(
-            f"train.parallel cuts the model into {count} stages, but it has {len(blocks)} block{'s' if len(blocks) > 1 else ''}; lower "
-            "train.parallel.pipeline, choose schedule 1F1B, which has one stage per worker, or give the model more layers"
+            f"train.strategy cuts the model into {count} stages, but it has {len(blocks)} block{'s' if len(blocks) > 1 else ''}; lower "
+            "train.strategy.pipeline, choose schedule 1F1B, which has one stage per worker, or give the model more layers"
         )
     each, more = divmod(len(blocks), count)
     ends = [number * each + min(number, more) for number in range(count + 1)]

@@ -1,4 +1,4 @@
-"""How the workers of `train.parallel.tensor` divide a model's layers, in terms that need no torch.distributed to be imported."""
+"""How the workers of `train.strategy.tensor` divide a model's layers, in terms that need no torch.distributed to be imported."""
 
 from dataclasses import dataclass
 from typing import Literal

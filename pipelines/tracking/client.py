@@ -16,7 +16,6 @@ from mlflow.entities import LifecycleStage, Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
-from pipelines.config.pipeline import PLACEMENT
 from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"
@@ -31,7 +30,7 @@ MLFLOW = {
 _REFUSED = re.compile(r"error code 40[13]\b|\b(?:unauthori[sz]ed|unauthenticated|forbidden)\b", re.IGNORECASE)
 """In what MLflow says of a server's answer: of one in JSON, such as a gateway's, it leaves out the code."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
-_USUAL = {"strategy", "optimizer", "lr", "global_batch", "epochs", "seed", "shards"}
+_USUAL: Any = {"strategy": {"kind"}, **dict.fromkeys(("optimizer", "lr", "global_batch", "epochs", "seed", "shards"), True)}
 
 
 def connect(uri: str) -> MlflowClient:
@@ -131,8 +130,7 @@ def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -
 def training_settings(config: Config) -> dict[str, Any]:
     """What decides a training, by dotted names such as `train.lr`: the usual settings, and all others of `task` and `train` that the
     config gives."""
-    placement: Any = {"train": PLACEMENT}
-    given = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=placement, exclude_unset=True)
+    given = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=config.placement, exclude_unset=True)
     usual = config.model_dump(mode="json", include={"task": {"kind"}, "train": _USUAL})
     return flattened(usual) | flattened(given)
 

@@ -15,7 +15,7 @@ def describe_training(config: Config, manifest: Manifest, result: str, trained: 
     return _lines(
         f"**{result}** (best epoch, {trained['best_epoch']} of {trained['epochs']})",
         _data_line(config, manifest),
-        f"{config.task.kind}, {train.strategy}, {train.optimizer} with lr {train.lr:g}, batches of {train.global_batch:,} rows",
+        f"{config.task.kind}, {train.strategy.kind}, {train.optimizer} with lr {train.lr:g}, batches of {train.global_batch:,} rows",
         f"{trained['steps']:,} steps in {trained['seconds']:,.0f} s of training, {speed:,.0f} rows/s",
         f"[page of the run]({page})",
     )

@@ -12,6 +12,7 @@ from mlflow.artifacts import download_artifacts
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
+from pipelines.config.renamed_keys import from_recorded
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, flattened, reaching
 from pipelines.tracking.liveness import is_alive
@@ -95,7 +96,7 @@ def _config(client: MlflowClient, run_id: str) -> dict[str, Any]:
         return {}
     with TemporaryDirectory() as folder:
         path = Path(client.download_artifacts(run_id, CONFIG, folder))
-        return flattened(json.loads(path.read_bytes()))
+        return flattened(from_recorded(json.loads(path.read_bytes())))
 
 
 def _points(client: MlflowClient, run_id: str, name: str) -> tuple[Point, ...]:

@@ -32,7 +32,7 @@ def run_name(config: Config, kind: str) -> str:
     now = f"{config.name} {datetime.now():%Y-%m-%d %H:%M}"
     if kind:
         return " ".join(filter(None, (config.tracking.run_name or now, kind)))
-    return config.tracking.run_name or f"{now} {config.train.strategy} lr={config.train.lr:g}"
+    return config.tracking.run_name or f"{now} {config.train.strategy.kind} lr={config.train.lr:g}"
 
 
 def model_name(config: Config) -> str:

@@ -105,7 +105,7 @@ def _begun(client: MlflowClient, config: Config, version: Version, experiment: s
         **resolve_tags(),
         **tags_of(config, version),
         SPARK_APPLICATION: _spark_application(client, manifest.run_id),
-        "strategy": config.train.strategy,
+        "strategy": config.train.strategy.kind,
         **tags,
         HEARTBEAT: heartbeat(),
         DATASET: config.dataset.path,

@@ -21,9 +21,9 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]
         if not is_of_single_row(error):
             raise
         raise ConfigError(
-            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard with strategy "
-            "exact, of a replica with local_sgd, or of a client's batch with federated, divided by train.accumulate; raise "
-            "train.global_batch, lower train.shards or train.accumulate, or set train.remainder to drop"
+            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard, of a replica or of a "
+            "client's batch, as the strategy has it, divided by train.grad_accum_steps; raise train.global_batch, lower train.shards or "
+            "train.grad_accum_steps, or set train.remainder to drop"
         ) from error
 
 

@@ -67,7 +67,7 @@ class ModelBuffers:
     def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
         """Set every buffer to its value `before` plus the mean change, of shape (numel,).
 
-        The mean of batch norm's count of passes is rounded: with `accumulate`, a shard with fewer rows may have fewer passes. Raises
+        The mean of batch norm's count of passes is rounded: with `grad_accum_steps`, a shard with fewer rows may have fewer passes. Raises
         TrainingError for another integer buffer whose mean change is not an integer.
         """
         parts = changes.split([values.numel() for values in self._values])

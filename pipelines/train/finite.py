@@ -34,8 +34,8 @@ def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int
     losses = gathered(step.own_loss_sum)
     owned = zip(mesh.first_ranks, mesh.shards_by_replica(settings.shards), strict=True)
     wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
-    deals_shards = settings.unit_of_work[0] != "client"  # a client's rows are in no shard
-    where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if deals_shards else ''}" for rank, block in wrong)
+    has_shards = settings.strategy.reads_in_order
+    where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if has_shards else ''}" for rank, block in wrong)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
 
 

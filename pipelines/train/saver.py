@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from pipelines.config.train import Checkpoint
+from pipelines.config.training import Checkpoint
 from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
 from pipelines.train.checkpoint.record import Record
 from pipelines.train.hooks import Hooks

@@ -19,7 +19,7 @@ def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch:
     if settings.schedule == "cosine":
         return settings.lr * _between(1.0, 0.0, (step - warm) / max(total_steps - warm, 1))
     if settings.schedule == "step":
-        return settings.lr * settings.step_factor ** (step // steps_per_epoch // settings.step_epochs)
+        return settings.lr * settings.lr_gamma ** (step // steps_per_epoch // settings.step_epochs)
     return settings.lr
 
 

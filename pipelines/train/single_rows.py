@@ -6,7 +6,6 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from pipelines.config.strategies import STRATEGIES
 from pipelines.config.train import Train
 from pipelines.data.loader import shards_of
 from pipelines.errors import ConfigError
@@ -30,13 +29,13 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     Without values, on the meta device. A model that computes only with values, or that draws random numbers for rows, is checked by its
     first pass of a single row.
     """
-    if settings.strategy not in STRATEGIES or settings.strategy == "federated" or settings.sync_batch_norm:
+    if settings.sync_batch_norm:
         return
     alone = next((size for size in _steps(settings, rows) if 1 in _passes(settings, size)), None)
     if alone is None or task.draws or not _refuses_single_row(task):
         return
     if alone == settings.global_batch:
-        remedy = "raise train.global_batch, or lower train.shards or train.accumulate"
+        remedy = "raise train.global_batch, or lower train.shards or train.grad_accum_steps"
         raise ConfigError(f"train.global_batch is {alone}, of which a pass would have a single row, and {_WHY}; {remedy}")
     raise ConfigError(
         f"train.remainder is keep, and the {rows:,} rows of an epoch leave {alone} for its last step, of which a pass would have a single "
@@ -55,22 +54,11 @@ def _steps(settings: Train, rows: int) -> Iterator[int]:
 def _passes(settings: Train, size: int) -> Iterator[int]:
     """The fewest rows of a pass of everyone who has some, in a step of `size` rows, for every number of workers."""
     ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
-    for count in _units(settings):
+    for count in settings.strategy.blocks_of_shards(settings):
         for unit in range(count):
             owned = shards_of(unit, count, settings.shards)
             if own := ends[owned.stop] - ends[owned.start]:
-                yield own // min(settings.accumulate, own)
-
-
-def _units(settings: Train) -> Iterator[int]:
-    """Into how many blocks of shards a step may be divided, each of which one pass computes, or `accumulate` passes."""
-    unit, units = settings.unit_of_work
-    if unit == "replica" or settings.strategy in ("exact", "parameter_server"):
-        yield units
-    elif settings.strategy == "sharded":
-        yield settings.max_readers
-    else:
-        yield from range(settings.min_workers, settings.max_workers + 1)
+                yield own // min(settings.grad_accum_steps, own)
 
 
 def _refuses_single_row(task: Task) -> bool:

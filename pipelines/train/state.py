@@ -63,20 +63,20 @@ class Trained:
 def order_of(config: Config) -> Order:
     """The order of the training rows according to the config."""
     train = config.train
-    return Order(train.shards, train.global_batch, train.seed, train.window, train.remainder, train.shuffle)
+    return Order(train.shards, train.global_batch, train.seed, train.shuffle_window, train.remainder, train.shuffle)
 
 
 def total_steps(config: Config, rows: int) -> int:
     """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
     none."""
     train = config.train
-    per_epoch = train.clients.rounds_per_epoch if train.strategy == "federated" else order_of(config).steps(rows)
+    per_epoch = train.strategy.steps_per_epoch(train) or order_of(config).steps(rows)
     return min(train.epochs * per_epoch, train.max_steps or 2**63)
 
 
 def left_out_rows(config: Config, rows: int) -> int:
     """The number of rows that no step of an epoch uses."""
-    drops = config.train.remainder == "drop" and config.train.strategy != "federated"
+    drops = config.train.remainder == "drop" and config.train.strategy.reads_in_order
     return order_of(config).remainder_rows(rows) if drops else 0
 
 

@@ -7,28 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.plugins import imported
-from pipelines.config.strategies import STRATEGIES
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import Strategy
 
-_PIPELINED = "pipelines.strategies.sharded.pipelined:Pipelined"
 
-
-def strategy_class(name: str) -> type[Strategy]:
-    """The class that `train.strategy` names. Raises ConfigError if it cannot be imported or is not a Strategy."""
+def strategy_class(settings: Train) -> type[Strategy]:
+    """The class that `train.strategy` configures. Raises ConfigError if it cannot be imported or is not a Strategy."""
     try:
-        return imported(STRATEGIES.get(name, name), Strategy, "a strategy")  # type: ignore[type-abstract]
+        return imported(settings.strategy.implementation_for(settings), Strategy, "a strategy")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"train.strategy: {error}") from error
-
-
-def chosen(settings: Train) -> type[Strategy]:
-    """The class for a config: `sharded` has one of its own for a pipeline."""
-    has_stages = settings.strategy == "sharded" and settings.parallel.degrees(settings.max_workers).pipeline > 1
-    return strategy_class(_PIPELINED if has_stages else settings.strategy)
 
 
 def strategy_of(
@@ -40,7 +31,7 @@ def strategy_of(
     Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
     support the model.
     """
-    return chosen(settings)(settings, task, partial(first_model, settings, task, read_weights), context)
+    return strategy_class(settings)(settings, task, partial(first_model, settings, task, read_weights), context)
 
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:

@@ -1,7 +1,8 @@
 """The interface of a strategy: everything in a step that depends on parallelism."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
@@ -23,10 +25,8 @@ class Strategy(ABC):
     model may be spread over workers none of which could run it alone.
     """
 
-    reproducible: ClassVar[bool] = False
-    """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
-    balances: ClassVar[bool] = False
-    """Whether `own` is implemented and `clock` is told of passes and exchange, which `train.balance: auto` needs."""
+    loop: ClassVar[str] = "pipelines.train.loop:Loop"
+    """`module:Class` of the loop that takes its steps."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
@@ -39,9 +39,19 @@ class Strategy(ABC):
         """`build` returns the initial model, the same on all workers."""
 
     @classmethod  # noqa: B027  most strategies can train whatever there is
-    def check(cls, settings: Train, task: Task) -> None:
-        """Raise ConfigError for a task or a model that this strategy cannot train with these settings. The driver calls it before
-        any worker starts."""
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
+        """Raise ConfigError for a task, a model or a dataset that this strategy cannot train with these settings. The driver calls it
+        before any worker starts."""
+
+    @classmethod
+    @contextmanager
+    def actors(cls, settings: Train) -> Iterator[Sequence[Any]]:
+        """Start what the strategy needs beside workers, and end it after the block. Yields handles, which every worker is given; the
+        driver calls it, in Ray's cluster."""
+        yield ()
+
+    def connect(self, actors: Sequence[Any]) -> None:  # noqa: B027  most need none
+        """Take the handles of `actors`, before the first step. Not collective."""
 
     @abstractmethod
     def batches(self, loader: Loader) -> Iterator[Any]:

@@ -17,18 +17,18 @@ from trainings import characters, training, version_of
 from chaos.life import Life
 from chaos.training import Outcome
 from pipelines.config import Config
-from pipelines.config.parallel import Parallel
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
 from pipelines.launch.run import Result, train
+from pipelines.strategies.sharded.settings import Settings
 
 MOST_WORKERS = 4
 KILLS = 5
 """Of one training."""
-SCHEDULES = get_args(Parallel.model_fields["schedule"].annotation)
+SCHEDULES = get_args(Settings.model_fields["schedule"].annotation)
 Row = dict[str, Any]
 Layout = dict[str, Any]
-"""`workers` and `parallel` of `train`."""
+"""`workers` and `strategy` of `train`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def layouts(config: Config) -> list[Layout]:
         given: Row = {name: degree for name, degree in zip(names, degrees, strict=True) if degree > 1 or name == "shard"}
         schedules = [{"schedule": schedule} for schedule in SCHEDULES] if "pipeline" in given else [{}]
         if prod(degrees) <= MOST_WORKERS:
-            found += [{"workers": prod(degrees), "parallel": {**given, **schedule}} for schedule in schedules]
+            found += [{"workers": prod(degrees), "strategy": {"kind": "sharded", **given, **schedule}} for schedule in schedules]
     return [layout for layout in found if _is_allowed(config, layout)]
 
 

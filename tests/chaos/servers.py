@@ -39,7 +39,7 @@ def disturbed(number: int, seed: int, folder: Path, digest: str) -> list[Outcome
     """One training, in a mode that depends on its number, with a fault every STEPS_PER_FAULT steps or so."""
     mode = MODES[number % len(MODES)]
     given = {"servers": 2, "backups": 1, **mode}
-    config = _config(folder, strategy="parameter_server", parameter_server=given, max_failures=100)
+    config = _config(folder, strategy={"kind": "parameter_server", **given}, max_failures=100)
     outcomes: list[Outcome] = []
     over = Event()
     thread = Thread(target=_disturb, args=(config, random.Random(f"{seed}/{number}"), outcomes, over), daemon=True)

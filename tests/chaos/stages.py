@@ -116,7 +116,7 @@ TRAINING_STAGES = {
 }
 
 
-SERVERS = {"strategy": "parameter_server", "parameter_server": {"servers": 2, "mode": "bounded", "staleness": 4, "backups": 1}}
+SERVERS = {"strategy": {"kind": "parameter_server", "servers": 2, "mode": "bounded", "staleness": 4, "backups": 1}}
 KINDS: dict[str, dict[str, Any]] = {"training": {}, "training with servers": SERVERS}
 """Of trainings, with their settings."""
 

@@ -123,7 +123,7 @@ def test_executorch_of_many_encoders_agrees_on_every_row(model: Exported) -> Non
 def test_executorch_of_images_agrees(tmp_path: Path, network: str, shape: tuple[int, ...], rows_at_once: int) -> None:
     """The last batch has one row, as those of phones. The layout of an image with one channel is ambiguous."""
     config = noise(tmp_path, network, shape)
-    config = config.model_copy(update={"export": config.export.model_copy(update={"rows_at_once": rows_at_once})})
+    config = config.model_copy(update={"export": config.export.model_copy(update={"max_batch_rows": rows_at_once})})
     found = report(export(config, untrained(config, tmp_path, 16), "executorch"))["executorch"]
     assert found["rows"] == 16 and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
 
@@ -134,7 +134,7 @@ def test_executorch_of_a_language_model_agrees_for_any_number_of_rows(tmp_path: 
     features, table = {"text": {"encoder": "bytes", "length": 16}}, {"format": "text", "path": "t"}
     settings = {"name": "noise", "source": {"tables": {"t": table}}, "task": {"kind": "language", "layers": 1, "heads": 2, "width": 16}}
     (tmp_path / "noise.yaml").write_text(json.dumps({**settings, "dataset": {"path": "data", "features": features}}))
-    config = load(tmp_path / "noise.yaml", {**places(tmp_path), "export.rows_at_once": 5})
+    config = load(tmp_path / "noise.yaml", {**places(tmp_path), "export.max_batch_rows": 5})
     column = TensorColumn(name="text", dtype="uint16", shape=(17,), cardinality=257)
     feature = config.dataset.encoders["text"].model_dump(mode="json")
     encoders = {"text": FittedEncoder(feature=feature, inputs=("text",), state={}, column=column)}

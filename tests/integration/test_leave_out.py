@@ -65,8 +65,8 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_without_it(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "threads_per_shard": 1, "balance": "equal"}
-    config = training(tmp_path, rows=6_000, strategy="tests.unequal:OnUnequalMachines", epochs=4, **own)
+    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": "equal"}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **own)
     (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
     taking = Thread(target=take_away, args=(slow_node, tmp_path))
     taking.start()
@@ -104,8 +104,8 @@ def take_away(node: str, folder: Path) -> None:
 def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "threads_per_shard": 1, "balance": {"leave_out": True}}
-    config = training(tmp_path, rows=6_000, strategy="tests.unequal:OnUnequalMachines", epochs=4, **own)
+    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": {"leave_out": True}}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **own)
     result = train(config)
     (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
     assert f"the run goes on without {host}, where a worker is too slow" in capsys.readouterr().out

@@ -44,7 +44,7 @@ STEPS = EPOCHS * (ROWS // 64)
 
 def settings(folder: Path, mode: str = "sync", **more: Any) -> Config:
     given = {"servers": 2, "mode": mode, "backups": 1}
-    strategy = {"strategy": "exact"} if mode == "exact" else {"strategy": "parameter_server", "parameter_server": given}
+    strategy = {"strategy": "exact"} if mode == "exact" else {"strategy": {"kind": "parameter_server", **given}}
     return training(folder, rows=ROWS, task={"dropout": 0.2}, **{"workers": 2, "epochs": EPOCHS, "clip_norm": 1.0, **strategy, **more})
 
 
@@ -63,7 +63,7 @@ def server_processes() -> list[psutil.Process]:
 def watermarks(config: Config) -> list[int]:
     """Of the newest checkpoint."""
     newest = max(Path(config.train.storage).glob("*/checkpoints/step-*"))
-    if config.train.parameter_server.mode == "sync":  # all at the step that the checkpoint is named after
+    if config.train.strategy.mode == "sync":  # all at the step that the checkpoint is named after
         return [int(newest.name.split("-")[1])] * SHARDS
     state = {"servers": {"next_steps": torch.zeros(SHARDS, dtype=torch.int64)}}
     directory = RunDirectory(str(newest.parents[1]))
@@ -126,7 +126,7 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_inte
 
 
 def test_a_loss_that_is_not_a_number_ends_all_workers_and_servers(tmp_path: Path) -> None:
-    config = training(tmp_path, rows=640, nan_row=7, workers=2, strategy="parameter_server", parameter_server={"mode": "async"})
+    config = training(tmp_path, rows=640, nan_row=7, workers=2, strategy={"kind": "parameter_server", "mode": "async"})
     with pytest.raises(NonFiniteError, match=r"the loss is nan, from worker \d \(shard \d\)"):
         train(config)
     psutil.wait_procs(server_processes())  # Ray has killed them, but does not wait
@@ -173,7 +173,8 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
     assert isinstance(strategy, Served)
     with servers_of(config.train) as actors:
         directory = RunDirectory(str(tmp_path / "run"))
-        loop = ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops(), actors)
+        strategy.connect(actors)
+        loop = ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops())
         servers, plan = Servers(actors, 60.0), Plan(config.train, STEPS, STEPS // EPOCHS, STEPS, strategy.layouts)
         servers.run = "run"
         servers.load(strategy.contents("run", plan))
@@ -211,14 +212,15 @@ class Dies(Silent):
 def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode: str, tmp_path: Path) -> None:
     """A worker dies in the third epoch, and the checkpoint of the second one's end is damaged, whose steps the servers have forgotten."""
     per_epoch, given = 3, {"servers": 2, "mode": mode}
-    config = training(tmp_path, rows=200, strategy="parameter_server", parameter_server=given, epochs=EPOCHS)
+    config = training(tmp_path, rows=200, strategy={"kind": "parameter_server", **given}, epochs=EPOCHS)
     version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
     task = task_of(config.task, version.manifest)
 
     def loop_of(actors: Any, hooks: Silent) -> ServedLoop:
         strategy = strategy_of(config.train, task, context)
         assert isinstance(strategy, Served)
-        return ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks, actors)
+        strategy.connect(actors)
+        return ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)
 
     with servers_of(config.train) as actors:
         with pytest.raises(TrainingError, match="died"):

@@ -207,8 +207,8 @@ def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, traine
     assert result.metrics["validation/auc"] == pytest.approx(by_ddp.metrics["validation/auc"], rel=1e-3)
     rows = pd.DataFrame({f"x{number}": [1.5, 1.5] for number in range(FEATURES)} | {"x1": [1.5, -1.5]}).astype("float32")
     assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
-    with pytest.raises(ConfigError, match=r"parallel.activation_checkpointing is full, but task Tabular declares no blocks"):
-        train(training(home, strategy="sharded", parallel={"activation_checkpointing": "full"}))
+    with pytest.raises(ConfigError, match=r"strategy.activation_checkpointing is full, but task Tabular declares no blocks"):
+        train(training(home, strategy={"kind": "sharded", "activation_checkpointing": "full"}))
 
 
 def workers() -> list[psutil.Process]:
@@ -224,7 +224,7 @@ def workers() -> list[psutil.Process]:
 
 
 def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = training(tmp_path, strategy="tests.pausing:Pausing", **LONG)
+    config = training(tmp_path, strategy="tests.pausing:PausingSettings", **LONG)
     seen: list[str] = []
 
     def kill() -> None:

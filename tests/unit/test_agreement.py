@@ -43,10 +43,10 @@ WIDE = Tabular(Settings(hidden=(256, 128), batch_norm=True), Data(COLUMNS, tuple
 """Its first layer has enough weights for a sum over them to be divided among threads."""
 WORKERS, SAVE_STEPS, PARTS_AT = 3, 5, 7
 STRATEGIES: dict[str, dict[str, Any]] = {
-    "ddp": {"strategy": "ddp", "compression": "topk"},
+    "ddp": {"strategy": {"kind": "ddp", "compression": "topk"}},
     "exact": {"strategy": "exact"},
-    "local_sgd": {"strategy": "local_sgd", "local_sgd": {"replicas": 3, "inner_steps": 2}},
-    "sharded": {"strategy": "sharded", "parallel": {"replicate": "auto", "shard": 1}},
+    "local_sgd": {"strategy": {"kind": "local_sgd", "replicas": 3, "inner_steps": 2}},
+    "sharded": {"strategy": {"kind": "sharded", "replicate": "auto", "shard": 1}},
 }
 
 
@@ -55,7 +55,9 @@ def trained_on_other_threads(context: WorkerContext) -> dict[str, str]:
     torch.set_num_threads(context.rank + 1)
     found = {}
     for name, kind in KINDS.items():
-        settings = Train.model_validate({"global_batch": 48, "lr": 0.05, "clip_norm": 0.1, "precision": "fp32", "compression": kind})
+        settings = Train.model_validate(
+            {"global_batch": 48, "lr": 0.05, "clip_norm": 0.1, "precision": "fp32", "strategy": {"kind": "ddp", "compression": kind}}
+        )
         strategy = DataParallel(settings, WIDE, _first_model, context)
         for number in range(6):
             generator = torch.Generator().manual_seed(10 * number + context.rank)

@@ -131,7 +131,7 @@ def test_p5_whole_numbers_that_differ_from_shard_to_shard_have_no_mean() -> None
 
 
 def test_p5_batch_norm_s_count_of_passes_is_rounded() -> None:
-    """With `accumulate`, a shard with fewer rows may have fewer passes."""
+    """With `grad_accum_steps`, a shard with fewer rows may have fewer passes."""
     buffers = ModelBuffers(nn.Sequential(nn.BatchNorm1d(1)))
     before = buffers.clones()
     buffers.move(before, torch.tensor([0.5, 0.5, 3.5], dtype=torch.float64))

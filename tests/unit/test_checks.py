@@ -47,8 +47,8 @@ def values(
         (values({"kind": "tabular", "slices": ["x"]}), "task.slices has x, which is a number"),
         (values({"kind": "tabular"}, {"row_key": "standardize"}), "a column of dataset is called row_key, a name that batches need"),
         (
-            values({"kind": "tabular"}, train={"strategy": "federated", "global_batch": 80, "clients": {"by": "xx"}}),
-            "train.clients.by is xx, which is no tensor column of dataset; did you mean x",
+            values({"kind": "tabular"}, train={"global_batch": 80, "strategy": {"kind": "federated", "client_column": "xx"}}),
+            "train.strategy.client_column is xx, which is no tensor column of dataset; did you mean x",
         ),
         (values({"kind": "tabular"}, train={"monitor": "aucc"}), "train.monitor is aucc, but the validation metrics are"),
     ],
@@ -104,15 +104,15 @@ SINGLE = {"rows": 72, "task": {"batch_norm": True}, "remainder": "keep"}
         ({"strategy": "exact", "remainder": "drop"}, False),
         ({"strategy": "exact", "task": {}}, False),
         ({"strategy": "exact", "global_batch": 8}, True),
-        ({"strategy": "exact", "accumulate": 4}, True),
+        ({"strategy": "exact", "grad_accum_steps": 4}, True),
         ({"strategy": "exact", "global_batch": 24}, False),
         ({"strategy": "parameter_server"}, True),
-        ({"strategy": "local_sgd", "local_sgd": {"replicas": 4, "inner_steps": 2}}, False),
-        ({"strategy": "local_sgd", "local_sgd": {"replicas": 8, "inner_steps": 2}}, True),
+        ({"strategy": {"kind": "local_sgd", "replicas": 4, "inner_steps": 2}}, False),
+        ({"strategy": {"kind": "local_sgd", "replicas": 8, "inner_steps": 2}}, True),
         ({"strategy": "ddp", "workers": 2}, False),
         ({"strategy": "ddp", "workers": [2, 8]}, True),
         ({"strategy": "ddp", "workers": 8, "sync_batch_norm": True}, False),
-        ({"strategy": "ddp", "workers": 2, "accumulate": 4}, True),
+        ({"strategy": "ddp", "workers": 2, "grad_accum_steps": 4}, True),
     ],
     ids=str,
 )
@@ -128,14 +128,20 @@ def test_a_batch_norm_of_a_single_row_is_refused_before_training(tmp_path: Path,
 def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> None:
     few = {"rows": 128, "epochs": 2}  # four steps
     for settings, message in (
-        ({"strategy": "local_sgd"}, "train.local_sgd.inner_steps is 16, but the run has only 4 steps"),
-        ({"compression": {"kind": "powersgd", "start_step": 4}}, "train.compression.start_step is 4, but the run has only 4 steps"),
+        ({"strategy": "local_sgd"}, "train.strategy.inner_steps is 16, but the run has only 4 steps"),
+        (
+            {"strategy": {"kind": "ddp", "compression": {"kind": "powersgd", "start_step": 4}}},
+            "train.strategy.compression.start_step is 4, but the run has only 4 steps",
+        ),
     ):
         config = training(tmp_path, **{**few, **settings})
         with pytest.raises(ConfigError, match=message):
             check(config, version_of(config))
-    check(config := training(tmp_path, **few, strategy="local_sgd", local_sgd={"inner_steps": 4}), version_of(config))
-    check(config := training(tmp_path, **few, compression={"kind": "powersgd", "start_step": 3}), version_of(config))
+    check(config := training(tmp_path, **few, strategy={"kind": "local_sgd", "inner_steps": 4}), version_of(config))
+    check(
+        config := training(tmp_path, **few, strategy={"kind": "ddp", "compression": {"kind": "powersgd", "start_step": 3}}),
+        version_of(config),
+    )
 
 
 def test_too_few_rows_end_a_training_before_it_starts(tmp_path: Path) -> None:

@@ -95,11 +95,10 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
     settings = Train.model_validate(
         {
             "precision": precision,
-            "strategy": strategy,
-            "local_sgd": {"replicas": 2, "inner_steps": 5} if strategy == "local_sgd" else {},
+            "strategy": {"kind": "local_sgd", "replicas": 2, "inner_steps": 5} if strategy == "local_sgd" else strategy,
             "global_batch": ROWS,
             "shards": 2,
-            "accumulate": 2,
+            "grad_accum_steps": 2,
             "lr": 0.01,
             "clip_norm": 1.0,
         }
@@ -117,7 +116,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 
 
 def losses(context: WorkerContext, task: Task, strategy: str, precision: str) -> list[float]:
-    settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "accumulate": 2, "clip_norm": 1.0}
+    settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "clip_norm": 1.0}
     trained = strategy_of(Train.model_validate(settings), task, context)
     own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in batch_of(task, ROWS).items()}
     results = [trained.step(own, number, 0.01, Flags()) for number in range(4)]

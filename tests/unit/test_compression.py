@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 def train(kind: Any, **settings: Any) -> Train:
     plain = {"global_batch": ROWS, "optimizer": "sgd", "momentum": 0, "weight_decay": 0, "precision": "fp32"}
-    return Train.model_validate({**plain, "compression": kind, **settings})
+    return Train.model_validate({**plain, "strategy": {"kind": "ddp", "compression": kind}, **settings})
 
 
 def rows(number: int) -> Batch:
@@ -115,7 +115,7 @@ def trained_for(trained: DataParallel, numbers: range, even_out_at: int = -1) ->
 
 
 def counts_and_losses(context: WorkerContext, kind: Any) -> tuple[list[list[float]], list[float], Tensor]:
-    trained = strategy(context, train(kind, accumulate=2, clip_norm=10.0))
+    trained = strategy(context, train(kind, grad_accum_steps=2, clip_norm=10.0))
     results = [step(trained, number) for number in range(5)]
     counts = [[float(result.rows), *result.flags.tolist()] for result in results]
     return counts, [float(result.loss_sum) for result in results], weights(trained)
@@ -270,7 +270,12 @@ def test_only_compressed_runs_with_memory_have_it_in_their_state() -> None:
 def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int | None = None) -> tuple[bool, int, Tensor]:
     """Train in the folder `run`. Whether the run finished, its rows, and its weights."""
     config = training(
-        Path(home), uri="sqlite:///unused", compression=KINDS[kind], shards=6, global_batch=60, checkpoint={"every_steps": 10}
+        Path(home),
+        uri="sqlite:///unused",
+        strategy={"kind": "ddp", "compression": KINDS[kind]},
+        shards=6,
+        global_batch=60,
+        checkpoint={"every_steps": 10},
     )
     version = version_of(config)
     task = task_of(config.task, version.manifest)

@@ -118,10 +118,10 @@ def test_a_recipe_of_gpt2_is_for_its_number_of_gpus(recipe: str) -> None:
     config = load(path, {f"train.{name}": value for name, value in given.items()})
     train, feature = config.train, config.dataset.encoders["text"]
     assert train.workers == int(recipe.split(maxsplit=1)[0])
-    assert train.global_batch // (train.workers * train.accumulate) == 16, "windows of a pass"
+    assert train.global_batch // (train.workers * train.grad_accum_steps) == 16, "windows of a pass"
     column = TensorColumn(name="text", dtype="uint16", shape=(feature.length + 1,), cardinality=feature.vocabulary)
     task = Language(config.task, Data((column,), tokens=(b"a",) * feature.vocabulary))
-    Sharded.check(train, task)
+    Sharded.check(train, task, None)  # type: ignore[arg-type]
     assert sum(parameter.numel() for parameter in skeleton(task).parameters()) == pytest.approx(124e6, rel=0.01)
 
 

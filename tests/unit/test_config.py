@@ -126,13 +126,17 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("dataset.features.job.min_count", 0, "dataset.features.job.min_count: must be greater than 0 (got 0)"),
         ("train.global_batch", 500, "train: global_batch is 500; it must be a multiple of 8, the number of shards, such as 496 or 504"),
         (
-            "train.compression",
+            "train.strategy.compression",
             {"kind": "topk", "rank": 2},
-            "train.compression.rank: has no effect while train.compression.kind is topk; set train.compression.kind to powersgd, or "
-            "remove rank (got 2)",
+            "train.strategy.compression.rank: has no effect while train.strategy.compression.kind is topk; set "
+            "train.strategy.compression.kind to powersgd, or remove rank (got 2)",
         ),
-        ("train.compression", {"kind": "topk", "share": 1}, "train.compression.share: must be at most 0.5 (got 1)"),
-        ("train.compression", {"kind": "powersgd", "rnak": 2}, "train.compression.rnak: no such setting; did you mean rank? (got 2)"),
+        ("train.strategy.compression", {"kind": "topk", "share": 1}, "train.strategy.compression.share: must be at most 0.5 (got 1)"),
+        (
+            "train.strategy.compression",
+            {"kind": "powersgd", "rnak": 2},
+            "train.strategy.compression.rnak: no such setting; did you mean rank? (got 2)",
+        ),
         ("train.workers", 9, "train: workers is 9; it must be at most 8, the number of shards"),
         ("train.workers", 0, "train.workers: must be greater than 0 (got 0)"),
         ("train.workers", [0, 2], "train.workers.0: must be greater than 0 (got 0)"),
@@ -252,7 +256,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         (
             "train.strategy",
             "dpd",
-            "must be one of ddp, exact, local_sgd, federated, sharded, parameter_server, or module:Class of your own; "
+            "must be one of ddp, exact, federated, local_sgd, parameter_server, sharded, or module:Class of your own; "
             "did you mean ddp? (got dpd)",
         ),
         ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),
@@ -266,7 +270,11 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
             {"encoder": "standardize", "impute": "maen"},
             "must be one of mean, median, none, or a number; did you mean mean?",
         ),
-        ("train.compression", "powerSGD", "must be one of none, bf16, fp16, powersgd, topk; did you mean powersgd? (got powerSGD)"),
+        (
+            "train.strategy.compression",
+            "powerSGD",
+            "must be one of none, bf16, fp16, powersgd, topk; did you mean powersgd? (got powerSGD)",
+        ),
         ("train.precision", 16, "must be one of auto, fp32, bf16, fp16; did you mean fp16? (got 16)"),
     ],
 )
@@ -276,26 +284,30 @@ def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted
 
 
 @pytest.mark.parametrize(
-    ("train", "message"),
+    ("servers", "train", "message"),
     [
-        ({"parameter_server": {"staleness": 4}}, "staleness: has no effect while train.parameter_server.mode is sync; set train.par"),
-        ({"parameter_server": {"mode": "bounded"}}, "mode is bounded, but staleness is not set; set it, as to 4, or mode to async"),
-        ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy parameter_server does not support"),
-        ({"precision": "fp16"}, "precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32"),
+        ({"staleness": 4}, {}, "staleness: has no effect while train.strategy.mode is sync; set train.strategy.mode to bounded"),
+        ({"mode": "bounded"}, {}, "mode is bounded, but staleness is not set; set it, as to 4, or mode to async"),
+        ({}, {"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy parameter_server does not support"),
+        (
+            {},
+            {"precision": "fp16"},
+            "precision is fp16, whose loss scaling strategy parameter_server does not support; set it to bf16 or fp32",
+        ),
     ],
 )
-def test_what_parameter_servers_cannot_do_is_told_in_a_line(values: dict[str, Any], train: dict[str, Any], message: str) -> None:
-    (line,) = faults(changed(values, "train", {"strategy": "parameter_server", **train}))
+def test_what_parameter_servers_cannot_do_is_told_in_a_line(
+    values: dict[str, Any], servers: dict[str, Any], train: dict[str, Any], message: str
+) -> None:
+    (line,) = faults(changed(values, "train", {"strategy": {"kind": "parameter_server", **servers}, **train}))
     assert line.startswith("conf/x.yaml: train") and message in line
 
 
 def test_servers_of_another_strategy_are_refused(values: dict[str, Any]) -> None:
     """Else a training with `ddp` would look like one with asynchronous servers."""
-    (line,) = faults(changed(values, "train", {"parameter_server": {"mode": "async"}}))
-    assert "parameter_server: has no effect while train.strategy is ddp; set train.strategy to parameter_server, or remove par" in line
-    assert faults(changed(values, "train", {"strategy": "exact", "parameter_server": {"mode": "async"}}))
-    for strategy, allowed in (("exact", {"servers": 2}), ("own:Strategy", {"mode": "async"})):
-        parse(changed(values, "train", {"strategy": strategy, "parameter_server": allowed}), "conf/x.yaml")
+    for kind in ("ddp", "exact"):
+        (line,) = faults(changed(values, "train", {"strategy": {"kind": kind, "mode": "async"}}))
+        assert "train.strategy.mode: no such setting; " in line
 
 
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:

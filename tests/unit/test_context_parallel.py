@@ -26,12 +26,12 @@ words = partial(characters, task={"layers": 2, "heads": 2, "width": 32, "sample_
 MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"context": 2}, 6), (2, {"context": 2}, 20)]
 """Workers, degrees, and steps after which each part of one run stops, the last one in the second epoch; `ddp` goes on from there."""
 GPTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "selective": (2, {"accumulate": 2, "parallel": {"context": 2, "activation_checkpointing": "selective"}}),
-    "full": (2, {"parallel": {"context": 2, "activation_checkpointing": "full"}}),
-    "four parts": (4, {"parallel": {"context": 4}}),
-    "replicate": (4, {"parallel": {"context": 2, "replicate": 2}}),
-    "tensor": (4, {"parallel": {"context": 2, "tensor": 2}}),
-    "pipeline": (4, {"accumulate": 2, "parallel": {"context": 2, "pipeline": 2}}),
+    "selective": (2, {"grad_accum_steps": 2, "strategy": {"kind": "sharded", "context": 2, "activation_checkpointing": "selective"}}),
+    "full": (2, {"strategy": {"kind": "sharded", "context": 2, "activation_checkpointing": "full"}}),
+    "four parts": (4, {"strategy": {"kind": "sharded", "context": 4}}),
+    "replicate": (4, {"strategy": {"kind": "sharded", "context": 2, "replicate": 2}}),
+    "tensor": (4, {"strategy": {"kind": "sharded", "context": 2, "tensor": 2}}),
+    "pipeline": (4, {"grad_accum_steps": 2, "strategy": {"kind": "sharded", "context": 2, "pipeline": 2}}),
 }
 """Workers and settings."""
 
@@ -43,10 +43,12 @@ def in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
     }
     for number, (workers, parallel, stop_after) in enumerate(MOVED):
         if workers == context.world_size:
-            found[f"moved {number}"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after, words)[0]
+            found[f"moved {number}"] = fitted(
+                context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after, words
+            )[0]
     if context.world_size == 2:
-        found["whole"] = fitted(context, home, home / "whole", {"parallel": {"context": 2}}, None, words)
-        found["dropout"] = steps(context, gpt_settings(context, parallel={"context": 2}), 0.2)
+        found["whole"] = fitted(context, home, home / "whole", {"strategy": {"kind": "sharded", "context": 2}}, None, words)
+        found["dropout"] = steps(context, gpt_settings(context, strategy={"kind": "sharded", "context": 2}), 0.2)
     else:
         found["attention"] = attended(DividedTokens(24, init_device_mesh("cpu", (4,))), 24)
     return found
@@ -136,7 +138,11 @@ class Undivided(Language):
 
 def test_a_task_without_tokens_is_refused_before_a_worker_starts() -> None:
     with pytest.raises(ConfigError, match="context is 2, but task Undivided supports only replicate, shard; set context to 1"):
-        Sharded.check(gpt_settings(WorkerContext(world_size=2), parallel={"context": 2}), Undivided(gpt().settings, gpt().data))
+        Sharded.check(
+            gpt_settings(WorkerContext(world_size=2), strategy={"kind": "sharded", "context": 2}),
+            Undivided(gpt().settings, gpt().data),
+            None,
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -148,4 +154,4 @@ def test_a_task_without_tokens_is_refused_before_a_worker_starts() -> None:
 )
 def test_what_the_length_of_windows_does_not_allow_is_said_before_a_worker_starts(degree: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Sharded.check(gpt_settings(WorkerContext(world_size=degree), parallel={"context": degree}), gpt())
+        Sharded.check(gpt_settings(WorkerContext(world_size=degree), strategy={"kind": "sharded", "context": degree}), gpt(), None)  # type: ignore[arg-type]

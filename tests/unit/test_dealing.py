@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainings import training
 
+from pipelines.config import StrategySettings
 from pipelines.config.balance import Balance
 from pipelines.config.train import Train
 from pipelines.data.loader import shards_of
@@ -157,9 +158,19 @@ def trained_by_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
 
 
 def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
-    config = training(tmp_path, rows=200, strategy="test_dealing:Unbalanced", balance="auto", workers=2, shards=SHARDS)
+    own: dict[str, Any] = {"rows": 200, "strategy": "test_dealing:UnbalancedSettings", "workers": 2, "shards": SHARDS}
+    with pytest.raises(
+        ConfigError, match=r"has no effect while train.strategy is test_dealing:\S+; set train.strategy to ddp or exact, or"
+    ):
+        training(tmp_path, **own, balance="auto")
+    config = training(tmp_path, **own)
+    recorded = config.model_copy(update={"train": config.train.model_copy(update={"balance": Balance(kind="auto")})})
     with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
-        check(config, open_version(config.dataset.path, config.data_identity))
+        check(recorded, open_version(config.dataset.path, config.data_identity))
+
+
+class UnbalancedSettings(StrategySettings):
+    implementation = "test_dealing:Unbalanced"
 
 
 class Unbalanced(Strategy):

@@ -1,6 +1,7 @@
 """A setting that is given has an effect, or is refused with what would use it: in files, in flags, and in what a run has recorded."""
 
 import re
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 
 from pipelines.config import from_command_line, load, parse
 from pipelines.config.effects import TABLE
+from pipelines.config.strategies import kinds, settings_class
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -19,43 +21,40 @@ task: {kind: tabular}
 """
 _LANGUAGE = {"dataset": {"path": "data", "features": {"text": {"encoder": "bytes", "length": 8}}}, "task.kind": "language"}
 _RATINGS = {"task.kind": "recommendation"}
+_CLIENTS = {"kind": "federated", "client_column": "x"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.resize_seconds": ({"train.resize_seconds": 5}, {"train.workers": [1, 4]}),
     "train.balance.kind": ({"train.balance": "auto"}, {"train.workers": 2}),
     "train.balance": ({"train.balance": "auto", "train.workers": 2, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
     "train.profile.ranks": ({"train.profile.ranks": [0]}, {"train.profile.steps": [50, 60]}),
     "train.profile.memory": ({"train.profile.memory": True}, {"train.profile.steps": [50, 60]}),
-    "train.window": ({"train.window": 4, "train.shuffle": False}, {"train.shuffle": True}),
-    "train.remainder": ({"train.remainder": "drop", "train.strategy": "federated", "train.clients.by": "x", "train.global_batch": 80},
-                        {"train.strategy": "ddp", "train.clients": {}}),
-    "train.compression": ({"train.compression": "bf16", "train.strategy": "exact"}, {"train.strategy": "ddp"}),
-    "train.compression.rank": ({"train.compression": {"kind": "topk", "rank": 2}}, {"train.compression.kind": "powersgd"}),
-    "train.compression.start_step": ({"train.compression": {"kind": "bf16", "start_step": 2}}, {"train.compression.kind": "powersgd"}),
-    "train.compression.share": ({"train.compression.share": 0.1}, {"train.compression.kind": "topk"}),
-    "train.local_sgd": ({"train.local_sgd.inner_steps": 2}, {"train.strategy": "local_sgd"}),
-    "train.clients": ({"train.clients.by": "x", "train.global_batch": 80}, {"train.strategy": "federated"}),
-    "train.local_sgd.outer_lr": ({"train.strategy": "local_sgd", "train.local_sgd.outer_lr": 0.7}, {"train.local_sgd.outer": "nesterov"}),
-    "train.local_sgd.outer_momentum": (
-        {"train.strategy": "local_sgd", "train.local_sgd.outer_momentum": 0.5}, {"train.local_sgd.outer": "nesterov"}),
-    "train.clients.delta": (
-        {"train.strategy": "federated", "train.clients": {"by": "x", "delta": 1e-6}, "train.global_batch": 80},
-        {"train.clients.noise": 1.0, "train.clients.clip": 1.0, "train.clients.weighting": "equal", "train.seed": 5}),
-    "train.parallel": ({"train.parallel.offload": True}, {"train.strategy": "sharded"}),
-    "train.parallel.schedule": ({"train.strategy": "sharded", "train.parallel.schedule": "ZBVZeroBubble"},
-                                {"train.workers": 2, "train.parallel.pipeline": 2}),
-    "train.parallel.microbatches": ({"train.strategy": "sharded", "train.parallel.microbatches": 4},
-                                    {"train.workers": 2, "train.parallel.pipeline": 2}),
-    "train.parallel.reshard_after_forward": (
-        {"train.strategy": "sharded", "train.workers": 2, "train.parallel": {"pipeline": 2, "reshard_after_forward": False}},
-        {"train.parallel.pipeline": 1}),
-    "train.parallel.reduce_every_pass": ({"train.strategy": "sharded", "train.parallel.reduce_every_pass": True}, {"train.accumulate": 2}),
-    "train.parameter_server": ({"train.parameter_server.servers": 2}, {"train.strategy": "parameter_server"}),
-    "train.parameter_server.staleness": (
-        {"train.strategy": "parameter_server", "train.parameter_server.staleness": 4}, {"train.parameter_server.mode": "bounded"}),
-    "train.threads_per_shard": ({"train.threads_per_shard": 1}, {"train.strategy": "exact"}),
+    "train.shuffle_window": ({"train.shuffle_window": 4, "train.shuffle": False}, {"train.shuffle": True}),
+    "train.remainder": ({"train.remainder": "drop", "train.strategy": _CLIENTS, "train.global_batch": 80}, {"train.strategy": "ddp"}),
+    "train.strategy.compression.rank": (
+        {"train.strategy": {"kind": "ddp", "compression": {"kind": "topk", "rank": 2}}}, {"train.strategy.compression.kind": "powersgd"}),
+    "train.strategy.compression.start_step": (
+        {"train.strategy": {"kind": "ddp", "compression": {"kind": "bf16", "start_step": 2}}},
+        {"train.strategy.compression.kind": "powersgd"}),
+    "train.strategy.compression.share": (
+        {"train.strategy": {"compression": {"share": 0.1}}}, {"train.strategy.compression.kind": "topk"}),
+    "train.strategy.outer_lr": ({"train.strategy": {"kind": "local_sgd", "outer_lr": 0.7}}, {"train.strategy.outer": "nesterov"}),
+    "train.strategy.outer_momentum": (
+        {"train.strategy": {"kind": "local_sgd", "outer_momentum": 0.5}}, {"train.strategy.outer": "nesterov"}),
+    "train.strategy.delta": (
+        {"train.strategy": {**_CLIENTS, "delta": 1e-6}, "train.global_batch": 80},
+        {"train.strategy.noise": 1.0, "train.strategy.clip": 1.0, "train.strategy.weighting": "equal", "train.seed": 5}),
+    "train.strategy.schedule": ({"train.strategy": {"kind": "sharded", "schedule": "ZBVZeroBubble"}},
+                                {"train.workers": 2, "train.strategy.pipeline": 2}),
+    "train.strategy.microbatches": ({"train.strategy": {"kind": "sharded", "microbatches": 4}},
+                                    {"train.workers": 2, "train.strategy.pipeline": 2}),
+    "train.strategy.reshard_after_forward": (
+        {"train.workers": 2, "train.strategy": {"kind": "sharded", "pipeline": 2, "reshard_after_forward": False}},
+        {"train.strategy.pipeline": 1}),
+    "train.strategy.reduce_every_pass": ({"train.strategy": {"kind": "sharded", "reduce_every_pass": True}}, {"train.grad_accum_steps": 2}),
+    "train.strategy.staleness": ({"train.strategy": {"kind": "parameter_server", "staleness": 4}}, {"train.strategy.mode": "bounded"}),
     "train.momentum": ({"train.momentum": 0.9}, {"train.optimizer": "sgd"}),
     "train.step_epochs": ({"train.step_epochs": 10}, {"train.schedule": "step"}),
-    "train.step_factor": ({"train.step_factor": 0.5}, {"train.schedule": "step"}),
+    "train.lr_gamma": ({"train.lr_gamma": 0.5}, {"train.schedule": "step"}),
     "train.sync_batch_norm": ({"train.sync_batch_norm": True}, {"task.batch_norm": True}),
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
@@ -83,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def values_with(changes: dict[str, Any]) -> dict[str, Any]:
-    values = yaml.safe_load(PIPELINE)
+    values, changes = yaml.safe_load(PIPELINE), deepcopy(changes)
     for dotted, value in changes.items():
         *sections, last = dotted.split(".")
         holder = values
@@ -104,17 +103,17 @@ def test_a_setting_without_effect_is_refused_and_its_remedy_works(setting: str) 
 
 
 def test_every_row_of_the_table_is_tried() -> None:
-    assert [use.setting for use in TABLE if not any(fnmatchcase(setting, use.setting) for setting in CASES)] == []
+    table = [*TABLE, *(use for kind in kinds() for use in settings_class(kind).uses)]
+    assert [use.setting for use in table if not any(fnmatchcase(setting, use.setting) for setting in CASES)] == []
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"train.momentum": 0, "train.compression": "none", "train.sync_batch_norm": False, "train.balance": "equal", "train.local_sgd": {}},
-        {"train.strategy": "own:Strategy", "train.compression": "topk", "train.threads_per_shard": 2, "train.clients.by": "x"},
-        {"train.strategy": "exact", "train.parameter_server.servers": 2},
+        {"train.momentum": 0, "train.strategy.compression": "none", "train.sync_batch_norm": False, "train.balance": "equal"},
+        {"train.strategy": {"kind": "ddp", "compression": {}}},
     ],
-    ids=["asks for nothing", "a strategy of one's own", "exact stands in for servers"],
+    ids=["asks for nothing", "an empty section"],
 )
 def test_what_asks_for_nothing_or_may_be_used_passes(changes: dict[str, Any]) -> None:
     assert parse(values_with(changes), "x.yaml")
@@ -130,10 +129,13 @@ def test_flags_and_files_have_one_rule(tmp_path: Any) -> None:
         from_command_line("jobs/train.py", [str(path), "--train.momentum", "0.5"])
     with pytest.raises(ConfigError, match=r"^--train.balance: has no effect while train.workers is 1; set train.workers to 2 or more"):
         load(path, {"train.balance": "auto"})
-    path.write_text(f"{PIPELINE}train: {{momentum: 0.5, window: 2, shuffle: false}}\n")
+    path.write_text(f"{PIPELINE}train: {{momentum: 0.5, shuffle_window: 2, shuffle: false}}\n")
     with pytest.raises(ConfigError) as refused:
         load(path)
-    assert [line.partition(": has")[0] for line in str(refused.value).splitlines()] == [f"{path}: train.window", f"{path}: train.momentum"]
+    assert [line.partition(": has")[0] for line in str(refused.value).splitlines()] == [
+        f"{path}: train.shuffle_window",
+        f"{path}: train.momentum",
+    ]
 
 
 def test_a_config_that_names_every_setting_loads_again() -> None:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from trainings import StopsAfter
 
 from pipelines.config import Config
-from pipelines.config.clients import Clients
 from pipelines.data.loader import Loader, shards_of
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
@@ -28,6 +27,7 @@ from pipelines.strategies.federated.clients import drawn, places, seated
 from pipelines.strategies.federated.loop import FederatedLoop
 from pipelines.strategies.federated.privacy import epsilon, noise
 from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.settings import Settings as Clients
 from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
@@ -57,11 +57,11 @@ SETTINGS: dict[str, Any] = {
     "seed": 5,
     "checkpoint": {"every_steps": 3},
 }
-CHOSEN: dict[str, Any] = {"by": "writer", "per_round": 5, "local_epochs": 2, "rounds_per_epoch": 2}
+CHOSEN: dict[str, Any] = {"client_column": "writer", "per_round": 5, "local_epochs": 2, "rounds_per_epoch": 2}
 CASES: dict[str, dict[str, Any]] = {
     "fedavg": {"task": {"dropout": 0.2, "batch_norm": True}},
-    "fedprox, nesterov": {"clients": {**CHOSEN, "proximal": 0.1, "outer": "nesterov", "weighting": "equal"}},
-    "private": {"clients": {**CHOSEN, "clip": 0.5, "noise": 0.3, "weighting": "equal"}},
+    "fedprox, nesterov": {"strategy": {"kind": "federated", **CHOSEN, "proximal": 0.1, "outer": "nesterov", "weighting": "equal"}},
+    "private": {"strategy": {"kind": "federated", **CHOSEN, "clip": 0.5, "noise": 0.3, "weighting": "equal"}},
 }
 
 
@@ -78,7 +78,7 @@ def training(folder: Path, *, task: dict[str, Any] | None = None, **train: Any) 
     features = {f"x{number}": "standardize" for number in range(FEATURES)}
     settings = {"kind": "tabular", "hidden": [16], **(task or {})}
     splits = {"train": raw(600, 0), "validation": raw(200, 1), "test": raw(200, 2)}
-    values = {**SETTINGS, "clients": CHOSEN, **train}
+    values = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN}, **train}
     return training_on(splits, folder, features, {"label": "binary"}, settings, carried={"writer": "label"}, **values)
 
 
@@ -141,7 +141,7 @@ def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
 def prepared(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
     config, version = training(home, **changes), version_of(training(home, **changes))
     task = task_of(config.task, version.manifest)
-    return config, task, Rounds(version, order_of(config), config.train.clients, context or WorkerContext(), draws=True)
+    return config, task, Rounds(version, order_of(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
 
 
 def version_of(config: Config) -> Version:
@@ -171,7 +171,10 @@ def test_a_round_visits_the_rows_of_its_clients_and_no_others(home: Path) -> Non
 
 
 def test_clients_are_drawn_by_seed_and_round() -> None:
-    fixed, private = Clients(by="c", per_round=10), Clients(by="c", per_round=10, clip=1.0, noise=1.0, weighting="equal")
+    fixed, private = (
+        Clients(client_column="c", per_round=10),
+        Clients(client_column="c", per_round=10, clip=1.0, noise=1.0, weighting="equal"),
+    )
     rounds = [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
     assert all(len(set(clients)) == 10 for clients in rounds)
     assert rounds == [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
@@ -185,7 +188,7 @@ def test_clients_are_drawn_by_seed_and_round() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_workers_play_equal_numbers_of_clients(workers: int) -> None:
-    settings = Clients(by="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
+    settings = Clients(client_column="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
     for number in range(20):
         taken, terms = seated(settings, 500, 0, number), places(settings, 500)
         counts = [len(taken.keys() & set(shards_of(rank, workers, terms))) for rank in range(workers)]
@@ -216,7 +219,7 @@ def by_hand(task: Task, model: nn.Module, turn: Turn, proximal: float) -> list[T
 @pytest.mark.parametrize(("proximal", "weighting"), [(0.0, "rows"), (2.0, "equal")])
 def test_the_model_moves_by_the_mean_of_what_sgd_changes_at_each_client(home: Path, proximal: float, weighting: str) -> None:
     clients = {**CHOSEN, "proximal": proximal, "weighting": weighting}
-    config, task, rounds = prepared(home, clients=clients)
+    config, task, rounds = prepared(home, strategy={"kind": "federated", **clients})
     played = next(iter(rounds))
     strategy = strategy_of(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
@@ -238,7 +241,7 @@ def norm_of(tensors: list[Tensor]) -> float:
 def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
     norms = []
     for proximal in (0.0, 1.0, 5.0):
-        config, task, rounds = prepared(home, clients={**CHOSEN, "proximal": proximal})
+        config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "proximal": proximal})
         strategy = strategy_of(config.train.model_copy(update={"momentum": 0.0}), task, WorkerContext())
         strategy.step(next(iter(rounds)), 0, 0.1, Flags())
         norms.append(strategy.metrics()["federated/change_norm"])
@@ -246,7 +249,7 @@ def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
 
 
 def test_a_client_s_change_is_clipped(home: Path) -> None:
-    config, task, rounds = prepared(home, clients={**CHOSEN, "clip": 0.01, "per_round": 1})
+    config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "clip": 0.01, "per_round": 1})
     strategy = strategy_of(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     assert norm_of(changes_of(strategy, next(iter(rounds)))) == pytest.approx(0.01, rel=1e-4)
@@ -256,7 +259,7 @@ def test_a_client_s_change_is_clipped(home: Path) -> None:
 
 def test_noise_is_added_once_to_the_sum_of_changes(home: Path) -> None:
     clients = {**CHOSEN, "clip": 1e-4, "noise": 1e4, "weighting": "equal"}
-    config, task, rounds = prepared(home, clients=clients, task={"hidden": [512]})
+    config, task, rounds = prepared(home, strategy={"kind": "federated", **clients}, task={"hidden": [512]})
     strategy = strategy_of(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     with warnings.catch_warnings():
@@ -305,24 +308,39 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clients": {"per_round": 5}}, "strategy is federated, but clients.by is not set; name the column"),
         (
-            {"strategy": "ddp"},
-            "train.clients: has no effect while train.strategy is ddp; set train.strategy to federated",
+            {"strategy": {"kind": "federated", "per_round": 5}},
+            "strategy is federated, but strategy.client_column is not set; name the column",
         ),
-        ({"clients": {**CHOSEN, "per_round": 3}}, "global_batch is 40; it must be a multiple of 3, clients.per_round"),
-        ({"clients": {**CHOSEN, "per_round": 2}, "workers": 4}, "workers is 4; it must be at most 2, clients.per_round"),
-        ({"clients": {**CHOSEN, "noise": 1.0, "weighting": "equal"}}, "clients.noise is 1, but clients.clip is not set"),
-        ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0}}, "clients.noise is 1 and clients.weighting is rows"),
-        ({"clients": {**CHOSEN, "noise": 1.0, "clip": 1.0, "weighting": "equal"}, "seed": 0}, "but seed is 0, the default, from which"),
-        ({"clients": {**CHOSEN, "delta": 1e-7}}, "clients.delta: has no effect while train.clients.noise is 0"),
         (
-            {"clients": {**CHOSEN, "outer_lr": 0.5}},
-            "outer_lr: has no effect while train.clients.outer is average",
+            {"strategy": {"kind": "ddp", "client_column": "writer"}},
+            "train.strategy.client_column: no such setting; choose one of kind, compression (got writer)",
         ),
-        ({"clients": {**CHOSEN, "noise": -1.0}}, "clients.noise: must be at least 0"),
-        ({"clients": {**CHOSEN, "proximal": -0.1}}, "clients.proximal: must be at least 0"),
-        ({"clients": {**CHOSEN, "clip": 0}}, "clients.clip: must be greater than 0"),
+        (
+            {"strategy": {"kind": "federated", **CHOSEN, "per_round": 3}},
+            "global_batch is 40; it must be a multiple of 3, strategy.per_round",
+        ),
+        (
+            {"strategy": {"kind": "federated", **CHOSEN, "per_round": 2}, "workers": 4},
+            "workers is 4; it must be at most 2, strategy.per_round",
+        ),
+        (
+            {"strategy": {"kind": "federated", **CHOSEN, "noise": 1.0, "weighting": "equal"}},
+            "strategy.noise is 1, but strategy.clip is not set",
+        ),
+        ({"strategy": {"kind": "federated", **CHOSEN, "noise": 1.0, "clip": 1.0}}, "strategy.noise is 1 and strategy.weighting is rows"),
+        (
+            {"strategy": {"kind": "federated", **CHOSEN, "noise": 1.0, "clip": 1.0, "weighting": "equal"}, "seed": 0},
+            "but seed is 0, the default, from which",
+        ),
+        ({"strategy": {"kind": "federated", **CHOSEN, "delta": 1e-7}}, "strategy.delta: has no effect while train.strategy.noise is 0"),
+        (
+            {"strategy": {"kind": "federated", **CHOSEN, "outer_lr": 0.5}},
+            "outer_lr: has no effect while train.strategy.outer is average",
+        ),
+        ({"strategy": {"kind": "federated", **CHOSEN, "noise": -1.0}}, "strategy.noise: must be at least 0"),
+        ({"strategy": {"kind": "federated", **CHOSEN, "proximal": -0.1}}, "strategy.proximal: must be at least 0"),
+        ({"strategy": {"kind": "federated", **CHOSEN, "clip": 0}}, "strategy.clip: must be greater than 0"),
         ({"compile": True}, "compile is true, which strategy federated does not support"),
         ({"precision": "fp16"}, "precision is fp16, whose loss scaling would begin anew with every client"),
     ],
@@ -337,25 +355,33 @@ def test_settings_that_do_not_fit_are_refused(home: Path, changes: dict[str, Any
 @pytest.mark.parametrize(
     ("clients", "task", "message"),
     [
-        ({"by": "writers"}, {}, r"train.clients.by is writers, which is no tensor column of .*; did you mean writer\?"),
-        ({"by": "x0"}, {}, r"train.clients.by is x0, which has float32 of shape \(\) per row; it must be one whole number"),
-        ({"per_round": 20}, {}, "train.clients.per_round is 20, but writer has only 12 clients; lower it"),
+        (
+            {"client_column": "writers"},
+            {},
+            r"train.strategy.client_column is writers, which is no tensor column of .*; did you mean writer\?",
+        ),
+        (
+            {"client_column": "x0"},
+            {},
+            r"train.strategy.client_column is x0, which has float32 of shape \(\) per row; it must be one whole number",
+        ),
+        ({"per_round": 20}, {}, "train.strategy.per_round is 20, but writer has only 12 clients; lower it"),
         (
             {"clip": 1.0, "noise": 1.0, "weighting": "equal", "delta": 0.1},
             {},
-            "train.clients.delta is 0.1; it must be less than 1 / 12, the number of clients; lower it",
+            "train.strategy.delta is 0.1; it must be less than 1 / 12, the number of clients; lower it",
         ),
         (
             {"clip": 1.0, "noise": 1.0, "weighting": "equal"},
             {"batch_norm": True},
-            "train.clients.noise is 1, but the model has buffers, such as .*, to which no noise is added",
+            "train.strategy.noise is 1, but the model has buffers, such as .*, to which no noise is added",
         ),
     ],
 )
 def test_a_dataset_without_such_clients_is_refused_before_a_worker_starts(
     home: Path, clients: dict[str, Any], task: dict[str, Any], message: str
 ) -> None:
-    config = training(home, clients={**CHOSEN, **clients}, task=task)
+    config = training(home, strategy={"kind": "federated", **CHOSEN, **clients}, task=task)
     with pytest.raises(ConfigError, match=message) as refused:
         check(config, version_of(config))
     assert "\n" not in str(refused.value)
@@ -372,7 +398,7 @@ def test_rows_whose_client_is_unknown_are_refused(tmp_path: Path, encoder: Any, 
     rows = raw(200, 0)
     rows = rows.set_column(rows.schema.get_field_index("writer"), "writer", pa.array([None, *rows["writer"].to_pylist()[1:]]))
     features = {f"x{number}": "standardize" for number in range(FEATURES)}
-    settings = {**SETTINGS, "clients": CHOSEN}
+    settings = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN}}
     config = training_on(
         {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": encoder}, **settings
     )
@@ -387,15 +413,20 @@ def test_a_split_without_rows_has_no_clients(home: Path) -> None:
         check(config, empty)
 
 
-@pytest.mark.parametrize(("batch_norm", "accumulate", "told"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
+@pytest.mark.parametrize(("batch_norm", "grad_accum_steps", "told"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
 def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
-    tmp_path: Path, batch_norm: bool, accumulate: int, told: str
+    tmp_path: Path, batch_norm: bool, grad_accum_steps: int, told: str
 ) -> None:
     """A batch has 4 rows at most, so that those of the client with 6 rows have 3 each."""
     rows = raw(12, 0)
     names = ["a"] + ["b"] + ["c"] * 4 + ["d"] * 6
     rows = rows.set_column(rows.schema.get_field_index("writer"), "writer", pa.array(names))
-    settings = {**SETTINGS, "clients": {**CHOSEN, "per_round": 2}, "global_batch": 8, "accumulate": accumulate}
+    settings = {
+        **SETTINGS,
+        "strategy": {"kind": "federated", **CHOSEN, "per_round": 2},
+        "global_batch": 8,
+        "grad_accum_steps": grad_accum_steps,
+    }
     features, task = {f"x{number}": "standardize" for number in range(FEATURES)}, {"kind": "tabular", "batch_norm": batch_norm}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **settings)
     if not told:
@@ -410,15 +441,15 @@ def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
     [
         ("abbcc", {}, ""),
         ("aabb", {"global_batch": 2, "shards": 2}, "raise train.global_batch, "),
-        ("aaaabbbb", {"accumulate": 3}, "lower train.accumulate, "),
-        ("aaaaaaaabbbbbbbb", {"accumulate": 3}, "raise train.global_batch, lower train.accumulate, "),
+        ("aaaabbbb", {"grad_accum_steps": 3}, "lower train.grad_accum_steps, "),
+        ("aaaaaaaabbbbbbbb", {"grad_accum_steps": 3}, "raise train.global_batch, lower train.grad_accum_steps, "),
     ],
 )
 def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
     tmp_path: Path, names: str, settings: dict[str, Any], offered: str
 ) -> None:
     rows = pa.table({"x": np.arange(len(names), dtype="float32"), "writer": list(names), "label": [name == "a" for name in names]})
-    given = {**SETTINGS, "clients": {**CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
+    given = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
     features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **given)
     with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):

@@ -18,12 +18,12 @@ import torch.distributed as dist
 from groups import in_group
 from torch import Tensor
 
-from pipelines.config.parallel import Degrees
 from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.heartbeat import Heartbeat, _whereabouts
 from pipelines.strategies.sharded.degrees import device_mesh
 from pipelines.strategies.sharded.relay import receive
+from pipelines.strategies.sharded.settings import Degrees
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock

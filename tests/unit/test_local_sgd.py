@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainings import StopsAfter, training, version_of
 
-from pipelines.config.local_sgd import LocalSgd as Settings
 from pipelines.config.train import Train
 from pipelines.data.loader import shards_of
 from pipelines.errors import NonFiniteError
@@ -19,7 +18,8 @@ from pipelines.launch.replay import Found, ReplayCheck
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.local_sgd import LocalSgd
-from pipelines.strategies.local_sgd.outer import Outer
+from pipelines.strategies.local_sgd.settings import Settings
+from pipelines.strategies.replicas.outer import Outer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -48,15 +48,15 @@ SETTINGS: dict[str, Any] = {
 }
 NORMALISED: dict[str, Any] = {"task": {"dropout": 0.2, "batch_norm": True}}
 CASES: dict[str, dict[str, Any]] = {
-    "average": {**NORMALISED, "global_batch": 56, "local_sgd": {"inner_steps": 5}},
-    "nesterov, int8": {"local_sgd": {"inner_steps": 5, "outer": "nesterov", "deltas": "int8"}},
+    "average": {**NORMALISED, "global_batch": 56, "strategy": {"kind": "local_sgd", "inner_steps": 5}},
+    "nesterov, int8": {"strategy": {"kind": "local_sgd", "inner_steps": 5, "outer": "nesterov", "deltas": "int8"}},
     "3 replicas, int8, sgd": {
         **NORMALISED,
         "shards": 6,
         "global_batch": 66,
         "optimizer": "sgd",
         "lr": 0.1,
-        "local_sgd": {"replicas": 3, "deltas": "int8"},
+        "strategy": {"kind": "local_sgd", "replicas": 3, "deltas": "int8"},
     },
 }
 
@@ -192,7 +192,7 @@ def cut(batch: Batch, parts: int) -> list[Batch]:
 
 def local(local_sgd: dict[str, Any], **changes: Any) -> LocalSgd:
     values = {"strategy": "local_sgd", "global_batch": ROWS, "shards": 4, "optimizer": "sgd", "momentum": 0, "weight_decay": 0, **changes}
-    return LocalSgd(Train.model_validate({**values, "local_sgd": local_sgd}), Squares(), built, WorkerContext())  # type: ignore[arg-type]
+    return LocalSgd(Train.model_validate({**values, "strategy": {"kind": "local_sgd", **local_sgd}}), Squares(), built, WorkerContext())  # type: ignore[arg-type]
 
 
 def plain_steps(model: nn.Module, batch: Batch, steps: int, rate: float) -> list[Tensor]:
@@ -353,15 +353,21 @@ def test_a_replica_that_is_not_finite_ends_the_run(home: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"local_sgd": {"replicas": 3}}, "local_sgd.replicas is 3; it must divide 8, the number of shards: choose from 1, 2, 4, 8"),
-        ({"workers": [1, 5]}, "workers is 5; it must be at most 4, local_sgd.replicas; reduce it, or raise that"),
-        ({"accumulate": 17}, "accumulate is 17, more than the 16 rows of a replica in a step; reduce it, or raise global_batch"),
+        (
+            {"strategy": {"kind": "local_sgd", "replicas": 3}},
+            "strategy.replicas is 3; it must divide 8, the number of shards: choose from 1, 2, 4, 8",
+        ),
+        ({"workers": [1, 5]}, "workers is 5; it must be at most 4, strategy.replicas; reduce it, or raise that"),
+        (
+            {"grad_accum_steps": 17},
+            "grad_accum_steps is 17, more than the 16 rows of a replica in a step; reduce it, or raise global_batch",
+        ),
         ({"sync_batch_norm": True}, "sync_batch_norm sums over workers, which strategy local_sgd does not support"),
         ({"compile": True}, "compile is true, which strategy local_sgd does not support; set it to false"),
-        ({"local_sgd": {"outer_momentum": 1}}, "less than 1"),
+        ({"strategy": {"kind": "local_sgd", "outer_momentum": 1}}, "less than 1"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Train.model_validate({"strategy": "local_sgd", "shards": 8, "global_batch": 64, **settings})
-    assert Train.model_validate({"strategy": "local_sgd", "shards": 8, "global_batch": 64, "accumulate": 16}).local_sgd.replicas == 4
+    assert Train.model_validate({"strategy": "local_sgd", "shards": 8, "global_batch": 64, "grad_accum_steps": 16}).strategy.replicas == 4

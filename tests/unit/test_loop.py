@@ -256,7 +256,7 @@ def test_a_torn_checkpoint_is_never_chosen(home: Path, tmp_path: Path, tear: Cal
     assert not newest.exists()
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch": 32}, {"shards": 4}, {"window": 2}])
+@pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch": 32}, {"shards": 4}, {"shuffle_window": 2}])
 def test_a_checkpoint_of_another_order_is_refused(home: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     fit_alone(training(home), tmp_path, stop_after=3)
     with pytest.raises(TrainingError, match=r"step-000000004-.* can only resume with the same rows in the same order"):

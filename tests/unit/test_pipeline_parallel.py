@@ -23,11 +23,11 @@ from pipelines.tasks.language import Language
 from pipelines.tasks.vision import Vision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import chosen, strategy_of
+from pipelines.train.strategies import strategy_class, strategy_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
-PIPELINE = {"strategy": "sharded", "parallel": {"pipeline": 2, "microbatches": 2}}
+PIPELINE = {"strategy": {"kind": "sharded", "pipeline": 2, "microbatches": 2}}
 MOVED: list[tuple[int, dict[str, Any], int]] = [(4, PIPELINE, 5), (2, PIPELINE, 4), (2, {"strategy": "sharded"}, 4)]
 """Workers, layout, and steps after which each part of one run stops, the last one at the end of an epoch; `ddp` goes on from there."""
 
@@ -37,11 +37,23 @@ IMAGES = (
 )
 ROWS = 16
 GPTS: dict[str, tuple[int, int, dict[str, Any]]] = {
-    "1F1B, shard 2": (4, 30, {"parallel": {"pipeline": 2, "shard": 2, "activation_checkpointing": "full"}, "accumulate": 2}),
-    "1F1B, replicate 2": (4, 4, {"parallel": {"pipeline": 2, "replicate": 2, "shard": 1, "microbatches": 2}}),
-    "Interleaved1F1B": (2, 4, {"parallel": {"pipeline": 2, "schedule": "Interleaved1F1B", "microbatches": 2}, "accumulate": 2}),
-    "InterleavedZeroBubble": (2, 4, {"parallel": {"pipeline": 2, "schedule": "InterleavedZeroBubble", "microbatches": 2}}),
-    "ZBVZeroBubble": (2, 4, {"parallel": {"pipeline": 2, "schedule": "ZBVZeroBubble", "microbatches": 6}}),
+    "1F1B, shard 2": (
+        4,
+        30,
+        {"strategy": {"kind": "sharded", "pipeline": 2, "shard": 2, "activation_checkpointing": "full"}, "grad_accum_steps": 2},
+    ),
+    "1F1B, replicate 2": (4, 4, {"strategy": {"kind": "sharded", "pipeline": 2, "replicate": 2, "shard": 1, "microbatches": 2}}),
+    "Interleaved1F1B": (
+        2,
+        4,
+        {"strategy": {"kind": "sharded", "pipeline": 2, "schedule": "Interleaved1F1B", "microbatches": 2}, "grad_accum_steps": 2},
+    ),
+    "InterleavedZeroBubble": (
+        2,
+        4,
+        {"strategy": {"kind": "sharded", "pipeline": 2, "schedule": "InterleavedZeroBubble", "microbatches": 2}},
+    ),
+    "ZBVZeroBubble": (2, 4, {"strategy": {"kind": "sharded", "pipeline": 2, "schedule": "ZBVZeroBubble", "microbatches": 6}}),
 }
 """Workers, steps and settings."""
 
@@ -66,7 +78,7 @@ def drawn(task: Task) -> Batch:
 
 def steps(context: WorkerContext, task: Task, count: int, **changes: Any) -> tuple[list[float], Tensor, Tensor, str]:
     """Losses of some steps on the same rows, the output for the worker's rows and for all rows, and a sample of the first weights."""
-    values = {"strategy": "sharded", "global_batch": ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size, **changes}
+    values = {"global_batch": ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size, **changes}
     strategy = strategy_of(Train.model_validate(values), task, context)
     text, every = strategy.sample(1), drawn(task)
     own = {name: values.tensor_split(strategy.mesh.replicas)[strategy.mesh.replica] for name, values in every.items()}
@@ -86,7 +98,7 @@ def in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
     }
     if context.world_size == 2:
         found["whole"] = fitted(context, home, home / "whole", PIPELINE)
-        found["vision"] = steps(context, vision("small"), 3, parallel={"pipeline": 2})
+        found["vision"] = steps(context, vision("small"), 3, strategy={"kind": "sharded", "pipeline": 2})
         try:
             fitted(context, home / "nan", home / "nan-run", {**PIPELINE, "nan_row": 70})
         except NonFiniteError as error:
@@ -177,15 +189,15 @@ def test_microbatches_have_one_size_and_every_row_counts_once() -> None:
 
 
 def settings_of(**changes: Any) -> Train:
-    parallel = {"pipeline": 2, **changes.pop("parallel", {})}
-    return Train.model_validate(
-        {"strategy": "sharded", "global_batch": ROWS, "shards": 4, "workers": parallel["pipeline"], "parallel": parallel, **changes}
-    )
+    parallel = {"kind": "sharded", "pipeline": 2, **changes.pop("strategy", {})}
+    return Train.model_validate({"global_batch": ROWS, "shards": 4, "workers": parallel["pipeline"], "strategy": parallel, **changes})
 
 
-@pytest.mark.parametrize(("rows", "accumulate", "count"), [(16, 1, 8), (16, 2, 16), (16, 4, 16), (4, 1, 4), (12, 3, 12), (512, 2, 16)])
-def test_the_number_of_microbatches_by_default(rows: int, accumulate: int, count: int) -> None:
-    assert microbatches_of(settings_of(global_batch=rows, accumulate=accumulate), 2) == count
+@pytest.mark.parametrize(
+    ("rows", "grad_accum_steps", "count"), [(16, 1, 8), (16, 2, 16), (16, 4, 16), (4, 1, 4), (12, 3, 12), (512, 2, 16)]
+)
+def test_the_number_of_microbatches_by_default(rows: int, grad_accum_steps: int, count: int) -> None:
+    assert microbatches_of(settings_of(global_batch=rows, grad_accum_steps=grad_accum_steps), 2) == count
 
 
 class Ties(Language):
@@ -207,9 +219,13 @@ class WithoutStages(Language):
         (
             gpt(1),
             {},
-            "train.parallel cuts the model into 2 stages, but it has 1 block; lower train.parallel.pipeline, choose",
+            "train.strategy cuts the model into 2 stages, but it has 1 block; lower train.strategy.pipeline, choose",
         ),
-        (gpt(3), {"parallel": {"schedule": "ZBVZeroBubble"}}, "cuts the model into 4 stages, but it has 3 blocks; lower"),
+        (
+            gpt(3),
+            {"strategy": {"kind": "sharded", "schedule": "ZBVZeroBubble"}},
+            "cuts the model into 4 stages, but it has 3 blocks; lower",
+        ),
         (
             Ties(gpt().settings, gpt().data),
             {},
@@ -226,13 +242,29 @@ class WithoutStages(Language):
             "pipeline is 2, but network.0.1 of task Vision is a batch norm, whose statistics would be those",
         ),
         (gpt(), {"precision": "fp16"}, "pipeline is 2, but train.precision is fp16, .* set it to bf16 or fp32"),
-        (gpt(), {"parallel": {"reduce_every_pass": True}}, "but reduce_every_pass is true, and a pipeline sums gradients after its last"),
-        (gpt(), {"parallel": {"microbatches": 3}}, "microbatches is 3; it must be a multiple of 2, the degree pipeline, such as 4"),
-        (gpt(), {"parallel": {"microbatches": 6}, "accumulate": 3}, "microbatches is 6 in each of 3 passes, more than the 16 rows"),
-        (gpt(), {"parallel": {"schedule": "ZBVZeroBubble"}, "compile": True}, "divides backward passes, as train.compile does not allow"),
         (
             gpt(),
-            {"parallel": {"schedule": "InterleavedZeroBubble", "activation_checkpointing": "full"}},
+            {"strategy": {"kind": "sharded", "reduce_every_pass": True}},
+            "but reduce_every_pass is true, and a pipeline sums gradients after its last",
+        ),
+        (
+            gpt(),
+            {"strategy": {"kind": "sharded", "microbatches": 3}},
+            "microbatches is 3; it must be a multiple of 2, the degree pipeline, such as 4",
+        ),
+        (
+            gpt(),
+            {"strategy": {"kind": "sharded", "microbatches": 6}, "grad_accum_steps": 3},
+            "microbatches is 6 in each of 3 passes, more than the 16 rows",
+        ),
+        (
+            gpt(),
+            {"strategy": {"kind": "sharded", "schedule": "ZBVZeroBubble"}, "compile": True},
+            "divides backward passes, as train.compile does not allow",
+        ),
+        (
+            gpt(),
+            {"strategy": {"kind": "sharded", "schedule": "InterleavedZeroBubble", "activation_checkpointing": "full"}},
             "divides backward passes, as activation_checkpointing does not allow; set the schedule to 1F1B or Interleaved1F1B",
         ),
     ],
@@ -240,6 +272,6 @@ class WithoutStages(Language):
 )
 def test_what_cannot_be_a_pipeline_is_said_before_a_worker_starts(task: Task, changes: dict[str, Any], message: str) -> None:
     settings = settings_of(**changes)
-    assert chosen(settings) is Pipelined
+    assert strategy_class(settings) is Pipelined
     with pytest.raises(ConfigError, match=message):
-        Pipelined.check(settings, task)
+        Pipelined.check(settings, task, None)  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def test_one_cycle_is_torch_s() -> None:
 
 
 def test_step_is_torch_s_by_the_epoch() -> None:
-    assert rates(schedule="step", step_epochs=2, step_factor=0.5) == pytest.approx(torch_rates(lambda of: StepLR(of, 2 * EPOCH, 0.5)))
+    assert rates(schedule="step", step_epochs=2, lr_gamma=0.5) == pytest.approx(torch_rates(lambda of: StepLR(of, 2 * EPOCH, 0.5)))
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])

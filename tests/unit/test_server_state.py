@@ -60,9 +60,9 @@ def test_a_cut_near_the_end_of_a_parameter_splits_none() -> None:
     assert [[(piece.start, piece.stop) for piece in part] for part in parts([200], 2)] == [[(0, 128)], [(128, 200)]]
 
 
-def settings_of(mode: str = "sync", servers: int = 3, **changes: Any) -> Train:
-    given = {"servers": servers, "mode": mode, **({"staleness": 2} if mode == "bounded" else {})}
-    values = {"strategy": "parameter_server", "parameter_server": given, "shards": SHARDS, "global_batch": 4 * SHARDS, **changes}
+def settings_of(mode: str = "sync", servers: int = 3, staleness: int = 2, **changes: Any) -> Train:
+    given = {"servers": servers, "mode": mode, **({"staleness": staleness} if mode == "bounded" else {})}
+    values = {"strategy": {"kind": "parameter_server", **given}, "shards": SHARDS, "global_batch": 4 * SHARDS, **changes}
     return Train.model_validate({"schedule": "cosine", **values})
 
 
@@ -102,7 +102,7 @@ def state_of(served: Served, servers: Sequence[Server]) -> dict[str, str]:
 
 CASES: dict[str, dict[str, Any]] = {
     "adamw, clipped": {"clip_norm": 0.5},
-    "sgd, accumulated": {"optimizer": "sgd", "accumulate": 2},
+    "sgd, accumulated": {"optimizer": "sgd", "grad_accum_steps": 2},
     "one server": {"servers": 1, "optimizer": "adam", "clip_norm": 0.5},
     "bf16, as many servers as can be": {"precision": "bf16", "servers": 8, "clip_norm": 0.5},
 }
@@ -301,7 +301,7 @@ def test_parameters_have_all_updates_but_those_of_the_newest_steps(
 
 
 def bounded_settings(staleness: int) -> Train:
-    return settings_of("bounded", parameter_server={"mode": "bounded", "staleness": staleness})
+    return settings_of("bounded", staleness=staleness)
 
 
 def test_a_halt_lets_a_synchronous_step_end_and_an_asynchronous_one_begin_no_more() -> None:

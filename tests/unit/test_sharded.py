@@ -10,9 +10,10 @@ from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
 
-from pipelines.config.parallel import Degrees, Parallel
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.settings import Degrees
+from pipelines.strategies.sharded.settings import Settings as Parallel
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.language import Language
@@ -36,10 +37,12 @@ MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"replicate": 2}, 6),
 def fitted_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
     """What a group of that size trains, since a group takes seconds to start: all layouts, a part of the moved run, and small GPTs."""
     own = {name: parallel for name, (workers, parallel) in LAYOUTS.items() if workers == context.world_size}
-    found: dict[str, Any] = {name: fitted(context, home, home / name, {"parallel": parallel}) for name, parallel in own.items()}
+    found: dict[str, Any] = {
+        name: fitted(context, home, home / name, {"strategy": {"kind": "sharded", **parallel}}) for name, parallel in own.items()
+    }
     for workers, parallel, stop_after in MOVED:
         if workers == context.world_size:
-            found["moved"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after)
+            found["moved"] = fitted(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
     return found | (gpts(context) if context.world_size == 2 else {})
 
 
@@ -107,16 +110,16 @@ def test_p4_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[
 
 
 GPTS: dict[str, dict[str, Any]] = {
-    "plain": {"parallel": {"shard": 2}},
-    "selective": {"parallel": {"shard": 2, "activation_checkpointing": "selective"}, "accumulate": 2},
-    "full": {"parallel": {"shard": 2, "activation_checkpointing": "full", "reshard_after_forward": False}},
-    "offload": {"parallel": {"shard": 2, "offload": True}},
+    "plain": {"strategy": {"kind": "sharded", "shard": 2}},
+    "selective": {"strategy": {"kind": "sharded", "shard": 2, "activation_checkpointing": "selective"}, "grad_accum_steps": 2},
+    "full": {"strategy": {"kind": "sharded", "shard": 2, "activation_checkpointing": "full", "reshard_after_forward": False}},
+    "offload": {"strategy": {"kind": "sharded", "shard": 2, "offload": True}},
 }
 
 
 def gpts(context: WorkerContext) -> dict[str, Any]:
     found = {name: steps(context, gpt_settings(context, **changes)) for name, changes in GPTS.items()}
-    dropped = {kind: {"parallel": {"activation_checkpointing": kind}} for kind in ("none", "full")}
+    dropped = {kind: {"strategy": {"kind": "sharded", "activation_checkpointing": kind}} for kind in ("none", "full")}
     found |= {f"dropout, {kind}": steps(context, gpt_settings(context, **changes), 0.2) for kind, changes in dropped.items()}
     return {**found, "dropout, ddp": steps(context, gpt_settings(context, strategy="ddp"), 0.2)}
 
@@ -184,22 +187,42 @@ class WithoutBlocks(Language):
 def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[Language], parallel: dict[str, Any], message: str) -> None:
     given = gpt()
     with pytest.raises(ConfigError, match=message):
-        Sharded.check(gpt_settings(WorkerContext(world_size=4), parallel=parallel), kind(given.settings, given.data))
+        Sharded.check(
+            gpt_settings(WorkerContext(world_size=4), strategy={"kind": "sharded", **parallel}), kind(given.settings, given.data), None
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ({"workers": 4, "parallel": {"replicate": 2, "shard": 3}}, "which makes 6 workers, but workers is 4; set one of them to auto"),
         (
-            {"workers": 4, "parallel": {"replicate": "auto", "shard": 3}},
-            "shard is 3, which makes 3 workers, and parallel.replicate is auto; 3 must divide 4, .* one of 1, 2, 4, or set workers to 6",
+            {"workers": 4, "strategy": {"kind": "sharded", "replicate": 2, "shard": 3}},
+            "which makes 6 workers, but workers is 4; set one of them to auto",
         ),
-        ({"parallel": {"replicate": "auto"}}, "parallel.replicate and parallel.shard are auto; set one of them to a number"),
-        ({"workers": 8, "parallel": {"pipeline": 2, "tensor": 3}}, "pipeline is 2 and parallel.tensor is 3, .* or set workers to 12"),
-        ({"workers": 64, "parallel": {"tensor": 4}}, "workers is 64, of which 16 read different rows; it must be at most 8, the number"),
-        ({"workers": [2, 4], "parallel": {"replicate": "auto", "shard": 2}}, r"workers is \[2, 4\], but .* not fit every number"),
-        ({"workers": [2, 4], "parallel": {"tensor": "auto", "shard": 1}}, "parallel.tensor is auto, which does not fit every number"),
+        (
+            {"workers": 4, "strategy": {"kind": "sharded", "replicate": "auto", "shard": 3}},
+            "shard is 3, which makes 3 workers, and strategy.replicate is auto; 3 must divide 4, .* one of 1, 2, 4, or set workers to 6",
+        ),
+        (
+            {"strategy": {"kind": "sharded", "replicate": "auto"}},
+            "strategy.replicate and strategy.shard are auto; set one of them to a number",
+        ),
+        (
+            {"workers": 8, "strategy": {"kind": "sharded", "pipeline": 2, "tensor": 3}},
+            "pipeline is 2 and strategy.tensor is 3, .* or set workers to 12",
+        ),
+        (
+            {"workers": 64, "strategy": {"kind": "sharded", "tensor": 4}},
+            "workers is 64, of which 16 read different rows; it must be at most 8, the number",
+        ),
+        (
+            {"workers": [2, 4], "strategy": {"kind": "sharded", "replicate": "auto", "shard": 2}},
+            r"workers is \[2, 4\], but .* not fit every number",
+        ),
+        (
+            {"workers": [2, 4], "strategy": {"kind": "sharded", "tensor": "auto", "shard": 1}},
+            "strategy.tensor is auto, which does not fit every number",
+        ),
     ],
 )
 def test_degrees_that_cannot_be(train: dict[str, Any], message: str) -> None:
@@ -211,4 +234,4 @@ def test_degrees_that_cannot_be(train: dict[str, Any], message: str) -> None:
 def test_the_product_of_degrees_is_the_number_of_workers() -> None:
     assert Parallel(tensor=2, pipeline=2, replicate=3).degrees(24) == Degrees(replicate=3, shard=2, pipeline=2, context=1, tensor=2)
     assert Parallel(tensor=2, shard=1, replicate="auto").degrees(6).workers_per_replica == 2
-    assert Train.model_validate({"strategy": "sharded", "workers": 16, "shards": 8, "parallel": {"tensor": 2}}).max_readers == 8
+    assert Train.model_validate({"workers": 16, "shards": 8, "strategy": {"kind": "sharded", "tensor": 2}}).max_readers == 8

@@ -12,7 +12,9 @@ from groups import in_group
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pipelines.config.strategies import STRATEGIES
+from pipelines.config.plugins import imported
+from pipelines.config.strategies import kinds, kinds_with, settings_class
+from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import Tabular as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -24,6 +26,7 @@ from pipelines.train.reduce import transports
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult
 from pipelines.train.strategies import strategy_class, strategy_of
+from pipelines.train.strategy import Strategy
 
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(6,)),
@@ -37,12 +40,20 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [name for name in STRATEGIES if strategy_class(name).reproducible] == ["exact", "local_sgd", "federated"]
+    assert [*kinds()] == ["ddp", "exact", "federated", "local_sgd", "parameter_server", "sharded"]
+    assert kinds_with("reproducible") == ["exact", "federated", "local_sgd"]
+    for kind in kinds():
+        settings = settings_class(kind)(kind=kind)
+        assert issubclass(imported(settings.implementation, Strategy), Strategy), kind
 
 
 def test_what_is_no_strategy_is_refused_by_name() -> None:
+    class Misled(StrategySettings):
+        implementation = "pipelines.train.mesh:Mesh"
+        kind: str = "misled"
+
     with pytest.raises(ConfigError, match=r"train.strategy: 'pipelines.train.mesh:Mesh' is not a strategy; it must name a class derived"):
-        strategy_class("pipelines.train.mesh:Mesh")
+        strategy_class(Train(strategy=Misled()))
 
 
 def task(batch_norm: bool = False) -> Tabular:
@@ -110,7 +121,7 @@ def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
 def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     """All that the tests below look at: starting processes takes longer than the steps."""
     found: dict[str, Any] = {name: one_step(context, train(), shares) for name, shares in SHARES.items()}
-    found["accumulated"] = one_step(context, train(accumulate=3), SHARES["unequal"])
+    found["accumulated"] = one_step(context, train(grad_accum_steps=3), SHARES["unequal"])
     found["clipped"] = one_step(context, train(clip_norm=0.1), SHARES["unequal"])
     found["bf16"] = one_step(context, train(precision="bf16"), SHARES["unequal"])
     found["fp16"] = one_step(context, train(precision="fp16"), SHARES["unequal"])
@@ -224,7 +235,7 @@ def refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> No
     if way == "sent":
         transports._mapped = lambda *_: None
     compression = "none" if way in ("in memory", "sent") else way
-    strategy = ddp.DataParallel(train(compression=compression), task(), model, context)
+    strategy = ddp.DataParallel(train(strategy={"kind": "ddp", "compression": compression}), task(), model, context)
     strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)
 
 

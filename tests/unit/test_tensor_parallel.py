@@ -46,13 +46,17 @@ MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"tensor": 2}, 6), (2
 GPTS: dict[str, tuple[int, dict[str, Any], float]] = {
     "plain": (2, {}, 0.0),
     "dropout": (2, {}, 0.2),
-    "accumulated": (2, {"accumulate": 2, "parallel": {"tensor": 2, "activation_checkpointing": "selective"}}, 0.0),
-    "recomputed, with dropout": (2, {"parallel": {"tensor": 2, "activation_checkpointing": "full"}}, 0.2),
+    "accumulated": (2, {"grad_accum_steps": 2, "strategy": {"kind": "sharded", "tensor": 2, "activation_checkpointing": "selective"}}, 0.0),
+    "recomputed, with dropout": (2, {"strategy": {"kind": "sharded", "tensor": 2, "activation_checkpointing": "full"}}, 0.2),
     "bf16": (2, {"precision": "bf16"}, 0.0),
     "tensor and shard": (4, {}, 0.0),
-    "tensor and replicate": (4, {"parallel": {"tensor": 2, "replicate": 2}}, 0.0),
-    "tensor and pipeline": (4, {"accumulate": 2, "parallel": {"tensor": 2, "pipeline": 2}}, 0.0),
-    "tensor, pipeline and shard": (8, {"accumulate": 2, "parallel": {"tensor": 2, "pipeline": 2, "shard": 2}}, 0.0),
+    "tensor and replicate": (4, {"strategy": {"kind": "sharded", "tensor": 2, "replicate": 2}}, 0.0),
+    "tensor and pipeline": (4, {"grad_accum_steps": 2, "strategy": {"kind": "sharded", "tensor": 2, "pipeline": 2}}, 0.0),
+    "tensor, pipeline and shard": (
+        8,
+        {"grad_accum_steps": 2, "strategy": {"kind": "sharded", "tensor": 2, "pipeline": 2, "shard": 2}},
+        0.0,
+    ),
 }
 """Workers, settings, and dropout."""
 
@@ -61,13 +65,15 @@ def trained_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (workers, parallel, changes) in LAYOUTS.items():
         if workers == context.world_size:
-            found[name] = fitted(context, home, home / name, {**CHANGES[changes], "parallel": parallel})
+            found[name] = fitted(context, home, home / name, {**CHANGES[changes], "strategy": {"kind": "sharded", **parallel}})
     for workers, parallel, stop_after in MOVED:
         if workers == context.world_size:
-            found["moved"] = fitted(context, home, home / "moved", {"parallel": parallel}, stop_after)
+            found["moved"] = fitted(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
     for name, (workers, changes, dropout) in GPTS.items():
         if workers == context.world_size:
-            found[f"gpt, {name}"] = steps(context, gpt_settings(context, **{"parallel": {"tensor": 2}, **changes}), dropout)
+            found[f"gpt, {name}"] = steps(
+                context, gpt_settings(context, **{"strategy": {"kind": "sharded", "tensor": 2}, **changes}), dropout
+            )
     return found
 
 
@@ -130,7 +136,7 @@ def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
     _, changes, dropout = GPTS[name]
-    settings = gpt_settings(WorkerContext(), **{**changes, "strategy": "ddp", "parallel": {}})
+    settings = gpt_settings(WorkerContext(), **{**changes, "strategy": "ddp"})
     wanted, output, text = steps(WorkerContext(), settings, dropout)
     found = groups[f"gpt, {name}"]
     narrow = settings.precision != "auto"
@@ -152,7 +158,7 @@ def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict
 )
 def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Sharded.check(gpt_settings(WorkerContext(world_size=degree), parallel={"tensor": degree}), gpt())
+        Sharded.check(gpt_settings(WorkerContext(world_size=degree), strategy={"kind": "sharded", "tensor": degree}), gpt(), None)  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_that_leaves_a_worker_without_tokens_is_refused_before_a_worker_starts() -> None:
@@ -205,17 +211,17 @@ class Misplaced(Language):
 def test_what_a_plan_or_a_setting_does_not_allow(kind: type[Language], changes: dict[str, Any], message: str) -> None:
     task = kind(gpt().settings, gpt().data)
     with pytest.raises(ConfigError, match=message):
-        check_degrees(gpt_settings(WorkerContext(world_size=2), parallel={"tensor": 2}, **changes), task, task.model())
+        check_degrees(gpt_settings(WorkerContext(world_size=2), strategy={"kind": "sharded", "tensor": 2}, **changes), task, task.model())
 
 
 def test_a_model_of_a_task_of_one_s_own_can_be_spread_but_not_divided_or_cut() -> None:
     task = Undivided(gpt().settings, gpt().data)
-    Sharded.check(gpt_settings(WorkerContext(world_size=2)), task)
+    Sharded.check(gpt_settings(WorkerContext(world_size=2)), task, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pipeline is 2, but task Undivided supports only replicate, shard; set pipeline to 1"):
-        Pipelined.check(gpt_settings(WorkerContext(world_size=2), parallel={"pipeline": 2}), task)
+        Pipelined.check(gpt_settings(WorkerContext(world_size=2), strategy={"kind": "sharded", "pipeline": 2}), task, None)  # type: ignore[arg-type]
 
 
 def test_batch_norm_of_all_rows_would_count_some_twice() -> None:
-    settings = {"strategy": "sharded", "workers": 4, "parallel": {"tensor": 2}, "sync_batch_norm": True}
+    settings = {"workers": 4, "strategy": {"kind": "sharded", "tensor": 2}, "sync_batch_norm": True}
     with pytest.raises(ConfigError, match=r"sync_batch_norm sums over all workers, 2 of which compute the same rows .*; set it to false"):
-        Sharded.check(Train.model_validate(settings), gpt())
+        Sharded.check(Train.model_validate(settings), gpt(), None)  # type: ignore[arg-type]

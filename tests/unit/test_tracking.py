@@ -77,7 +77,7 @@ def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -
     assert found.data.tags["dataset.version"] == version.manifest.version
     assert (found.data.tags["strategy"], found.data.tags["ray.job_id"]) == ("ddp", "07")
     assert found.data.params["train.lr"] == "0.5"
-    usual = {"train.strategy", "train.optimizer", "train.lr", "train.global_batch", "train.epochs", "train.seed", "train.shards"}
+    usual = {"train.strategy.kind", "train.optimizer", "train.lr", "train.global_batch", "train.epochs", "train.seed", "train.shards"}
     assert set(found.data.params) == {"task.kind", *usual}  # config.json has all others
     assert found.inputs.dataset_inputs[0].dataset.digest == version.digest[:32]
     files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}

@@ -13,10 +13,10 @@ EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorc
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError if the environment is not there, or if ExecuTorch lacks an operator of the network."""
-    run = write_with(EXECUTORCH, subject, range(1, settings.rows_at_once + 1), folder)
+    run = write_with(EXECUTORCH, subject, range(1, settings.max_batch_rows + 1), folder)
     order = ", ".join(sorted(column.name for column in subject.columns))
     notes = (
-        f"a batch has up to {settings.rows_at_once} rows, export.rows_at_once",
+        f"a batch has up to {settings.max_batch_rows} rows, export.max_batch_rows",
         f"the network takes encoded tensors, in this order: {order}",
     )
     candidate = Candidate(run, (folder / "model.pte").stat().st_size, dtypes=EXECUTORCH.dtypes)

@@ -32,7 +32,7 @@ def export(config: Config, run_id: str, target: str) -> Path:
     folder = Path(config.export.path) / f"{config.name}-{run_id[:12]}-{target}"
     with committed(folder) as draft:
         written = write(subject, config.export, draft)
-        report = compared(subject, written.candidates, config.export.rows_at_once)
+        report = compared(subject, written.candidates, config.export.max_batch_rows)
         write_parity(draft, report)
         description = describe(subject, target, written)
         notes = [*written.notes, *_write_predictions(draft, config, subject, description)] if written.is_onnx else written.notes

@@ -14,9 +14,9 @@ XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(
 
 def write(subject: Subject, settings: Export, folder: Path) -> Written:
     """Raises ExportError if the environment is not there, or if XLA lacks an operator of the network."""
-    rows = settings.rows_at_once
+    rows = settings.max_batch_rows
     run = write_with(XLA, subject, range(rows, rows + 1), folder)
-    notes = (f"a batch has exactly {rows} rows, export.rows_at_once: pad it", "the network takes encoded tensors")
+    notes = (f"a batch has exactly {rows} rows, export.max_batch_rows: pad it", "the network takes encoded tensors")
 
     def run_padded(batch: Rows) -> np.ndarray:
         return run(padded(batch, rows))[: rows_of(batch)]

@@ -51,7 +51,7 @@ class Replica:
         self._over = Event()
         self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
-        self._batches = Batches(self._predict, settings.rows_at_once)
+        self._batches = Batches(self._predict, settings.max_batch_rows)
         if "@" in settings.model:
             arguments = (tracking_uri, settings.model, self._served.version, settings.follow_seconds, self._swap, self._failed, self._over)
             Thread(target=follow, args=arguments, name="follow", daemon=True).start()

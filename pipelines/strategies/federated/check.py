@@ -1,88 +1,64 @@
 """Checks, on the driver, that a dataset has the clients that the config asks for."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from pipelines.config.clients import Clients
-from pipelines.config.did_you_mean import some_of, suggestion
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import FREE
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.strategies.federated.clients import RowsOfClients, read_column, rows_of_clients
 from pipelines.strategies.federated.privacy import check_accountant
+from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Task
 from pipelines.train.strategies import meta_model
 
 
 def check_federated(settings: Train, version: Version, task: Task) -> None:
-    """Raise ConfigError if `clients.by` names no column of clients, for a row without a client, for more clients in a round than there
+    """Raise ConfigError if `client_column` names no column of clients, for a row without a client, for more clients in a round than there
     are, for a batch norm of a single row, and for noise that would not cover all that a client changes. Reads the column."""
-    if settings.strategy != "federated":
-        return
-    clients = settings.clients
+    clients = settings.strategy_as(Settings)
     encoders = {name: str(fitted.feature.get("encoder")) for name, fitted in version.manifest.encoders.items()}
-    check_column(settings, encoders, version.root)
+    clients.check_columns(encoders, version.root)
     found = _rows_of_clients(clients, version)
     if clients.per_round > len(found.values):
         raise ConfigError(
-            f"train.clients.per_round is {clients.per_round}, but {clients.by} has only {len(found.values)} clients; lower it"
+            f"train.strategy.per_round is {clients.per_round}, but {clients.client_column} has only {len(found.values)} clients; lower it"
         )
     if clients.noise and clients.delta * len(found.values) >= 1:
         raise ConfigError(
-            f"train.clients.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
+            f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
         )
     if getattr(task.settings, "batch_norm", False) and (alone := int((_smallest_pass(settings, found.counts) == 1).sum())):
         raise ConfigError(
-            f"task.batch_norm is true, but {alone} of {len(found.values)} clients of {clients.by} have a batch, or a part of one, with a "
-            f"single row, which has no variance; leave these clients out in source.query, {_larger_passes(settings, found.counts)}or set "
-            "task.batch_norm to false"
+            f"task.batch_norm is true, but {alone} of {len(found.values)} clients of {clients.client_column} have a batch, or a part of "
+            "one, with a single row, which has no variance; leave these clients out in source.query, "
+            f"{_larger_passes(settings, found.counts)}or set task.batch_norm to false"
         )
     check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
         raise ConfigError(
-            f"train.clients.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; leave "
-            "out batch norm"
+            f"train.strategy.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; "
+            "leave out batch norm"
         )
 
 
-def check_column(settings: Train, encoders: Mapping[str, str], place: str) -> None:
-    """Raise ConfigError if `clients.by` names none of the columns of `place`, whose `encoders` are given by name, or one whose encoder
-    gives different clients the same number. Needs no rows."""
-    clients = settings.clients
-    if settings.strategy != "federated":
-        return
-    if clients.by not in encoders:
-        given = f"it has {some_of(encoders, clients.by)}"
-        raise ConfigError(
-            f"train.clients.by is {clients.by}, which is no tensor column of {place}; {suggestion(clients.by, encoders, given)}; a column "
-            "that the model does not see belongs in dataset.carried"
-        )
-    if (encoder := encoders[clients.by]) in ("hash", "quantile"):
-        raise ConfigError(
-            f"train.clients.by is {clients.by}, which the encoder {encoder} makes: different clients get the same number from it; use "
-            "label or vocabulary"
-        )
-
-
-def _rows_of_clients(clients: Clients, version: Version) -> RowsOfClients:
+def _rows_of_clients(clients: Settings, version: Version) -> RowsOfClients:
     """Those of the split `train`. Raises ConfigError for a column that has no clients, or no client for some row."""
-    column = next(column for column in version.columns if column.name == clients.by)
+    column = next(column for column in version.columns if column.name == clients.client_column)
     if column.shape or "int" not in column.dtype:
         raise ConfigError(
-            f"train.clients.by is {clients.by}, which has {column.dtype} of shape {column.shape} per row; it must be one whole number: "
-            "encode it with label or vocabulary"
+            f"train.strategy.client_column is {clients.client_column}, which has {column.dtype} of shape {column.shape} per row; it must "
+            "be one whole number: encode it with label or vocabulary"
         )
     if not version.rows("train"):
         raise ConfigError(
             f"{version.root} has no rows in split train, and so no clients; give it a share in dataset.split and run jobs/etl.py again"
         )
     found = rows_of_clients(read_column(version, "train", column))
-    if version.manifest.encoders[clients.by].feature.get("encoder") == "vocabulary" and FREE in found.values:
+    if version.manifest.encoders[clients.client_column].feature.get("encoder") == "vocabulary" and FREE in found.values:
         raise ConfigError(
-            f"{found.counts[0]} training rows have no client: {clients.by} is NULL or rare there; leave them out by source.expect, or "
-            "encode it with label"
+            f"{found.counts[0]} training rows have no client: {clients.client_column} is NULL or rare there; leave them out by "
+            "source.expect, or encode it with label"
         )
     return found
 
@@ -90,8 +66,8 @@ def _rows_of_clients(clients: Clients, version: Version) -> RowsOfClients:
 def _larger_passes(settings: Train, rows: np.ndarray) -> str:
     """The settings that alone would give every pass more than a row."""
     changes = {
-        "raise train.global_batch": {"global_batch": settings.clients.per_round * int(rows.max())},
-        "lower train.accumulate": {"accumulate": 1},
+        "raise train.global_batch": {"global_batch": settings.strategy_as(Settings).per_round * int(rows.max())},
+        "lower train.grad_accum_steps": {"grad_accum_steps": 1},
     }
     return "".join(f"{text}, " for text, one in changes.items() if (_smallest_pass(settings.model_copy(update=one), rows) > 1).all())
 
@@ -99,5 +75,5 @@ def _larger_passes(settings: Train, rows: np.ndarray) -> str:
 def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:
     """The fewest rows that a pass has, for clients with so many rows: shape (clients,). A client's batches are as equal as possible, and
     so are the passes that a batch is divided into."""
-    batch = rows // -(-rows // (settings.global_batch // settings.clients.per_round))
-    return batch // np.minimum(settings.accumulate, batch)
+    batch = rows // -(-rows // (settings.global_batch // settings.strategy_as(Settings).per_round))
+    return batch // np.minimum(settings.grad_accum_steps, batch)

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.strategies.federated.rounds import Turn
-from pipelines.strategies.local_sgd.model_state import Point
-from pipelines.strategies.local_sgd.replica import SUMS, Replica
+from pipelines.strategies.federated.settings import Settings
+from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.replica import SUMS, Replica
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.precision import precision_of
 from pipelines.train.reduce.context import WorkerContext
@@ -26,7 +27,7 @@ class Client(Replica):
     def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: Point) -> None:
         """`settings` are those of `train`, but with a client's own share of `global_batch`."""
         super().__init__(0, settings, task, model, context, clock)
-        self._start, self._proximal = start, settings.clients.proximal
+        self._start, self._proximal = start, settings.strategy_as(Settings).proximal
         self._new_update = partial(Update, settings, model, context, precision_of(settings.precision, context.device), clock)
 
     def begin(self, client: int) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.clients import Clients
 from pipelines.data.loader.permutations import CLIENTS, permutation, words
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE
@@ -15,6 +14,7 @@ from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
+from pipelines.strategies.federated.settings import Settings
 
 _NATS = 35.0
 """More clients than there are places are drawn in a round with a probability of at most exp(-35), 6e-16."""
@@ -67,7 +67,7 @@ def _of_file(version: Version, file: str, groups: list[RowGroup], column: Tensor
     return found
 
 
-def places(settings: Clients, clients: int) -> int:
+def places(settings: Settings, clients: int) -> int:
     """The number of terms in a round's sum, some of which may be empty."""
     expected = settings.per_round
     if not settings.noise:
@@ -77,7 +77,7 @@ def places(settings: Clients, clients: int) -> int:
     return min(clients, expected + ceil(excess))
 
 
-def drawn(settings: Clients, clients: int, seed: int, number: int) -> np.ndarray:
+def drawn(settings: Settings, clients: int, seed: int, number: int) -> np.ndarray:
     """The clients that take part in round `number`: `per_round` of them; or, with noise, each with the same probability and independently
     of the others, as the accountant assumes."""
     if not settings.noise:
@@ -86,7 +86,7 @@ def drawn(settings: Clients, clients: int, seed: int, number: int) -> np.ndarray
     return np.flatnonzero(uniform < settings.per_round / clients)[: places(settings, clients)]
 
 
-def seated(settings: Clients, clients: int, seed: int, number: int) -> dict[int, int]:
+def seated(settings: Settings, clients: int, seed: int, number: int) -> dict[int, int]:
     """The clients of round `number` by their place in its sum, evenly spread, so that workers with equal parts of the places have equal
     numbers of clients."""
     found = drawn(settings, clients, seed, number).tolist()

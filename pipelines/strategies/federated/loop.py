@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from pipelines.data.loader import Loader
 from pipelines.strategies.federated.rounds import Rounds
+from pipelines.strategies.federated.settings import Settings
 from pipelines.train.loop import Loop
 from pipelines.train.state import order_of
 
@@ -14,4 +15,4 @@ class FederatedLoop(Loop):
 
     def _new_loader(self) -> Loader:
         order = replace(order_of(self._config), remainder="keep")  # clients use all their rows, however few there are
-        return Rounds(self._version, order, self._settings.clients, self._context, draws=self._task.draws)
+        return Rounds(self._version, order, self._settings.strategy_as(Settings), self._context, draws=self._task.draws)

@@ -10,16 +10,16 @@ from socket import gethostname
 
 import numpy as np
 
-from pipelines.config.clients import Clients
 from pipelines.data.loader.permutations import NOISE, words
 from pipelines.errors import ConfigError
+from pipelines.strategies.federated.settings import Settings
 
 
-def check_accountant(clients: Clients) -> None:
+def check_accountant(clients: Settings) -> None:
     """Raise ConfigError if the config asks for noise, and this machine has no accountant."""
     if clients.noise and find_spec("opacus") is None:
         raise ConfigError(
-            f"train.clients.noise is {clients.noise:g}, whose accountant is missing on {gethostname()}; pip install "
+            f"train.strategy.noise is {clients.noise:g}, whose accountant is missing on {gethostname()}; pip install "
             "'lockstep-pipelines[privacy]' there"
         )
 

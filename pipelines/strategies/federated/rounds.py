@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from pipelines.config.clients import Clients
 from pipelines.data.loader import Loader, Order, shards_of
 from pipelines.data.loader.permutations import CLIENT_ROWS, permutation, row_keys
 from pipelines.data.versions.manifest import RESTORE
@@ -21,6 +20,7 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
 from pipelines.strategies.federated.clients import places, read_column, rows_of_clients, seated
+from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext
 
@@ -57,12 +57,12 @@ class Round:
 class Rounds(Loader):
     """A loader whose steps are rounds. It keeps nothing from one round to the next."""
 
-    def __init__(self, version: Version, order: Order, clients: Clients, context: WorkerContext, *, draws: bool) -> None:
+    def __init__(self, version: Version, order: Order, clients: Settings, context: WorkerContext, *, draws: bool) -> None:
         """`draws` adds ROW_KEYS to the batches."""
         super().__init__(version, "train", order, cache_bytes=0, device=context.device)
         self.steps_per_epoch, self.remainder_rows = clients.rounds_per_epoch, 0
         self._clients, self._context, self._draws = clients, context, draws
-        (self._column,) = (column for column in version.columns if column.name == clients.by)
+        (self._column,) = (column for column in version.columns if column.name == clients.client_column)
         self._unseen = {ROW_NUMBERS, *(column.name for column in version.columns if column.role == "carried")}
         self._owned = rows_of_clients(read_column(version, "train", self._column))
         self._first_row = np.cumsum(self._reader.group_rows) - self._reader.group_rows

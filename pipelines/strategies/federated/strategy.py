@@ -1,6 +1,6 @@
 """Strategy `federated`: the clients of a round train on their own rows, and the model moves by the mean of their changes.
 
-Clients are dealt to any number of workers up to `clients.per_round`. A client's change depends on its rows, the model and the round, and
+Clients are dealt to any number of workers up to `per_round`. A client's change depends on its rows, the model and the round, and
 changes are summed in the fixed tree over the round's places. So the model is a pure function of dataset and config, bit for bit, as with
 `exact`.
 """
@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, shards_of
+from pipelines.data.versions.versions import Version
 from pipelines.runtime.weights import weights_of
+from pipelines.strategies.federated.check import check_federated
 from pipelines.strategies.federated.client import Client
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
 from pipelines.strategies.federated.rounds import Round, Turn
-from pipelines.strategies.local_sgd.outer import Outer
-from pipelines.strategies.local_sgd.replica_means import ReplicaMeans
+from pipelines.strategies.federated.settings import Settings
+from pipelines.strategies.replicas.outer import Outer
+from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
 from pipelines.train.inference import predict, sample
@@ -39,17 +42,17 @@ class Federated(Strategy):
     """Plays a contiguous block of each round's places. Raises ConfigError for a layer or, before the first step, for a kernel that is not
     deterministic."""
 
-    reproducible = True
+    loop = "pipelines.strategies.federated.loop:FederatedLoop"
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._settings, self._clients, self._task, self._context = settings, settings.clients, task, context
+        self._settings, self._clients, self._task, self._context = settings, settings.strategy_as(Settings), task, context
         self.mesh = Mesh(context)
         check_accountant(self._clients)
         self.model = build().to(context.device)
         check_model(self.model)
         only_deterministic(context.device)
-        torch.set_num_threads(settings.threads_per_shard)
+        torch.set_num_threads(self._clients.threads_per_shard)
         self._precision = precision_of(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
@@ -57,6 +60,10 @@ class Federated(Strategy):
         self._is_checked = False
         self._last: list[float] = [0.0] * _NUMBERS
         self._places = self._of_clients = self._rounds = 0
+
+    @classmethod
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
+        check_federated(settings, version, task)
 
     def batches(self, loader: Loader) -> Iterator[Round]:
         yield from loader  # type: ignore[misc]  # whose loader is `Rounds`

@@ -18,10 +18,11 @@ from pipelines.config.train import Train
 from pipelines.data.loader import Loader, shards_of
 from pipelines.runtime.weights import weights_of
 from pipelines.strategies.local_sgd.int8_means import Int8Means
-from pipelines.strategies.local_sgd.model_state import Point
-from pipelines.strategies.local_sgd.outer import Outer
-from pipelines.strategies.local_sgd.replica import Replica
-from pipelines.strategies.local_sgd.replica_means import ReplicaMeans
+from pipelines.strategies.local_sgd.settings import Settings
+from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.outer import Outer
+from pipelines.strategies.replicas.replica import Replica
+from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
 from pipelines.train.inference import predict, sample
@@ -41,11 +42,10 @@ class LocalSgd(Strategy):
     Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
     """
 
-    reproducible = True
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._task, self._context, self._local = task, context, settings.local_sgd
+        self._task, self._context, self._local = task, context, settings.strategy_as(Settings)
         replicas = self._local.replicas
         self._shards_of_replica = settings.shards // replicas
         self._played = [shards_of(rank, context.world_size, replicas) for rank in range(context.world_size)]
@@ -53,7 +53,7 @@ class LocalSgd(Strategy):
         self.model = build().to(context.device)
         check_model(self.model)
         only_deterministic(context.device)
-        torch.set_num_threads(settings.threads_per_shard)
+        torch.set_num_threads(self._local.threads_per_shard)
         self._precision = precision_of(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
         played = self._played[context.rank]

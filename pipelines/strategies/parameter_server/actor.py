@@ -18,6 +18,7 @@ from pipelines.errors import TrainingError
 from pipelines.strategies.parameter_server.leases import Leases
 from pipelines.strategies.parameter_server.messages import Contents, Pulled, Ready, StepSums, Turn
 from pipelines.strategies.parameter_server.server import Server
+from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 
 Answer = TypeVar("Answer")
@@ -139,9 +140,9 @@ class ServerActor:
         return self._server
 
     def _begin(self, contents: Contents) -> None:
-        torch.set_num_threads(contents.plan.settings.threads_per_shard)
+        torch.set_num_threads(contents.plan.settings.strategy_as(Settings).threads_per_shard)
         self._server = Server(contents)
-        self._leases = Leases(contents.plan.settings.parameter_server.staleness)
+        self._leases = Leases(contents.plan.settings.strategy_as(Settings).staleness)
 
     def _tell_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
         if self._backup is not None:

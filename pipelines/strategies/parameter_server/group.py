@@ -10,23 +10,21 @@ from ray.actor import ActorHandle
 
 from pipelines.config.train import Train
 from pipelines.strategies.parameter_server.actor import ServerActor
-from pipelines.strategies.parameter_server.check import NAME
+from pipelines.strategies.parameter_server.settings import Settings
 
 
 @contextmanager
 def servers_of(settings: Train) -> Iterator[list[ActorHandle]]:
-    """Start the run's servers, and end them after the block; none for another strategy.
+    """Start the run's servers, and end them after the block.
 
     They belong to the driver: if it dies, Ray ends them. A group of workers that starts again finds them as they are.
     """
-    if settings.strategy != NAME:
-        yield []
-        return
+    of_servers = settings.strategy_as(Settings)
     # A server is busy only for a moment of every step: Ray need not reserve a CPU for it.
     options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
     options["max_concurrency"] = 4 * settings.max_workers + 4
     server: Any = ray.remote(ServerActor)
-    names = [f"backup-{uuid4().hex}" if settings.parameter_server.backups else "" for _ in range(settings.parameter_server.servers)]
+    names = [f"backup-{uuid4().hex}" if of_servers.backups else "" for _ in range(of_servers.servers)]
     backups = [server.options(name=name, **options).remote("") for name in names if name]
     servers = [server.options(**options).remote(name) for name in names]
     try:

@@ -7,10 +7,7 @@ ordinary loop's.
 """
 
 import time
-from collections.abc import Sequence
 from uuid import uuid4
-
-from ray.actor import ActorHandle
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
@@ -30,7 +27,7 @@ from pipelines.train.step_statistics import StepStatistics
 
 
 class ServedLoop(EpochLoop):
-    """The loop of one worker; `actors` are the servers, in the order of their parts."""
+    """The loop of one worker."""
 
     loader_class = Streams
     _strategy: Served
@@ -44,10 +41,9 @@ class ServedLoop(EpochLoop):
         strategy: Served,
         checkpoints: Checkpoints,
         hooks: Hooks,
-        actors: Sequence[ActorHandle],
     ) -> None:
         super().__init__(config, version, task, strategy, checkpoints, hooks)
-        self._servers = Servers(actors, self._settings.timeout_seconds)
+        self._servers = Servers(strategy.servers, self._settings.timeout_seconds)
         self._plan = Plan(self._settings, self._total, self._loader.steps_per_epoch, self._stride, strategy.layouts)
         self._positions: dict[int, int] = {}
         """The next step of each shard that this worker owns, in mode `sync`."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pipelines.config.train import Train
 from pipelines.strategies.parameter_server.parts import Piece
+from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 
 SUMS_OF_STEP = 7
@@ -29,7 +30,7 @@ class Plan:
 
     @property
     def is_sync(self) -> bool:
-        return self.settings.parameter_server.mode == "sync"
+        return self.settings.strategy_as(Settings).is_sync
 
     def needs_norm(self, step: int) -> bool:
         """Whether the gradient's norm at `step` is needed: to clip it, or for a point of the curves."""

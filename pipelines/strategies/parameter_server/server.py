@@ -12,6 +12,7 @@ from torch import Tensor
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Pulled, Push, Ready, StepSums
 from pipelines.strategies.parameter_server.part import Part
+from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.summed import norms, summed
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.train.update import mean_factor, rescale
@@ -114,7 +115,7 @@ class Server:
     def pull(self, step: int, have: int | None) -> Pulled | None:
         """The parameters to compute a microbatch of `step` with, if it may begin. `have` is the version that the worker has."""
         self.check()
-        held, mode = self._held, self._settings.parameter_server
+        held, mode = self._held, self._settings.strategy_as(Settings)
         if self._sync and held.halt_at is not None and step >= held.halt_at:
             return Pulled(is_halted=True)
         if self._sync and step > held.applied:

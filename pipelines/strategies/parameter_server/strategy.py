@@ -4,7 +4,8 @@ Between two epochs the worker holds what the servers hold, in the form that `exa
 those of `exact`, and a checkpoint does not depend on the number of servers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -13,9 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
+from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
+from pipelines.strategies.parameter_server.check import check_servers
+from pipelines.strategies.parameter_server.group import servers_of
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
 from pipelines.strategies.parameter_server.parts import Piece, parts
+from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.exact.exact import Exact
@@ -28,20 +33,34 @@ from pipelines.train.update import mean_factor, rescale
 class Served(Exact):
     """A worker's model and optimizer state, and their exchange with the servers."""
 
-    reproducible = False  # but for mode `sync`, which a replay check repeats with `exact`
-    balances = False
+    loop = "pipelines.strategies.parameter_server.loop:ServedLoop"
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         super().__init__(settings, task, build, context)
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._parts = parts([parameter.numel() for parameter in self._trained], settings.parameter_server.servers)
-        self._is_sync = settings.parameter_server.mode == "sync"
+        self._parts = parts([parameter.numel() for parameter in self._trained], settings.strategy_as(Settings).servers)
+        self._is_sync = settings.strategy_as(Settings).is_sync
+        self.servers: Sequence[Any] = ()
+        """Handles of the servers, in the order of their parts."""
         self._tried = False
         self.next_steps = [0] * settings.shards
         self._sums = [0.0] * SUMS_OF_STEP
         self._carried = torch.zeros(self._buffers.numel, dtype=torch.float64)
         """Each shard's next step, and the sums of a step that is not complete and what integer buffers have not moved by yet, when the
         servers were last collected, or those of a checkpoint."""
+
+    @classmethod
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
+        check_servers(settings, task)
+
+    @classmethod
+    @contextmanager
+    def actors(cls, settings: Train) -> Iterator[Sequence[Any]]:
+        with servers_of(settings) as servers:
+            yield servers
+
+    def connect(self, actors: Sequence[Any]) -> None:
+        self.servers = actors
 
     @property
     def layouts(self) -> tuple[Layout, ...]:

@@ -1,4 +1,4 @@
-"""Strategy `sharded`: a model that is spread over workers, by the `degrees` of the config.
+"""Strategy `sharded`: a model that is spread over workers, by the `degrees` of its `settings`.
 
 1. `sharded`     spreads parameters, gradients and optimizer state, as `parameter_shards`; a `skeleton` of the model gets its initial
                  values part by part, and blocks `recompute` their activations. `tensor` divides layers, and `tokens` the tokens of rows.

@@ -1,14 +1,14 @@
-"""The degrees of `train.parallel`: what a task supports, and the workers as torch's device mesh."""
+"""The degrees of `train.strategy`: what a task supports, and the workers as torch's device mesh."""
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipelines.config.parallel import Degrees
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import timeout_of_new_groups
+from pipelines.strategies.sharded.settings import Degrees, Settings
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.strategies.sharded.tokens import Division, check_tokens
 from pipelines.tasks.base import Task
@@ -20,30 +20,30 @@ DATA_PARALLEL = ("replicate", "shard")
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a degree that the task does not support; `model` is the task's, with or without values."""
-    supported, degrees = _supported(task, model), settings.parallel.degrees(settings.max_workers)
+    supported, degrees = _supported(task, model), settings.strategy_as(Settings).degrees(settings.max_workers)
     for name, degree in degrees._asdict().items():
         if degree > 1 and name not in supported:
             raise ConfigError(
-                f"train.parallel.{name} is {degree}, but task {type(task).__name__} supports only {', '.join(supported)}; set {name} to 1"
+                f"train.strategy.{name} is {degree}, but task {type(task).__name__} supports only {', '.join(supported)}; set {name} to 1"
             )
     if settings.sync_batch_norm and degrees.workers_per_replica > 1:
         raise ConfigError(
             f"train.sync_batch_norm sums over all workers, {degrees.workers_per_replica} of which compute the same rows with these degrees "
-            "of train.parallel; set it to false"
+            "of train.strategy; set it to false"
         )
     if degrees.tensor > 1 and settings.precision == "fp16":
         raise ConfigError(
-            f"train.parallel.tensor is {degrees.tensor}, but train.precision is fp16, whose loss scale workers would have to agree on; set "
+            f"train.strategy.tensor is {degrees.tensor}, but train.precision is fp16, whose loss scale workers would have to agree on; set "
             "it to bf16 or fp32"
         )
-    if settings.parallel.offload and settings.precision == "fp16":
+    if settings.strategy_as(Settings).offload and settings.precision == "fp16":
         raise ConfigError(
-            "train.parallel.offload is true, but train.precision is fp16, whose loss scale is on the GPU and gradients are not; set it to "
+            "train.strategy.offload is true, but train.precision is fp16, whose loss scale is on the GPU and gradients are not; set it to "
             "bf16 or fp32"
         )
     if degrees.tensor > 1 and settings.compile:  # a recursion error, as soon as the length of texts changes
         raise ConfigError(
-            f"train.parallel.tensor is {degrees.tensor}, but train.compile is true, and torch 2.13 cannot compile divided layers for "
+            f"train.strategy.tensor is {degrees.tensor}, but train.compile is true, and torch 2.13 cannot compile divided layers for "
             "texts of several lengths; set it to false"
         )
     if degrees.tensor > 1:

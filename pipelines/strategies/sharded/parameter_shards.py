@@ -8,15 +8,15 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from pipelines.config.parallel import Parallel
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.train.precision import Precision
 
 _REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
 
 
-def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, precision: Precision, mesh: DeviceMesh) -> list[FSDPModule]:
+def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Settings, precision: Precision, mesh: DeviceMesh) -> list[FSDPModule]:
     """Spread the parameters of each block, and then those of the root outside of blocks, over the workers of a mesh with a dimension
     `shard` and perhaps one of replicas before it.
 
@@ -37,7 +37,7 @@ def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Parallel, pre
     return units
 
 
-def home_of_parameters(settings: Parallel, device: torch.device) -> torch.device:
+def home_of_parameters(settings: Settings, device: torch.device) -> torch.device:
     """Where a worker keeps its part of parameters, gradients and optimizer state."""
     return torch.device("cpu") if settings.offload else device
 

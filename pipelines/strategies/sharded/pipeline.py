@@ -15,12 +15,12 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
-from pipelines.config.parallel import Parallel
 from pipelines.config.train import Train
 from pipelines.strategies.sharded.degrees import data_parallel
 from pipelines.strategies.sharded.parameter_shards import spread
 from pipelines.strategies.sharded.recompute import recompute
 from pipelines.strategies.sharded.relay import receive, send
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.stages import blocks_of, keep, owners, stages_by_place
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.precision import Precision
@@ -42,7 +42,7 @@ class Pipeline:
     ) -> None:
         self.group = devices.get_group("pipeline")
         self.place = dist.get_rank(self.group)
-        self._schedule_name, self._device = settings.parallel.schedule, device
+        self._schedule_name, self._device = settings.strategy_as(Settings).schedule, device
         by_place = stages_by_place(self._schedule_name, dist.get_world_size(self.group))
         self._place_of = {stage: place for place, stages in enumerate(by_place) for stage in stages}
         stages, blocks = task.stages(model, len(self._place_of)), task.blocks(model)
@@ -54,7 +54,7 @@ class Pipeline:
         for part in self._parts.values():
             inside = blocks_of(part, blocks)
             _prepare(part, inside, settings)
-            self._units += spread(part, inside, _staying(settings.parallel), precision, data_parallel(devices))
+            self._units += spread(part, inside, _staying(settings.strategy_as(Settings)), precision, data_parallel(devices))
 
     @property
     def last_place(self) -> int:
@@ -120,13 +120,13 @@ class _Part(nn.Module):
 
 def _prepare(part: _Part, blocks: Sequence[nn.Module], settings: Train) -> None:
     for block in blocks:
-        recompute(block, settings.parallel.activation_checkpointing)
+        recompute(block, settings.strategy_as(Settings).activation_checkpointing)
     if settings.compile:
         for compiled in blocks or [part.stage]:
             compiled.forward = torch.compile(compiled.forward)
 
 
-def _staying(settings: Parallel) -> Parallel:
+def _staying(settings: Settings) -> Settings:
     """Gathered parameters stay until the end of a step: every microbatch would gather them anew, and the schedules that divide
     backward passes would not find them."""
     return settings.model_copy(update={"reshard_after_forward": False})

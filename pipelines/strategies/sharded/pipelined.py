@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.strategies.sharded.microbatches import Microbatches
 from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters
 from pipelines.strategies.sharded.pipeline import Pipeline
 from pipelines.strategies.sharded.recompute import check_recompute
 from pipelines.strategies.sharded.relay import from_place
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.strategies.sharded.stages import check_stages, microbatches_of
 from pipelines.strategies.sharded.tensor import divide, divided_loss
@@ -40,7 +42,7 @@ class Pipelined(Strategy):
     fewer, others are computed too, which do not count."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        degrees = settings.parallel.degrees(context.world_size)
+        degrees = settings.strategy_as(Settings).degrees(context.world_size)
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._devices = device_mesh(degrees, context, settings.timeout_seconds)
@@ -53,7 +55,7 @@ class Pipelined(Strategy):
         self._whole = named_tensors(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
-        allocate(self.model, context.device, home_of_parameters(settings.parallel, context.device))
+        allocate(self.model, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
@@ -69,7 +71,7 @@ class Pipelined(Strategy):
         self._run = self._pipeline.schedule(self._microbatches.count, self._loss)
 
     @classmethod
-    def check(cls, settings: Train, task: Task) -> None:
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
         model = skeleton(task)
         check_degrees(settings, task, model)
         check_parameters(model, task.blocks(model))

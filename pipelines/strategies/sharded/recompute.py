@@ -9,6 +9,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Task
 
 _EXPENSIVE = ("mm", "addmm", "bmm", "baddbmm", "convolution")
@@ -25,14 +26,14 @@ def recompute(block: nn.Module, kind: Literal["none", "selective", "full"]) -> N
 
 def check_recompute(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a task whose blocks cannot be computed again; `model` is the task's, with or without values."""
-    kind, name, blocks = settings.parallel.activation_checkpointing, type(task).__name__, task.blocks(model)
+    kind, name, blocks = settings.strategy_as(Settings).activation_checkpointing, type(task).__name__, task.blocks(model)
     if kind != "none" and not blocks:
         raise ConfigError(
-            f"train.parallel.activation_checkpointing is {kind}, but task {name} declares no blocks to compute again; set it to none"
+            f"train.strategy.activation_checkpointing is {kind}, but task {name} declares no blocks to compute again; set it to none"
         )
     if kind != "none" and any(isinstance(module, BatchNorm) for block in blocks for module in block.modules()):
         raise ConfigError(
-            f"train.parallel.activation_checkpointing is {kind}, but blocks of task {name} contain batch norm, whose statistics would "
+            f"train.strategy.activation_checkpointing is {kind}, but blocks of task {name} contain batch norm, whose statistics would "
             "count every row twice; set it to none"
         )
 

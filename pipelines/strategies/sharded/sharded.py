@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
 from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters, spread
 from pipelines.strategies.sharded.recompute import check_recompute, recompute
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
 from pipelines.strategies.sharded.tensor import divide, divided_loss
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -45,7 +47,7 @@ class Sharded(Strategy):
     """
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        degrees = settings.parallel.degrees(context.world_size)
+        degrees = settings.strategy_as(Settings).degrees(context.world_size)
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._precision = precision_of(settings.precision, context.device)
@@ -58,13 +60,13 @@ class Sharded(Strategy):
         self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
         blocks = task.blocks(self.model)
         for block in blocks:
-            recompute(block, settings.parallel.activation_checkpointing)
+            recompute(block, settings.strategy_as(Settings).activation_checkpointing)
         if settings.compile:
             for part in blocks or [self.model]:
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
-        self._units = spread(self._root, blocks, settings.parallel, self._precision, data_parallel(mesh))
-        allocate(self._root, context.device, home_of_parameters(settings.parallel, context.device))
+        self._units = spread(self._root, blocks, settings.strategy_as(Settings), self._precision, data_parallel(mesh))
+        allocate(self._root, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
         fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
@@ -72,7 +74,7 @@ class Sharded(Strategy):
         """The first rows of the last pass that had some."""
 
     @classmethod
-    def check(cls, settings: Train, task: Task) -> None:
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
         model = skeleton(task)
         blocks = task.blocks(model)
         check_degrees(settings, task, model)
@@ -87,7 +89,7 @@ class Sharded(Strategy):
         if not self.model.training:
             self.model.train()
         own = torch.zeros(2, dtype=torch.float64, device=self._context.device)
-        *earlier, last = split(batch, self._settings.accumulate)
+        *earlier, last = split(batch, self._settings.grad_accum_steps)
         self._reduces(False)
         for part in earlier:
             own += self._pass(part)
@@ -141,7 +143,7 @@ class Sharded(Strategy):
     def _reduces(self, is_last: bool) -> None:
         """Say whether the next pass is the last one of the step, which ends by summing gradients over all workers."""
         *_, root = self._units
-        if self._settings.parallel.reduce_every_pass:
+        if self._settings.strategy_as(Settings).reduce_every_pass:
             root.set_requires_all_reduce(is_last)
         else:
             root.set_requires_gradient_sync(is_last)

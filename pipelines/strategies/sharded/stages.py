@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Task
 
 _MICROBATCHES_PER_PLACE = 4
@@ -26,20 +27,21 @@ def stages_by_place(schedule: str, places: int) -> list[list[int]]:
 
 def microbatches_of(settings: Train, workers: int) -> int:
     """The number of microbatches of a step on that number of workers. Raises ConfigError if rows or places cannot be divided so."""
-    parallel, degrees = settings.parallel, settings.parallel.degrees(workers)
+    parallel = settings.strategy_as(Settings)
+    degrees = parallel.degrees(workers)
     places, rows = degrees.pipeline, settings.global_batch // (degrees.replicate * degrees.shard)
     if parallel.microbatches == "auto":
-        most = rows // (settings.accumulate * places)
-        return settings.accumulate * places * max(1, min(_MICROBATCHES_PER_PLACE, most))
+        most = rows // (settings.grad_accum_steps * places)
+        return settings.grad_accum_steps * places * max(1, min(_MICROBATCHES_PER_PLACE, most))
     if parallel.microbatches % places:
         raise ConfigError(
-            f"train.parallel.microbatches is {parallel.microbatches}; it must be a multiple of {places}, the degree pipeline, such as "
+            f"train.strategy.microbatches is {parallel.microbatches}; it must be a multiple of {places}, the degree pipeline, such as "
             f"{-(-parallel.microbatches // places) * places}"
         )
-    if (count := settings.accumulate * parallel.microbatches) > rows:
+    if (count := settings.grad_accum_steps * parallel.microbatches) > rows:
         raise ConfigError(
-            f"train.parallel.microbatches is {parallel.microbatches} in each of {settings.accumulate} passes, more than the {rows} rows of "
-            "a pipeline in a step; lower it or train.accumulate, or raise train.global_batch"
+            f"train.strategy.microbatches is {parallel.microbatches} in each of {settings.grad_accum_steps} passes, more than the {rows} "
+            "rows of a pipeline in a step; lower it or train.grad_accum_steps, or raise train.global_batch"
         )
     return count
 
@@ -76,18 +78,19 @@ def blocks_of(stage: nn.Module, blocks: Sequence[nn.Module]) -> list[nn.Module]:
 
 def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a model or settings with which a pipeline cannot train."""
-    places = settings.parallel.degrees(settings.max_workers).pipeline
+    parallel = settings.strategy_as(Settings)
+    places = parallel.degrees(settings.max_workers).pipeline
     microbatches_of(settings, settings.max_workers)
-    beside = f"train.parallel.pipeline is {places}, but"
+    beside = f"train.strategy.pipeline is {places}, but"
     if settings.precision == "fp16":
         raise ConfigError(f"{beside} train.precision is fp16, whose loss scale stages would have to agree on; set it to bf16 or fp32")
-    if settings.parallel.reduce_every_pass:
+    if parallel.reduce_every_pass:
         raise ConfigError(f"{beside} reduce_every_pass is true, and a pipeline sums gradients after its last microbatch; set it to false")
-    schedule = settings.parallel.schedule
-    if schedule.endswith("ZeroBubble") and (settings.compile or settings.parallel.activation_checkpointing != "none"):
+    schedule = parallel.schedule
+    if schedule.endswith("ZeroBubble") and (settings.compile or parallel.activation_checkpointing != "none"):
         name = "train.compile" if settings.compile else "activation_checkpointing"
         raise ConfigError(
-            f"train.parallel.schedule is {schedule}, which divides backward passes, as {name} does not allow; set the schedule to 1F1B or "
+            f"train.strategy.schedule is {schedule}, which divides backward passes, as {name} does not allow; set the schedule to 1F1B or "
             "Interleaved1F1B"
         )
     _check_model(task, model, task.stages(model, sum(map(len, stages_by_place(schedule, places)))), beside)

@@ -16,8 +16,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from pipelines.config.parallel import divisors
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.settings import divisors
 from pipelines.tasks.tensor_parallel_plan import Split
 
 
@@ -43,7 +43,7 @@ def check_divisible(model: nn.Module, plan: Mapping[str, Split], degree: int) ->
         parts, unit = (split.parts, split.unit) if split.parts else _size(module, split)
         if parts % degree:
             raise ConfigError(
-                f"train.parallel.tensor is {degree}, but {name} has {parts} {unit}, which it does not divide; set it to one of "
+                f"train.strategy.tensor is {degree}, but {name} has {parts} {unit}, which it does not divide; set it to one of "
                 f"{divisors(parts)}, or change the number of {unit} in task"
             )
 
@@ -54,7 +54,7 @@ def _check_nobody_is_left_out(name: str, module: nn.Module, split: Split, degree
     if not _gives_each_some(count, degree):
         fitting = max(fewer for fewer in range(1, degree) if _gives_each_some(count, fewer))
         raise ConfigError(
-            f"train.parallel.tensor is {degree}, but {name} divides {count} {'classes' if split.by == 'logits' else 'vectors'}, so that a "
+            f"train.strategy.tensor is {degree}, but {name} divides {count} {'classes' if split.by == 'logits' else 'vectors'}, so that a "
             f"worker would have none; lower it, such as to {fitting}"
         )
 
@@ -73,7 +73,7 @@ def _check_not_shared(model: nn.Module, divided: set[str], degree: int) -> None:
     for (path, name), *others in holders.values():
         if others and divided & {path, *(other for other, _ in others)}:
             raise ConfigError(
-                f"train.parallel.tensor is {degree}, but {others[0][1]} is {name}, and layers that workers divide cannot share weights; "
+                f"train.strategy.tensor is {degree}, but {others[0][1]} is {name}, and layers that workers divide cannot share weights; "
                 "set it to 1, or give each layer weights of its own"
             )
 

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
 
-from pipelines.config.parallel import divisors
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.settings import divisors
 from pipelines.tasks.tokens import Divisible, OverTokens, Tokens
 
 _TOKEN = 2
@@ -72,7 +72,7 @@ def check_tokens(divisible: Divisible, degree: int) -> None:
     if divisible.count % (2 * degree):
         allowed = divisors(divisible.count // 2) if divisible.count % 2 == 0 else "1"
         raise ConfigError(
-            f"train.parallel.context is {degree}, but a row has {divisible.count} tokens to predict from, which {2 * degree}, two parts "
+            f"train.strategy.context is {degree}, but a row has {divisible.count} tokens to predict from, which {2 * degree}, two parts "
             f"for each worker, does not divide; set it to one of {allowed}, or change the length of windows in dataset.features"
         )
 

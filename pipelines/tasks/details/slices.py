@@ -32,12 +32,12 @@ class Slices:
         columns = {column.name: column for column in (*data.columns, *data.carried)}
         for name in names:
             if name not in columns:
-                remedy = suggestion(name, columns, "add it to dataset.carried")
+                remedy = suggestion(name, columns, "add it to dataset.passthrough")
                 raise ConfigError(f"task.slices has {name}, which is no column of the dataset; {remedy}")
             if fault := _fault(columns[name]):
                 raise ConfigError(
                     f"task.slices has {name}, which {fault}; a slice is a column with at most {MOST_VALUES:,} values: "
-                    "carry it with the encoder vocabulary or quantile, in dataset.carried"
+                    "carry it with the encoder vocabulary or quantile, in dataset.passthrough"
                 )
         self._sums = {name: Sums() for name in names}
         self._counts = {name: columns[name].cardinality or 0 for name in names}

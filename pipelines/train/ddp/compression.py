@@ -1,4 +1,4 @@
-"""Sends gradients in fewer bytes, as `train.compression` says.
+"""Sends gradients in fewer bytes, as `compression` says.
 
 `bf16` and `fp16` are torch's hooks of DistributedDataParallel, which send each bucket during the backward pass. `powersgd` and
 `topk` run after it, over the whole gradient: they remember something of every entry, and DistributedDataParallel moves entries
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 
-from pipelines.config.compression import Compression
 from pipelines.train.ddp.flat import Flat
 from pipelines.train.ddp.low_rank import LowRank
+from pipelines.train.ddp.settings import Compression
 from pipelines.train.ddp.top_k import BLOCK, TopK
 from pipelines.train.reduce.context import WorkerContext
 

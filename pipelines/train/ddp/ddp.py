@@ -19,6 +19,7 @@ from pipelines.train.batch_norm import synchronised
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback, mean_over_workers
 from pipelines.train.ddp.counted_loss import CountedLoss
+from pipelines.train.ddp.settings import Settings
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import split
@@ -42,14 +43,13 @@ class DataParallel(Strategy):
     """DistributedDataParallel whose gradients are divided by the weight of the global batch instead of averaged over workers.
 
     So the gradient is that of the global batch's mean loss, however its rows are divided among workers, even if one has none.
-    With `train.compression`, workers send it in fewer bytes.
+    With `compression`, workers send it in fewer bytes.
     `step` raises ConfigError for a parameter with a sparse gradient and, on several workers, for one without a gradient.
     """
 
-    balances = True
-
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
+        self._compression = settings.strategy_as(Settings).compression
         self._precision = precision_of(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = build()
@@ -59,11 +59,11 @@ class DataParallel(Strategy):
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._feedback = (
-            ErrorFeedback(settings.compression, [parameter for _, parameter in self._trained], context)
-            if settings.compression.has_memory
+            ErrorFeedback(self._compression, [parameter for _, parameter in self._trained], context)
+            if self._compression.has_memory
             else None
         )
-        self._is_compressed = settings.compression.kind != "none"
+        self._is_compressed = self._compression.kind != "none"
         self._loss = CountedLoss(task, self.model, self._precision, context, self._synced, sums_ride=not self._is_compressed)
         self._replicated: DistributedDataParallel | None = None
         """Created at the first step, when the model's weights have been loaded."""
@@ -81,7 +81,7 @@ class DataParallel(Strategy):
             self.model.train()
         counts = torch.tensor([float(rows_of(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
         own_loss = torch.zeros((), device=self._context.device)
-        *earlier, last = split(batch, self._settings.accumulate)
+        *earlier, last = split(batch, self._settings.grad_accum_steps)
         for part in earlier:
             with self._replicated.no_sync() if self._replicated else nullcontext():
                 own_loss += self._pass(part, torch.zeros_like(counts))
@@ -127,7 +127,7 @@ class DataParallel(Strategy):
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
         all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu and not self._is_compressed else None
         if self._is_compressed:
-            replicated.register_comm_hook(None, self.clock.around(HOOKS[self._settings.compression.kind]))
+            replicated.register_comm_hook(None, self.clock.around(HOOKS[self._compression.kind]))
         elif all_reduce:
             self._divided_by = 1
             replicated.register_comm_hook(all_reduce, self.clock.around(_sum_of_workers))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.config.strategy import FixedThreads
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.runtime.weights import weights_of
@@ -38,15 +39,13 @@ class Exact(Strategy):
     Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
     """
 
-    reproducible = True
-    balances = True
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         model = build()
         check_model(model)
         only_deterministic(context.device)
-        torch.set_num_threads(settings.threads_per_shard)
+        torch.set_num_threads(settings.strategy_as(FixedThreads).threads_per_shard)
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = precision_of(settings.precision, context.device)
         self.model = model.to(context.device)
@@ -55,7 +54,7 @@ class Exact(Strategy):
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, context, self._precision, self.clock)
         self._owned = self.mesh.owned_shards(settings.shards)
-        self._passes = Passes(task, self.model, self._precision, context, settings.accumulate)
+        self._passes = Passes(task, self.model, self._precision, context, settings.grad_accum_steps)
         self._buffers = ModelBuffers(self.model)
         self._gradients: GradientReducer | None = None
         """Created at the first step, after a trial with its rows."""

@@ -1,13 +1,17 @@
-"""`train.parallel`: how a model is divided over workers, how many replicas of it there are, and what saves memory."""
+"""Settings of strategy `sharded`: how a model is divided over workers, how many replicas of it there are, and what saves memory. Imports
+no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from pipelines.config.section import Section
+from pipelines.config.effect_rules import Use, is_above_1
+from pipelines.config.strategy import StrategySettings
+from pipelines.config.training import Training
 
+_STAGES = "set train.strategy.pipeline to the number of workers that compute stages"
 Degree = PositiveInt | Literal["auto"]
 
 
@@ -26,9 +30,23 @@ class Degrees(NamedTuple):
         return self.pipeline * self.context * self.tensor
 
 
-class Parallel(Section):
-    """Strategy `sharded`: the product of the degrees is the number of workers, and one of them may be `auto`. A run may resume with
-    other values of all of these settings."""
+class Settings(StrategySettings):
+    """Computes as `ddp` does, but the model is spread over the workers, none of which needs memory for all of it. The product of the
+    degrees is the number of workers, and one of them may be `auto`. A run may resume with other values of all of these settings."""
+
+    implementation = "pipelines.strategies.sharded.sharded:Sharded"
+    placement = frozenset(
+        {*Degrees._fields, "schedule", "microbatches", "reshard_after_forward", "reduce_every_pass", "activation_checkpointing", "offload"}
+    )
+    uses = (
+        Use("train.strategy.schedule", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES),
+        Use("train.strategy.microbatches", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES),
+        Use("train.strategy.reshard_after_forward", ".pipeline", (1,)),
+        Use(
+            "train.strategy.reduce_every_pass", "train.grad_accum_steps", fits=is_above_1, remedy="set train.grad_accum_steps to 2 or more"
+        ),
+    )
+    kind: str = "sharded"
 
     replicate: Degree = 1
     """Number of replicas of the model; their gradients are summed."""
@@ -50,7 +68,7 @@ class Parallel(Section):
     """Frees the gathered parameters of a block after its forward pass, and gathers them again for its backward pass; with false,
     workers send a third less and need memory for all parameters. With `pipeline`, those of a stage stay until the step's end."""
     reduce_every_pass: bool = False
-    """With `accumulate`: sums gradients over the workers of a replica after every pass, and a worker keeps its share of the sum; with
+    """With `grad_accum_steps`: sums gradients over the workers of a replica after every pass, and a worker keeps its share of the sum; with
     false, after the last one, and until then a worker keeps gradients of all parameters."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """What of a block's forward pass is computed again in its backward pass, to save memory: nothing; all but matrix products,
@@ -60,11 +78,33 @@ class Parallel(Section):
     """Keeps parameters, gradients and optimizer state in the memory of the machine, not of its GPU, where only gathered parameters and
     activations are; the optimizer's steps are computed on the CPU. Without GPUs, all of them are there anyway."""
 
+    def check(self, train: Training) -> None:
+        """Raise ValueError for degrees that do not fit each number of workers."""
+        workers = range(train.min_workers, train.max_workers + 1)
+        others = {name: degree for name in Degrees._fields if (degree := getattr(self, name)) != 1}
+        if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
+            raise ValueError(
+                f"workers is {[workers[0], workers[-1]]}, but {_listed(others)}, which does not fit every number between them; set "
+                "strategy.shard or strategy.replicate to auto and all others to 1, or workers to one number"
+            )
+        for count in workers:
+            self.degrees(count)
+
+    def implementation_for(self, train: Training) -> str:
+        has_stages = self.degrees(train.max_workers).pipeline > 1
+        return "pipelines.strategies.sharded.pipelined:Pipelined" if has_stages else self.implementation
+
+    def readers(self, workers: int) -> int:
+        return workers // self.degrees(workers).workers_per_replica
+
+    def blocks_of_shards(self, train: Training) -> Iterable[int]:
+        return (self.readers(train.max_workers),)
+
     def degrees(self, workers: int) -> Degrees:
         """The degrees for that number of workers. Raises ValueError if they do not fit it."""
         given: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}
         fixed = {name: degree for name, degree in given.items() if degree != "auto"}
-        free = [f"parallel.{name}" for name in given if name not in fixed]
+        free = [f"strategy.{name}" for name in given if name not in fixed]
         if len(free) > 1:
             raise ValueError(f"{' and '.join(free)} are auto; set one of them to a number, such as {free[0]} to 1")
         product = prod(fixed.values())
@@ -81,23 +121,9 @@ class Parallel(Section):
         return Degrees(**{name: workers // product if degree == "auto" else degree for name, degree in given.items()})
 
 
-def check_parallel(settings: Parallel, strategy: str, workers: range) -> None:
-    """Raise ValueError for degrees that do not fit each of these numbers of workers."""
-    if strategy != "sharded":
-        return
-    others = {name: degree for name in Degrees._fields if (degree := getattr(settings, name)) != 1}
-    if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
-        raise ValueError(
-            f"workers is {[workers[0], workers[-1]]}, but {_listed(others)}, which does not fit every number between them; set "
-            "parallel.shard or parallel.replicate to auto and all others to 1, or workers to one number"
-        )
-    for count in workers:
-        settings.degrees(count)
-
-
 def _listed(degrees: Mapping[str, Degree]) -> str:
     """The degrees other than 1, or the first of them."""
-    named = [f"parallel.{name} is {degree}" for name, degree in degrees.items()]
+    named = [f"strategy.{name} is {degree}" for name, degree in degrees.items()]
     return " and ".join([text for text in named if not text.endswith(" is 1")] or named[:1])
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.strategies.local_sgd.model_state import Point
+from pipelines.strategies.replicas.model_state import Point
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.exact.deterministic import check_passes
 from pipelines.train.passes import Passes
@@ -29,7 +29,7 @@ class Replica:
         self._number, self._settings, self._device, self._clock = number, settings, context.device, clock
         self.point, precision = Point(model.train()), precision_of(settings.precision, context.device)
         self._update = Update(settings, model, context, precision, clock)
-        self._passes = Passes(task, model, precision, context, settings.accumulate)
+        self._passes = Passes(task, model, precision, context, settings.grad_accum_steps)
 
     def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
         """Take step `number` of the run on the replica's own rows; without any, do nothing. Several steps `within` one of the run have

@@ -1,4 +1,4 @@
-"""The outer step of strategies `local_sgd` and `federated`: where all replicas start again, after each has taken steps of its own.
+"""The outer step: where all replicas start again, after each has taken steps of its own.
 
 `average`   the mean of the replicas: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
 `nesterov`  SGD with Nesterov momentum, whose gradient is the replicas' mean change, reversed: Douillard et al., "DiLoCo:
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import SGD
 
-from pipelines.config.local_sgd import OuterStep
-from pipelines.strategies.local_sgd.model_state import Point
+from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.outer_settings import OuterStep
 
 
 class Outer:

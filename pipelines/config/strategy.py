@@ -1,0 +1,98 @@
+"""Base class of the settings of a strategy, by which the rest of the project asks what it needs to know of one. Imports no torch."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, NamedTuple
+
+from pydantic import PositiveInt
+
+from pipelines.config.effect_rules import Use, UseInRun
+from pipelines.config.section import Section
+from pipelines.config.training import Training
+
+
+class Unit(NamedTuple):
+    """What one worker computes as a whole, and how many of them a step has."""
+
+    name: str
+    number: int
+
+
+class StrategySettings(Section):
+    """Base class of the settings of all strategies. Derive your own from it, in a module that does not import torch."""
+
+    implementation: ClassVar[str]
+    """`module:Class` of the `pipelines.train.strategy.Strategy` that these settings configure; imported only by drivers and workers."""
+    reproducible: ClassVar[bool] = False
+    """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
+    balances: ClassVar[bool] = False
+    """Whether the strategy implements `own` and tells its clock of passes and exchange, which `train.balance: auto` needs."""
+    reads_in_order: ClassVar[bool] = True
+    """Whether the rows of a step are those of the shards' order, on which `train.shuffle_window` and `train.remainder` have an effect."""
+    placement: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only say where the model is computed: a run may resume with other values."""
+    uses: ClassVar[tuple[Use, ...]] = ()
+    """Settings that have an effect only beside others."""
+    uses_in_runs: ClassVar[tuple[UseInRun, ...]] = ()
+    """Settings that have an effect only in some runs."""
+    kind: str
+    """One of the known kinds, such as `ddp`, or `module:Class` of your own settings."""
+
+    def check(self, train: Training) -> None:
+        """Raise ValueError for settings that do not fit the rest of `train`."""
+
+    def check_columns(self, encoders: Mapping[str, str], place: str) -> None:
+        """Raise ConfigError for settings that do not fit the tensor columns of `place`, whose `encoders` are given by name. Needs no
+        rows."""
+
+    def implementation_for(self, train: Training) -> str:
+        """`module:Class` of the strategy for these settings of `train`."""
+        return self.implementation
+
+    def unit_of_work(self, train: Training) -> Unit:
+        """What a worker computes as a whole; workers share such units."""
+        return Unit("shard", train.shards)
+
+    def readers(self, workers: int) -> int:
+        """The number of workers, or of groups of workers that compute the same rows, between which rows are divided."""
+        return workers
+
+    def blocks_of_shards(self, train: Training) -> Iterable[int]:
+        """Into how many blocks of shards a step may be divided, each of which one pass computes, or `grad_accum_steps` passes; none if a
+        pass computes other rows."""
+        return ()
+
+    def steps_per_epoch(self, train: Training) -> int | None:
+        """The number of steps of an epoch; None for as many as its rows have global batches."""
+        return None
+
+    def describe_steps(self, train: Training) -> str:
+        """The plural of a step, as in "40 steps of 512"."""
+        return f"steps of {train.global_batch}"
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a worker that has computed its units waits for the others in every step."""
+        return True
+
+    def replayed(self) -> "StrategySettings":
+        """What a verification trains with: a strategy whose model is bitwise the same."""
+        return self
+
+
+class FixedThreads(StrategySettings):
+    """Settings of strategies whose sums do not depend on workers: each pass has a fixed number of threads."""
+
+    threads_per_shard: PositiveInt = 1
+    """Threads per pass. One and two threads give different sums, so the number affects the weights."""
+
+    def check(self, train: Training) -> None:
+        if train.sync_batch_norm:
+            raise ValueError(
+                f"sync_batch_norm sums over workers, which strategy {self.kind} does not support; set it to false, or strategy to ddp"
+            )
+
+
+def check_not_compiled(train: Training, kind: str) -> None:
+    """Raise ValueError if a strategy is to compile the model that does not support it."""
+    if train.compile:
+        raise ValueError(f"compile is true, which strategy {kind} does not support; set it to false")

@@ -1,0 +1,138 @@
+"""What `train` has for every strategy: how the model is trained, on how many workers, and how a run recovers from failures."""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
+
+from pipelines.config.balance import Balance, NamedBalance, check_group
+from pipelines.config.profile import Profile
+from pipelines.config.section import Section, Seed, Text
+
+Workers = Annotated[
+    Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],
+    Discriminator(lambda value: "range" if isinstance(value, list | tuple) else "number"),
+]
+
+
+class Checkpoint(Section):
+    """When the state of a run is saved, and how many checkpoints are kept."""
+
+    every_steps: PositiveInt | None = None
+    """Steps between checkpoints; by default, one is saved at the end of each epoch."""
+    every_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Seconds between checkpoints; with `every_steps` as well, whichever is due first."""
+    keep: PositiveInt = 2
+    """Number of newest checkpoints to keep; the best one is kept too."""
+
+
+class Training(Section):
+    """The settings of `train` that do not depend on the strategy."""
+
+    # Where training runs: none of these changes the rows of a step.
+    workers: Workers = 1
+    """Number of Ray Train workers, one per GPU. `[min, max]` is an elastic group: it shrinks when machines fail and grows when they
+    return."""
+    use_gpu: Literal["auto"] | bool = "auto"
+    """`auto` uses GPUs if the Ray cluster has one for each worker."""
+    cpus_per_worker: PositiveInt = 1
+    """CPU cores of each worker, and the number of threads that torch uses."""
+    max_failures: NonNegativeInt = 3
+    """Maximum number of restarts from the last checkpoint after a worker has failed."""
+    balance: NamedBalance = Balance(kind="equal")
+    """How shards are dealt to workers: `equal`, which is the default, `auto`, or a section with its settings. The rows of a step do not
+    depend on it."""
+    resize_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """Timeout of a collective operation. When it is exceeded, the attempt fails with an error that names the missing worker."""
+    storage: Text = "runs"
+    """Folder or URI of the checkpoints."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When checkpoints are saved, and how many are kept."""
+    profile: Profile = Profile()
+    """Steps that torch's profiler records, and on which workers."""
+
+    # The order of rows.
+    seed: Seed = 0
+    """Seed of the order of rows, the initial weights, dropout, and all other random numbers."""
+    shards: PositiveInt = 8
+    """Logical workers: their number is fixed for a run, and `workers` may be any number up to it."""
+    global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
+    """Rows of one optimizer step, over all workers and accumulated passes. The upper bound exists because `ddp` counts rows in float32."""
+    shuffle_window: PositiveInt = 4
+    """Row groups that are shuffled together within a shard, or slices of row groups if the shard has fewer than 16. A larger window
+    shuffles better and needs more memory."""
+    shuffle: bool = True
+    """Shuffles the rows anew in each epoch; with false, they keep the order in which ETL wrote them."""
+    remainder: Literal["drop", "keep"] = "drop"
+    """What happens to the last rows of an epoch if they do not fill a global batch: `drop` skips them, `keep` makes a smaller step."""
+    cache_bytes: NonNegativeInt = 1 * 2**30
+    """Cache of decoded rows per worker. If all rows of its shards fit, the worker keeps them in memory after the first epoch."""
+    prefetch_bytes: PositiveInt = 256 * 2**20
+    """Decoded rows that each worker reads ahead."""
+
+    # How the model is trained.
+    epochs: PositiveInt = 5
+    """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
+    max_steps: PositiveInt | None = None
+    """Total number of steps after which the run ends, if the epochs do not end before."""
+    grad_accum_steps: PositiveInt = 1
+    """Gradient accumulation: number of passes that one step is split into to save memory. A step still has `global_batch` rows."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    """`sgd` uses momentum; `adam` and `adamw` differ in weight decay."""
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    """Learning rate at the peak of the schedule."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of `sgd`."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Weight decay: decoupled from the gradient in `adamw`, added to it in `sgd` and `adam`."""
+    schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
+    """Schedule of the learning rate; `cosine` and `one_cycle` end near 0."""
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of all steps during which the learning rate rises; for `one_cycle`, 0 means 0.3."""
+    step_epochs: PositiveInt = 10
+    """For the `step` schedule: epochs after which the learning rate is multiplied by `lr_gamma`."""
+    lr_gamma: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """For the `step` schedule: factor of the learning rate."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Maximum norm of the gradient; a larger gradient is scaled down to it."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling."""
+    compile: bool = False
+    """Compiles the model with torch.compile."""
+    sync_batch_norm: bool = False
+    """Synchronized batch norm: statistics over the rows of all workers instead of each worker."""
+    monitor: str = ""
+    """Validation metric that selects the best epoch: any logged metric, or `loss`. By default `auc` for two classes, `accuracy` for
+    more, `rmse` for a number, `mse` for a forecast, `ndcg_10` for the next item, `nats_per_token` for text. Ties are broken by the
+    lower loss, then by the earlier epoch; where it is not defined, the loss decides."""
+    early_stopping: PositiveInt | None = None
+    """Number of epochs without improvement of `monitor` after which training ends."""
+    init_from: str = ""
+    """ID of an MLflow run whose weights initialize the model."""
+
+    @property
+    def workers_range(self) -> tuple[int, int]:
+        """Minimum and maximum number of workers; equal unless the group is elastic."""
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
+
+    @property
+    def min_workers(self) -> int:
+        return self.workers_range[0]
+
+    @property
+    def max_workers(self) -> int:
+        return self.workers_range[1]
+
+    @model_validator(mode="after")
+    def _shards_fit(self) -> "Training":
+        if self.global_batch % self.shards:
+            below = self.global_batch // self.shards * self.shards
+            raise ValueError(
+                f"global_batch is {self.global_batch}; it must be a multiple of {self.shards}, the number of shards, "
+                f"such as {below or self.shards} or {below + self.shards}"
+            )
+        if self.min_workers > self.max_workers:
+            raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
+        check_group(self.balance, self.min_workers, self.max_workers)
+        return self

@@ -1,0 +1,25 @@
+"""Settings of the outer step, which brings together what has taken steps apart. Imports no torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.config.effect_rules import Use
+from pipelines.config.strategy import FixedThreads
+
+OUTER_USES = (
+    Use("train.strategy.outer_lr", ".outer", ("nesterov",)),
+    Use("train.strategy.outer_momentum", ".outer", ("nesterov",)),
+)
+
+
+class OuterStep(FixedThreads):
+    """Settings of a strategy with an outer step."""
+
+    outer: Literal["average", "nesterov"] = "average"
+    """The outer step: `average` moves the model by the mean change; `nesterov` (DiLoCo, FedAvgM) takes the mean change for a gradient,
+    and steps by SGD with Nesterov momentum."""
+    outer_lr: Annotated[float, Field(gt=0)] = 0.7
+    """Learning rate of `nesterov`."""
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of `nesterov`."""

@@ -1,0 +1,66 @@
+"""Settings of strategy `ddp`: how gradients are compressed on their way between workers. Imports no torch."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
+
+from pipelines.config.effect_rules import Use, UseInRun
+from pipelines.config.section import Section
+from pipelines.config.strategy import StrategySettings
+from pipelines.config.training import Training
+
+
+class Compression(Section):
+    """What workers send of their gradients. `powersgd` and `topk` keep what is not sent, and add it to the next gradient: no part of a
+    gradient is lost. The name of a kind alone is short for its defaults: `compression: bf16`."""
+
+    kind: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
+    """`bf16` and `fp16` send gradients in that precision, half of the bytes. `powersgd` sends low-rank factors of each matrix, `topk`
+    the largest entries."""
+    rank: PositiveInt = 16
+    """For `powersgd`: rank of the factors. An n x m matrix takes rank * (n + m) numbers."""
+    start_step: NonNegativeInt = 0
+    """For `powersgd`: steps at the start of a run that send whole gradients."""
+    share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.01
+    """For `topk`: share of the entries to send, of every 1,024 consecutive entries of the gradient, with 6 bytes each."""
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether workers keep what they have not sent."""
+        return self.kind in ("powersgd", "topk")
+
+
+def _named(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+NamedCompression = Annotated[Compression, BeforeValidator(_named)]
+
+
+class Settings(StrategySettings):
+    """Computes all shards of a worker in one pass; weights of runs with different numbers of workers differ by rounding, and by more with
+    dropout or batch norm."""
+
+    implementation = "pipelines.train.ddp.ddp:DataParallel"
+    balances = True
+    uses = (
+        Use("train.strategy.compression.rank", ".kind", ("powersgd",)),
+        Use("train.strategy.compression.start_step", ".kind", ("powersgd",)),
+        Use("train.strategy.compression.share", ".kind", ("topk",)),
+    )
+    uses_in_runs = (
+        UseInRun(
+            "train.strategy.compression.start_step",
+            lambda config: config.train.strategy.compression.kind == "powersgd",
+            lambda run, first: first < run.steps,
+            "is {value}, but the run has only {run.steps} steps, all of which would send whole gradients; lower it, or remove compression",
+        ),
+    )
+    kind: str = "ddp"
+    compression: NamedCompression = Compression()
+    """`none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer bytes. It changes
+    the weights a little."""
+
+    def blocks_of_shards(self, train: Training) -> Iterable[int]:
+        return range(train.min_workers, train.max_workers + 1)

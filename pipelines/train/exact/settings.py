@@ -1,0 +1,18 @@
+"""Settings of strategy `exact`. Imports no torch."""
+
+from collections.abc import Iterable
+
+from pipelines.config.strategy import FixedThreads
+from pipelines.config.training import Training
+
+
+class Settings(FixedThreads):
+    """Makes one pass per shard; weights are identical bit for bit for any number of workers."""
+
+    implementation = "pipelines.train.exact.exact:Exact"
+    reproducible = True
+    balances = True
+    kind: str = "exact"
+
+    def blocks_of_shards(self, train: Training) -> Iterable[int]:
+        return (train.shards,)

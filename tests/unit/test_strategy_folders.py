@@ -1,0 +1,160 @@
+"""A strategy is one folder: nothing outside names it, it works as a package of its own, and all else works without it."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shape import imports_of
+
+from pipelines.config.strategies import kinds
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted(kind for kind, path in kinds().items() if path.startswith("pipelines.strategies."))
+MEANING_SOMETHING_ELSE = {
+    ("config/strategies.py", "ddp"),
+    ("serving/export/run.py", "exact"),
+    ("serving/export/standalone/model.py", "exact"),
+}
+"""The default, and keys of a file of examples."""
+TRAINS = """
+import sys
+from pathlib import Path
+from pipelines.config.plugins import imported
+from pipelines.runtime.weights import model_digest
+from pipelines.tasks.bind import task_of
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.epochs import EpochLoop
+from pipelines.train.hooks import Silent
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import strategy_of
+from trainings import training, version_of
+
+def trained(kind, **settings):
+    config = training(Path(sys.argv[1]), rows=256, epochs=2, uri="sqlite:///unused", strategy={"kind": kind, **settings})
+    version, context = version_of(config), WorkerContext()
+    task = task_of(config.task, version.manifest)
+    strategy = strategy_of(config.train, task, context)
+    checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
+    imported(strategy.loop, EpochLoop)(config, version, task, strategy, checkpoints, Silent()).run()
+    return model_digest(strategy.model.state_dict())
+"""
+
+
+def answer(code: str, folder: Path, *places: Path) -> list[str]:
+    """The lines that the code prints, where modules come from `places`, and from the tests."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*places, ROOT / "tests"]))}
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def copied_without(kind: str, folder: Path) -> Path:
+    """A copy of the source tree in which a strategy's folder is missing."""
+    left_out = shutil.ignore_patterns("__pycache__")
+    for name in ("pipelines", "conf"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    shutil.rmtree(folder / "pipelines/strategies" / kind)
+    return folder
+
+
+def constants(file: Path) -> set[str]:
+    """Texts in a module that are no docstrings."""
+    tree = ast.parse(file.read_text())
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    docs = {statement.value for body in bodies for statement in body if isinstance(statement, ast.Expr)}
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docs}
+
+
+def test_no_module_outside_its_folder_names_a_strategy() -> None:
+    rooms = {kind: path.partition(":")[0].removesuffix(".settings").replace(".", "/") for kind, path in kinds().items()}
+    found = set()
+    for file in sorted(ROOT.glob("pipelines/**/*.py")):
+        name = str(file.relative_to(ROOT))
+        if any(name.startswith(f"{room}/") for room in rooms.values()) or name.endswith("config/renamed_keys.py"):
+            continue
+        words = constants(file)
+        found |= {(name.removeprefix("pipelines/"), kind) for kind in kinds() if kind in words}
+        found |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
+        found |= {
+            (name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in imports_of(file))
+        }
+    assert found == MEANING_SOMETHING_ELSE
+
+
+def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path: Path) -> None:
+    """Installed, by its entry point, and by its path; in a tree without the built-in one."""
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "pipelines/strategies/local_sgd", site / "apart", ignore=shutil.ignore_patterns("__pycache__"))
+    for file in site.glob("apart/*.py"):
+        file.write_text(file.read_text().replace("pipelines.strategies.local_sgd", "apart").replace("local_sgd.local_sgd", "local_sgd"))
+    info = site / "apart-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: apart\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lockstep.strategies]\ntogether_later = apart.settings:Settings\n")
+    settings = "replicas=2, inner_steps=2, outer='nesterov'"
+    (wanted,) = answer(f"{TRAINS}\nprint(trained('local_sgd', {settings}))", tmp_path, ROOT)
+    tree = copied_without("local_sgd", tmp_path / "tree")
+    code = f"""{TRAINS}
+from pipelines.config import reference
+from pipelines.config.strategies import kinds
+print("together_later" in kinds(), "local_sgd" in kinds(), "### `together_later`" in reference.page())
+print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
+try:
+    trained("together_latre")
+except Exception as error:
+    print(error)
+"""
+    listed, digests, refused = answer(code, tmp_path, tree, site)
+    assert listed == "True False True"
+    assert digests.split() == [wanted, wanted]
+    assert "did you mean together_later? (got together_latre)" in refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> None:
+    code = f"""{TRAINS}
+import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
+from pipelines.config import load, reference
+from pipelines.config.strategies import kinds
+from pipelines.errors import ConfigError
+from pipelines.launch.checks import check
+print(pipelines.api.__file__)
+print(*kinds())
+print("### `{kind}`" in reference.page())
+read = []
+for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
+    try:
+        load(file)
+    except ConfigError as error:
+        read.append(str(error).rpartition("(")[2])
+print(*read)
+config = training(Path(sys.argv[1]), rows=256, uri="sqlite:///unused")
+check(config, version_of(config))
+print(len({{trained("ddp"), trained("exact")}}))
+"""
+    tree = copied_without(kind, tmp_path)
+    place, found, is_documented, refused, models = answer(code, tmp_path, tree)
+    assert place.startswith(str(tmp_path))
+    assert found.split() == [name for name in kinds() if name != kind]
+    assert is_documented == "False"
+    assert set(refused.split()) <= {"got", f"{kind})"}
+    assert int(models) in (1, 2)
+
+
+def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> None:
+    code = """
+import sys
+from pipelines.config import parse
+from pipelines.config.strategies import kinds, settings_class
+for kind in kinds():
+    settings_class(kind)
+print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))
+"""
+    assert answer(code, tmp_path, ROOT) == [""]
