@@ -3,7 +3,6 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pipelines.config.endpoint import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.serving.http.access import may_enter, token_digest
 from pipelines.serving.http.batches import Batches
-from pipelines.serving.http.counters import Counters, Key, observe
+from pipelines.serving.http.counters import Counters, ReplicaCounts
 from pipelines.serving.http.page import page
 from pipelines.serving.http.refusals import RequestError
 from pipelines.serving.http.requests import read_body, rows_of
@@ -230,15 +229,13 @@ def test_a_model_is_named_by_a_uri_of_mlflow(uri: str) -> None:
 def test_the_counts_of_replicas_are_added_up() -> None:
     counters = Counters()
     for replica, seconds in (("a", 0.003), ("b", 0.2)):
-        counts: dict[Key, float] = defaultdict(float, {("lockstep_requests_total", '{status="200"}'): 2})
-        observe(counts, seconds)
-        counters.add(replica, "7", counts)
-    text = counters.text().splitlines()
-    assert 'lockstep_requests_total{status="200"} 4' in text
-    assert 'lockstep_request_seconds_bucket{le="0.005"} 1' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 2' in text
-    counters.add("a", "7", {("lockstep_rows_total", '{outcome="predicted"}'): 12_345_678.0})
-    assert 'lockstep_rows_total{outcome="predicted"} 12345678' in counters.text(), "every digit counts for a rate"
-    assert 'lockstep_model_replicas{version="7"} 2' in text and "# TYPE lockstep_request_seconds histogram" in text
+        counters.add(replica, "7", ReplicaCounts(requests=[(200, seconds), (200, 1.5)]))
+    text = counters.text().decode().splitlines()
+    assert 'lockstep_requests_total{status="200"} 4.0' in text
+    assert 'lockstep_request_seconds_bucket{le="0.005"} 1.0' in text and 'lockstep_request_seconds_bucket{le="+Inf"} 4.0' in text
+    counters.add("a", "7", ReplicaCounts(rows_predicted=12_345_678))
+    assert 'lockstep_rows_total{outcome="predicted"} 1.2345678e+07\n' in counters.text().decode(), "every digit counts for a rate"
+    assert 'lockstep_model_replicas{version="7"} 2.0' in text and "# TYPE lockstep_request_seconds histogram" in text
 
 
 def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_its_rows() -> None:

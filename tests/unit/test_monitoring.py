@@ -11,7 +11,8 @@ import monitoring
 import numpy as np
 import pytest
 from places import MONITORING_PORTS, PORTS, Places
-from textfiles import joined
+from prometheus_client import CollectorRegistry, generate_latest
+from textfiles import TextFiles
 
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import SparkStage, Survey
@@ -43,7 +44,7 @@ def promtool(*arguments: str | Path, said: str | None = None) -> str:
 def names() -> set[str]:
     """Those that training and ETL give."""
     of_training = {f"ray_{name}" for name in [STEP, STEPS, *(name for name, _ in GAUGES.values())]}
-    return of_training | set(re.findall(r"^(lockstep_\w+)\{", metrics_text(survey("t")), re.MULTILINE))
+    return of_training | set(re.findall(r"^(lockstep_\w+)\{", metrics_text(survey("t")).decode(), re.MULTILINE))
 
 
 def test_the_rules_are_prometheus_s_and_read_metrics_that_are_given() -> None:
@@ -103,10 +104,12 @@ def test_files_of_several_etls_are_one_text_that_prometheus_takes(tmp_path: Path
     for name in ("one", 'of\n"us"\\', "one"):
         write_metrics(survey(name))
     (tmp_path / "metrics/other.new").write_text("half a li")
-    text = joined(tmp_path / "metrics")
+    registry = CollectorRegistry()
+    registry.register(TextFiles(tmp_path / "metrics"))
+    text = generate_latest(registry).decode()
     assert len(list((tmp_path / "metrics").glob("*.prom"))) == 2
-    assert 'lockstep_etl_rows_quarantined{pipeline="one"} 3\n' in text
-    assert 'lockstep_etl_skew{pipeline="one",stage="fit"} 2.5\n' in text and 'spilled_bytes{pipeline="one",stage="fit"} 8\n' in text
+    assert 'lockstep_etl_rows_quarantined{pipeline="one"} 3.0\n' in text
+    assert 'lockstep_etl_skew{pipeline="one",stage="fit"} 2.5\n' in text and 'spilled_bytes{pipeline="one",stage="fit"} 8.0\n' in text
     assert text.count("# TYPE lockstep_etl_rows gauge") == 1
     promtool("check", "metrics", said=text)
 

@@ -4,22 +4,22 @@ import asyncio
 import json
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 
 import ray
 import torch
+from prometheus_client import CONTENT_TYPE_LATEST
 from ray import serve
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pipelines.config.endpoint import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.serving.http.access import may_enter
 from pipelines.serving.http.batches import Batches
-from pipelines.serving.http.counters import ACTOR, NAMESPACE, Key, observe
+from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
 from pipelines.serving.http.follow import follow, load
 from pipelines.serving.http.page import page
 from pipelines.serving.http.refusals import RequestError
@@ -46,7 +46,7 @@ class Replica:
         self._settings, self._token_digest = settings, token_digest
         self._served = load(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
         self._thread = ThreadPoolExecutor(1, "predict")
-        self._counts: dict[Key, float] = defaultdict(float)
+        self._counts = ReplicaCounts()
         self._name = serve.get_replica_context().replica_id.unique_id
         self._over = Event()
         self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
@@ -64,8 +64,7 @@ class Replica:
             # A browser asks for the token where a page wants it.
             asks = {"WWW-Authenticate": "Basic" if _is_page(request) else "Bearer"} if refused.status == 401 else None
             answer = JSONResponse({"error": str(refused)}, refused.status, headers=asks)
-        self._counts["lockstep_requests_total", f'{{status="{answer.status_code}"}}'] += 1
-        observe(self._counts, time.perf_counter() - began)
+        self._counts.requests.append((answer.status_code, time.perf_counter() - began))
         return answer
 
     async def _answer(self, request: Request) -> Response:
@@ -79,7 +78,7 @@ class Replica:
             case "GET", "/health":
                 return JSONResponse({"status": "ok", "version": served.version, "model": served.digest})
             case "GET", "/metrics":
-                return PlainTextResponse(await self._counters.text.remote())
+                return Response(await self._counters.text.remote(), media_type=CONTENT_TYPE_LATEST)
             case "GET", "/openapi.json":
                 return JSONResponse(openapi(served, self._settings, self._token_digest is not None))
             case "GET", "/" | "/docs":
@@ -92,30 +91,30 @@ class Replica:
         rows = rows_of(body, self._settings, self._served.predictor.inputs)
         predicted, version = await self._batches.answer(rows)
         refused = sum(row[REFUSED] is not None for row in predicted)
-        self._counts["lockstep_rows_total", '{outcome="predicted"}'] += len(predicted) - refused
-        self._counts["lockstep_rows_total", '{outcome="refused"}'] += refused
+        self._counts.rows_predicted += len(predicted) - refused
+        self._counts.rows_refused += refused
         content = json.dumps({"predictions": predicted}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return Response(content, media_type="application/json", headers={"Model-Version": version})
 
     async def _predict(self, requests: Sequence[list[JsonRow]]) -> list[tuple[list[JsonRow], str]]:
         """A batch has one model from its first to its last row."""
         served = self._served
-        self._counts["lockstep_batches_total", ""] += 1
+        self._counts.batches += 1
         answers = await asyncio.get_running_loop().run_in_executor(self._thread, served.answers, requests)
         return [(answer, served.version) for answer in answers]
 
     def _swap(self, served: Served) -> None:
         self._served = served
-        self._counts["lockstep_swaps_total", ""] += 1
+        self._counts.swaps += 1
 
     def _failed(self) -> None:
-        self._counts["lockstep_follow_failures_total", ""] += 1
+        self._counts.follow_failures += 1
 
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
-            counts, self._counts = self._counts, defaultdict(float)
-            self._counters.add.remote(self._name, self._served.version, dict(counts))
+            counts, self._counts = self._counts, ReplicaCounts()
+            self._counters.add.remote(self._name, self._served.version, counts)
 
     def __del__(self) -> None:
         self._over.set()
