@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.export import Dim
 
+import pipelines
 from pipelines.errors import ExportError
 from pipelines.serving.export.exporters import fault, faults, silent
 from pipelines.serving.export.subject import Rows, Subject, padded
@@ -26,7 +27,7 @@ from pipelines.serving.export.targets import Run
 from pipelines.serving.export.tracing import traced
 
 PROGRAM = "program.pt2"
-_REPOSITORY = Path(__file__).parents[2]
+_REPOSITORY = Path(pipelines.__file__).parents[1]
 
 
 @dataclass(frozen=True)

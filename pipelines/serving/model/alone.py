@@ -10,6 +10,8 @@ import json
 import os
 import runpy
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
@@ -42,16 +44,17 @@ def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
     if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it
         sys.path.insert(0, str(folder / "code"))
     digest = runpy.run_path(str(folder / "entry.py"))["checked"](folder)
-    from pipelines.data.versions.manifest import parse_manifest  # noqa: PLC0415, verified by now
-    from pipelines.serving.model import load_predictor  # noqa: PLC0415
-
+    # Only now the code is verified. Earlier versions have these modules elsewhere.
+    is_present = find_spec("pipelines.serving") is not None
+    manifests = import_module("pipelines.data.versions.manifest" if is_present else "pipelines.dataset.manifest")
+    models = import_module("pipelines.serving.model" if is_present else "pipelines.serve")
     artifacts = {file.stem: str(file) for file in (folder / "artifacts").iterdir()}
-    manifest = parse_manifest(Path(artifacts["manifest"]).read_bytes(), artifacts["manifest"])
+    manifest = manifests.parse_manifest(Path(artifacts["manifest"]).read_bytes(), artifacts["manifest"])
     with TemporaryDirectory() as place:
         if of_query:
             artifacts["manifest"] = f"{place}/manifest.json"
             Path(artifacts["manifest"]).write_bytes(manifest.model_copy(update={"served_query": None}).to_json())
-        predictor = load_predictor(artifacts, digest)
+        predictor = models.load_predictor(artifacts, digest)
     served = manifest.served_query
     about = {
         "digest": digest,

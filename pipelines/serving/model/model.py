@@ -16,6 +16,7 @@ from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
 from torch import Tensor
 
+import pipelines
 from pipelines.config import Config, EncoderSettings, TaskSettings
 from pipelines.config.features import settings_of
 from pipelines.config.task import settings_class
@@ -29,7 +30,7 @@ from pipelines.tracking.naming import model_name
 
 log = logging.getLogger(__name__)
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(pipelines.__file__).parent
 FILES = {"config": "config.json", "manifest": "manifest.json"}
 WEIGHTS_FILE_BYTES = 5 * 10**9
 """Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
