@@ -9,8 +9,8 @@ import pyarrow as pa
 from pipelines.config.dataset import Dataset
 from pipelines.data.features import check_columns, fit_encoders, needs
 from pipelines.data.features.base import Encoder
-from pipelines.data.features.encoding import restored
-from pipelines.data.features.statistics import COUNTED, Accumulator, Statistics, merge
+from pipelines.data.features.encoding import restore_encoder
+from pipelines.data.features.statistics import COUNTED, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.versions.manifest import FittedEncoder
 
 
@@ -18,7 +18,7 @@ def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
     """One column's statistics, gathered in one partition."""
     accumulator = Accumulator(needed)
     accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
-    return merge(accumulator.summary(), accumulator.drain() if COUNTED & needed else None)
+    return statistics_from_summary(accumulator.summary(), accumulator.drain() if COUNTED & needed else None)
 
 
 def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:
@@ -39,4 +39,4 @@ def encoder_of(settings: Any, *columns: pa.Array) -> Encoder:
     raw = pa.table({**dict(zip(names, columns, strict=True)), "target": pa.array(range(len(columns[0])), pa.int64())})
     settings = {"encoder": settings} if isinstance(settings, str) else settings
     placed = {**settings, "columns": names} if settings["encoder"] == "fourier" else {**settings, "column": "a"}
-    return restored(fit({"feature": placed}, {"target": "identity"}, raw)["feature"])
+    return restore_encoder(fit({"feature": placed}, {"target": "identity"}, raw)["feature"])

@@ -13,7 +13,7 @@ from stores import new_store
 from versions import write_version
 
 from pipelines.config import Config, parse
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder, content_digest, parse_manifest
@@ -111,7 +111,7 @@ def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -
 
     def write(path: Path) -> None:
         encoder = _alphabet(config)
-        packer = restored(encoder)
+        packer = restore_encoder(encoder)
         assert isinstance(packer, Packer)
         chosen = np.random.default_rng(0).choice(["lock", "step", "shard", "tensor", "and", "pipeline", "of", "a", "worker"], 10 * rows)
         windows = packer.windows([packer.numbers(" ".join(chosen))])

@@ -26,7 +26,7 @@ from pipelines.config.dataset import Dataset
 from pipelines.config.features import Sequence, Vocabulary
 from pipelines.data.features import fit_encoders, needs
 from pipelines.data.features.raw import is_category, is_number, is_text
-from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, merge
+from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage as alike
@@ -114,7 +114,7 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
     finally:
         gathered.unpersist()
     counts = _by_column(table, [column for column, needed in wanted.items() if COUNTED & needed])
-    statistics = {column: merge(summaries[column], counts.get(column)) for column in wanted if column in summaries}
+    statistics = {column: statistics_from_summary(summaries[column], counts.get(column)) for column in wanted if column in summaries}
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
     samples = row_sample.by_split(summaries.get(ROW, ""))

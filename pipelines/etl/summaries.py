@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipelines.data.features.statistics import combine
+from pipelines.data.features.statistics import combine_summaries
 from pipelines.etl import leakage as alike
 from pipelines.etl import row_sample, value_counts
 from pipelines.etl.placement import ALIKE, ROW, SPLIT
@@ -65,7 +65,7 @@ def _combined(name: str, one: Any, other: Any) -> Any:
         return np.add(one, other).tolist()
     if name in _COMBINED:
         return _COMBINED[name](one, other)
-    return Counter(one) + Counter(other) if name == REASON else combine([one, other])
+    return Counter(one) + Counter(other) if name == REASON else combine_summaries([one, other])
 
 
 def summaries_of(gathered: DataFrame) -> tuple[dict[str, Any], int]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import Config
-from pipelines.data.features import kind_of
+from pipelines.data.features import refusal_kind
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import DatasetError
@@ -36,5 +36,5 @@ def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:
                 break
             table = pq.read_table(entry.path, columns=["reason", "record"], filesystem=filesystem)
             for reason, record in zip(table["reason"].to_pylist(), table["record"].to_pylist(), strict=True):
-                found.setdefault(reason if reason in wanted else kind_of(reason), record or "")
+                found.setdefault(reason if reason in wanted else refusal_kind(reason), record or "")
     return found

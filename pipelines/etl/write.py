@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.data.features import Encoders, kind_of
+from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.base import Packer
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, together
@@ -95,7 +95,7 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             if not len(accepted):
                 continue
             encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
-            taken = quarantine.set_aside(accepted, reasons, kind_of)
+            taken = quarantine.set_aside(accepted, reasons, refusal_kind)
             report.taken += len(taken)
             # Copies: a view would keep the whole raw batch in memory.
             places.append(taken.column(PLACE).to_numpy().view(np.uint64).copy())
@@ -122,7 +122,7 @@ def _documents(lists: pa.ListArray) -> list[np.ndarray]:
 
 def _made(packer: Packer | None, taken: int, pieces: dict[str, list[np.ndarray]]) -> int:
     """The number of rows that the encoders expect in the part."""
-    return taken if packer is None else packer.made_of(taken, sum(len(document) for found in pieces.values() for document in found))
+    return taken if packer is None else packer.window_count(taken, sum(len(document) for found in pieces.values() for document in found))
 
 
 def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:

@@ -6,9 +6,9 @@ import numpy as np
 
 from pipelines.config import Config, TaskSettings
 from pipelines.config.plugins import imported, is_path
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
-from pipelines.data.features.foreseen import foreseen
+from pipelines.data.features.placeholders import placeholder_encoders
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, columns_of
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
@@ -30,7 +30,7 @@ def check_task(config: Config) -> None:
     only its rows decide.
     """
     weights = config.task.class_weights
-    encoders = foreseen(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
+    encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
     if encoders is None or is_path(config.task.kind):
         return
     task = imported(config.task.implementation, Task, "a task")(config.task, data_of_encoders(encoders))  # type: ignore[type-abstract]
@@ -46,16 +46,16 @@ def data_of(manifest: Manifest) -> Data:
 def data_of_encoders(encoders: Mapping[str, FittedEncoder]) -> Data:
     found = columns_of(encoders)
     predicted = next((column for column in found if column.role == "target"), found[0])
-    encoder = restored(encoders[predicted.name])
+    encoder = restore_encoder(encoders[predicted.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()
     columns = tuple(column for column in found if column.role != "carried")
     carried = tuple(column for column in found if column.role == "carried")
 
     def raw(name: str, values: np.ndarray) -> np.ndarray:
-        return restored(encoders[name]).decode(values)
+        return restore_encoder(encoders[name]).decode(values)
 
     def names(name: str) -> list[str]:
         fitted = encoders[name]
-        return restored(fitted).names(fitted.column.cardinality or 0)
+        return restore_encoder(fitted).names(fitted.column.cardinality or 0)
 
     return Data(columns, encoder.classes, encoder.class_counts, encoder.decode, tokens, encoders, carried, raw, names)

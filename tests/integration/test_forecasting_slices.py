@@ -14,7 +14,7 @@ from raw import FOLDER, raw
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.order import shards_of
 from pipelines.data.versions.schema import to_numpy
@@ -73,7 +73,7 @@ def rows_of(version: Version, split: str) -> np.ndarray:
     for column in version.columns:
         tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.of_split(split)]
         values = np.concatenate([to_numpy(column, table.column(column.name).combine_chunks()) for table in tables])
-        pieces.append(restored(version.manifest.encoders[column.name]).decode(values))
+        pieces.append(restore_encoder(version.manifest.encoders[column.name]).decode(values))
     return np.concatenate(pieces, axis=1)
 
 

@@ -17,7 +17,7 @@ from raw import raw
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.order import shards_of
@@ -68,7 +68,7 @@ def windows_in(version: Version, split: str) -> np.ndarray:
 
 
 def packer_of(version: Version) -> Packer:
-    packer = restored(version.manifest.encoders["text"])
+    packer = restore_encoder(version.manifest.encoders["text"])
     assert isinstance(packer, Packer)
     return packer
 

@@ -75,7 +75,7 @@ FAULTS = (
         "tests/unit/test_tracking.py",
     ),
     Fault(
-        "P7", "pipelines/data/features/numbers.py", "np.where(np.isnan(found), self.state[\"impute\"], found)", "np.nan_to_num(found)",
+        "P7", "pipelines/data/features/numbers.py", "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
         "tests/unit/test_numbers.py",
     ),
     Fault("P7", "pipelines/serving/model/predictor.py", "predicted.set_axis(accepted)", "predicted", "tests/integration/test_serve.py"),

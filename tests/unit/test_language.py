@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipelines.config import Config, parse
 from pipelines.config.task import Language as Settings
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder
@@ -44,13 +44,13 @@ def encoder() -> FittedEncoder:
 
 
 def windows_of(*texts: str) -> np.ndarray:
-    packer = restored(encoder())
+    packer = restore_encoder(encoder())
     assert isinstance(packer, Packer)
     return packer.windows([packer.numbers(text) for text in texts])
 
 
 def task(**settings: Any) -> Language:
-    packer = restored(encoder())
+    packer = restore_encoder(encoder())
     assert isinstance(packer, Packer)
     known = {"kind": "language", "layers": 2, "heads": 2, "width": 32, **settings}
     return Language(Settings.model_validate(known), Data((encoder().column,), tokens=packer.tokens))

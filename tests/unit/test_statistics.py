@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.data.features import exact_sums, sample, statistics
-from pipelines.data.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine, merge
+from pipelines.data.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine_summaries, statistics_from_summary
 from pipelines.errors import ConfigError
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -29,7 +29,7 @@ def partitioned(values: pa.Array, order: np.ndarray, cuts: list[int], needs: fro
             accumulator.add(values.slice(begin, stop - begin), order[begin:stop])
             counts.append(accumulator.drain())
         summaries.append(json.loads(json.dumps(accumulator.summary())))
-    return merge(combine(summaries), pa.concat_tables(counts) if COUNTS in needs else None)
+    return statistics_from_summary(combine_summaries(summaries), pa.concat_tables(counts) if COUNTS in needs else None)
 
 
 def assert_equal(one: Statistics, other: Statistics) -> None:
@@ -77,8 +77,8 @@ def test_sums_of_many_rows_of_every_magnitude() -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=100_000) * 2.0 ** random.integers(-300, 300, 100_000)
     total, squares = exact_sums.sums(values)
-    assert total == sum(map(exact_sums.in_units, values.tolist()))
-    assert squares == sum(exact_sums.in_units(value) ** 2 for value in values.tolist())
+    assert total == sum(map(exact_sums.to_units, values.tolist()))
+    assert squares == sum(exact_sums.to_units(value) ** 2 for value in values.tolist())
 
 
 @given(st.data())

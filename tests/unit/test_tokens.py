@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.config.dataset import Dataset
 from pipelines.data.features import Encoders, fit_encoders
 from pipelines.data.features.base import Packer
-from pipelines.data.features.pretokenize import byte_words_in
+from pipelines.data.features.pretokenize import byte_word_counts
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
@@ -47,7 +47,7 @@ def test_p2_every_token_and_every_end_is_predicted_once(kind: str, documents: li
     windows = packer.windows(lists)
     column = packer.column("text", "feature")
     assert (windows.shape[1:], windows.dtype) == (column.shape, column.dtype)
-    assert len(windows) == packer.made_of(len(lists), sum(map(len, lists)))
+    assert len(windows) == packer.window_count(len(lists), sum(map(len, lists)))
     assert (windows[1:, 0] == windows[:-1, -1]).all(), "a window begins with the token that the one before ended with"
     wanted = [number for document in lists for number in (*document.tolist(), END)]
     predicted = [number for given, number in zip(windows[:, :-1].ravel(), windows[:, 1:].ravel(), strict=True) if given or number]
@@ -90,7 +90,7 @@ def test_the_most_frequent_pairs_are_merged_first() -> None:
 
 
 def test_words_are_counted_as_byte_pairs_see_them() -> None:
-    counts = byte_words_in(pa.array(["a b b", None, "é b"]))
+    counts = byte_word_counts(pa.array(["a b b", None, "é b"]))
     assert dict(zip(*counts.to_pydict().values(), strict=True)) == {"a": 1, "Ġb": 3, "Ã©": 1}
 
 

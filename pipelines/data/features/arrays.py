@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, masked_tensor
-from pipelines.data.features.numbers import kept_dtype
+from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.numbers import identity_dtype
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
@@ -35,21 +35,21 @@ class Array(Encoder[config.Identity]):
 
     @classmethod
     def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
-        return {"dtype": kept_dtype(_nesting(inputs[0].type, settings.shape))}
+        return {"dtype": identity_dtype(_nesting(inputs[0].type, settings.shape))}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        elements, whole = _flattened(inputs[0], self.settings.shape)
+        elements, has_shape = _flatten(inputs[0], self.settings.shape)
         if types.is_integer(elements.type) and self.state["dtype"] != "float32":
-            found, missing = elements.fill_null(0).to_numpy(zero_copy_only=False), elements.is_null().to_numpy(zero_copy_only=False)
+            values, missing = elements.fill_null(0).to_numpy(zero_copy_only=False), elements.is_null().to_numpy(zero_copy_only=False)
         else:
             with np.errstate(over="ignore"):
-                found = numbers(elements).astype(np.float32)
-            missing = ~np.isfinite(found)
-            found[missing] = 0
-        return _scattered(found.astype(self.state["dtype"]), missing, whole, self.settings.shape)
+                values = numbers(elements).astype(np.float32)
+            missing = ~np.isfinite(values)
+            values[missing] = 0
+        return _scatter(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
 
 
 class Scale(Encoder[config.Scale]):
@@ -64,13 +64,13 @@ class Scale(Encoder[config.Scale]):
         return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        elements, whole = _flattened(inputs[0], self.settings.shape)
-        found = (numbers(elements).reshape(-1, self.settings.shape[-1]) - self.settings.mean) / self.settings.deviation
+        elements, has_shape = _flatten(inputs[0], self.settings.shape)
+        exact = (numbers(elements).reshape(-1, self.settings.shape[-1]) - self.settings.mean) / self.settings.deviation
         with np.errstate(over="ignore"):
-            scaled = found.astype(np.float32).ravel()
+            scaled = exact.astype(np.float32).ravel()
         missing = ~np.isfinite(scaled)
         scaled[missing] = 0
-        return _scattered(scaled, missing, whole, self.settings.shape)
+        return _scatter(scaled, missing, has_shape, self.settings.shape)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.float64) * self.settings.deviation + self.settings.mean
@@ -91,16 +91,16 @@ class Image(Encoder[config.Image]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if not is_bytes(inputs[0].type):
-            elements, whole = _flattened(inputs[0], self.settings.shape)
-            found = numbers(elements)
-            missing = ~((found >= 0) & (found <= 255) & (found == np.floor(found)))
-            return _scattered(np.where(missing, 0, found).astype(np.uint8), missing, whole, self.settings.shape)
+            elements, has_shape = _flatten(inputs[0], self.settings.shape)
+            values = numbers(elements)
+            missing = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
+            return _scatter(np.where(missing, 0, values).astype(np.uint8), missing, has_shape, self.settings.shape)
         rows = [self._pixels(value.as_py()) for value in inputs[0]]
         encoded = np.zeros((len(rows), *self.settings.shape), np.uint8)
         for row, pixels in enumerate(rows):
             if pixels is not None:
                 encoded[row] = pixels
-        return masked_tensor(encoded, np.array([pixels is None for pixels in rows], bool))
+        return tensors_with_nulls(encoded, np.array([pixels is None for pixels in rows], bool))
 
     def _pixels(self, content: bytes | None) -> np.ndarray | None:
         """uint8 of the shape of the column; None if the bytes are neither pixels nor a readable PNG or JPEG file."""
@@ -109,9 +109,9 @@ class Image(Encoder[config.Image]):
         is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
         if len(content) == prod(self.settings.shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
             return np.frombuffer(content, np.uint8).reshape(self.settings.shape)
-        return self._decoded(content) if is_png or is_jpeg else None
+        return self._read_image(content) if is_png or is_jpeg else None
 
-    def _decoded(self, content: bytes) -> np.ndarray | None:
+    def _read_image(self, content: bytes) -> np.ndarray | None:
         channels, height, width = self.settings.shape
         if channels not in MODES:
             return None
@@ -121,7 +121,7 @@ class Image(Encoder[config.Image]):
                 if image.width * image.height > MAX_PIXELS:
                     return None
                 image.load()
-                eight_bits = _of_eight_bits(image).convert(MODES[channels])
+                eight_bits = _to_eight_bits(image).convert(MODES[channels])
         except (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError):
             return None  # Pillow raises these for truncated or altered files
         resized = eight_bits if eight_bits.size == (width, height) else eight_bits.resize((width, height), PIL.Image.Resampling.BILINEAR)
@@ -132,7 +132,7 @@ def is_bytes(kind: pa.DataType) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
-def _of_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
+def _to_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     """Scale 16-bit grey values to 8 bits; Pillow would clip them at 255."""
     if not image.mode.startswith("I"):
         return image
@@ -147,24 +147,24 @@ def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
     return kind if depth in (1, len(shape)) else pa.null()
 
 
-def _flattened(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
+def _flatten(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
     """The concatenated elements of the rows that have the shape, and a mask of these rows."""
     nested = is_list(values.type.value_type)
-    whole = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False) == (shape[0] if nested else prod(shape))
-    elements = values.filter(pa.array(whole)).flatten()
+    has_shape = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False) == (shape[0] if nested else prod(shape))
+    elements = values.filter(pa.array(has_shape)).flatten()
     if not nested:
-        return elements, whole
-    elements, inner = _flattened(elements, shape[1:])
-    of_whole = inner.reshape(-1, shape[0]).all(axis=1)
-    kept = np.repeat(np.repeat(of_whole, shape[0])[inner], prod(shape[1:]))
-    whole[whole] = of_whole
-    return elements.filter(pa.array(kept)), whole
+        return elements, has_shape
+    elements, inner = _flatten(elements, shape[1:])
+    inner_has_shape = inner.reshape(-1, shape[0]).all(axis=1)
+    in_shaped_rows = np.repeat(np.repeat(inner_has_shape, shape[0])[inner], prod(shape[1:]))
+    has_shape[has_shape] = inner_has_shape
+    return elements.filter(pa.array(in_shaped_rows)), has_shape
 
 
-def _scattered(elements: np.ndarray, missing: np.ndarray, whole: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
-    """The elements of the `whole` rows as tensors; other rows, and rows with a missing element, are refused."""
-    encoded = np.zeros((len(whole), prod(shape)), elements.dtype)
-    encoded[whole] = elements.reshape(-1, prod(shape))
-    refused = ~whole
-    refused[whole] = missing.reshape(-1, prod(shape)).any(axis=1)
-    return masked_tensor(encoded.reshape(-1, *shape), refused)
+def _scatter(elements: np.ndarray, missing: np.ndarray, has_shape: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
+    """Tensors from the elements of the rows that have the shape; other rows, and rows with a missing element, are refused."""
+    encoded = np.zeros((len(has_shape), prod(shape)), elements.dtype)
+    encoded[has_shape] = elements.reshape(-1, prod(shape))
+    refused = ~has_shape
+    refused[has_shape] = missing.reshape(-1, prod(shape)).any(axis=1)
+    return tensors_with_nulls(encoded.reshape(-1, *shape), refused)

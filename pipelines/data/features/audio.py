@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.config import features as config
 from pipelines.data.features.arrays import is_bytes
-from pipelines.data.features.base import Encoder, masked_tensor
+from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.spectrogram import Spectrogram, spectrogram
 from pipelines.data.versions.schema import Role, TensorColumn
 
@@ -30,12 +30,12 @@ class LogMel(Encoder[config.LogMel]):
         encoded = np.zeros((len(inputs[0]), self.settings.mels, self._spectrogram.frames), np.float32)
         refused = np.zeros(len(inputs[0]), bool)
         for row, value in enumerate(inputs[0]):
-            mels = self._spectrogram.of_file(value.as_py())
+            mels = self._spectrogram.wav_log_mels(value.as_py())
             if mels is None:
                 refused[row] = True
             else:
                 encoded[row] = mels
-        return masked_tensor(encoded, refused)
+        return tensors_with_nulls(encoded, refused)
 
     def example(self, kind: pa.DataType) -> Any:
         file = BytesIO()
@@ -48,5 +48,5 @@ class LogMel(Encoder[config.LogMel]):
 
     @cached_property
     def _spectrogram(self) -> Spectrogram:
-        own = self.settings
-        return spectrogram(own.sample_rate, own.seconds, own.mels, own.window_seconds, own.hop_seconds)
+        settings = self.settings
+        return spectrogram(settings.sample_rate, settings.seconds, settings.mels, settings.window_seconds, settings.hop_seconds)

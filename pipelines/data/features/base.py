@@ -114,7 +114,7 @@ class Packer(Encoder[Settings]):
         return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))
 
     @abstractmethod
-    def made_of(self, documents: int, tokens: int) -> int:
+    def window_count(self, documents: int, tokens: int) -> int:
         """Number of windows for this number of documents with this total of tokens. ETL compares it with what it has written."""
 
     @abstractmethod
@@ -122,12 +122,12 @@ class Packer(Encoder[Settings]):
         """Values of shape (windows, *column.shape); they depend only on the lists and their order."""
 
 
-def masked(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+def array_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     """An Arrow array of `values`, shape (rows,), with NULL in the refused rows."""
     return pa.array(values, mask=refused if refused.any() else None)
 
 
-def masked_tensor(values: np.ndarray, refused: np.ndarray) -> pa.Array:
+def tensors_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     """An Arrow array of `values`, shape (rows, …), a tensor column's value per row, with NULL in the refused rows."""
     tensors = from_numpy(TensorColumn(name="", dtype=str(values.dtype), shape=values.shape[1:]), values)
     if not refused.any():

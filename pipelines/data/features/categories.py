@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, masked
+from pipelines.data.features.base import Encoder, Input, array_with_nulls
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
 from pipelines.data.features.statistics import COUNTS
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -38,8 +38,8 @@ class Vocabulary(CategoryEncoder[config.Vocabulary]):
     @classmethod
     def fit(cls, settings: config.Vocabulary, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = inputs[0].counts
-        kept = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
-        return {"values": kept["value"].to_pylist()}
+        frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
+        return {"values": frequent["value"].to_pylist()}
 
     def __init__(self, settings: config.Vocabulary, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
@@ -49,7 +49,7 @@ class Vocabulary(CategoryEncoder[config.Vocabulary]):
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=len(self._values) + 1)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        return pc.add(_places(inputs[0], self._values).fill_null(-1), pa.scalar(1, pa.int32()))
+        return pc.add(_indices(inputs[0], self._values).fill_null(-1), pa.scalar(1, pa.int32()))
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array([None, *self.state["values"]], dtype=object)[values]
@@ -103,8 +103,8 @@ class Binary(Encoder[config.Binary]):
         return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        found = numbers(inputs[0])
-        return masked((found == 1).astype(np.uint8), (found != 0) & (found != 1))
+        values = numbers(inputs[0])
+        return array_with_nulls((values == 1).astype(np.uint8), (values != 0) & (values != 1))
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(bool) if self.classes == ("false", "true") else values
@@ -131,13 +131,13 @@ class Label(CategoryEncoder[config.Label]):
         return TensorColumn(name=name, dtype="int64", role=role, cardinality=len(self._values))
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        return _places(inputs[0], self._values).cast(pa.int64())
+        return _indices(inputs[0], self._values).cast(pa.int64())
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array(self.state["classes"], dtype=object)[values]
 
 
-def _places(values: pa.Array, words: pa.Array) -> pa.Array:
+def _indices(values: pa.Array, words: pa.Array) -> pa.Array:
     """Index of each value in `words` as int32, or NULL. Only distinct values are converted to text."""
     if types.is_string(values.type):
         return pc.index_in(values, words)

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError, SourceError
 ENCODERS_VERSION = 1
 """Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
 
-_SHOWN = 40
+_SHOWN_CHARACTERS = 40
 _CANNOT = " cannot encode "
 
 
@@ -28,8 +28,8 @@ def implementation(settings: config.EncoderSettings) -> type[Encoder]:
         raise ConfigError(f"encoder {settings.encoder}: {error}") from error
 
 
-def restored(fitted: FittedEncoder) -> Encoder:
-    """The encoder with the settings and state from a manifest."""
+def restore_encoder(fitted: FittedEncoder) -> Encoder:
+    """Build the encoder that a manifest describes, from its settings and state."""
     settings = config.settings_of(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 
@@ -38,7 +38,7 @@ class Encoders:
     """Fitted encoders that can encode any number of tables."""
 
     def __init__(self, encoders: Mapping[str, FittedEncoder]) -> None:
-        self._encoders = {name: (fitted, restored(fitted)) for name, fitted in encoders.items()}
+        self._encoders = {name: (fitted, restore_encoder(fitted)) for name, fitted in encoders.items()}
         self.schema = pa.schema([encoder.field(name, fitted.column.role) for name, (fitted, encoder) in self._encoders.items()])
         self.packer = next((encoder for _, encoder in self._encoders.values() if isinstance(encoder, Packer)), None)
         """The encoder that packs documents, if there is one; `encode` then gives lists, which its `windows` cuts into windows."""
@@ -50,21 +50,21 @@ class Encoders:
         """
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
-        given = set(raw.column_names)
+        raw_columns = set(raw.column_names)
         for name, (fitted, encoder) in self._encoders.items():
-            if missing := [column for column in fitted.inputs if column not in given]:
+            if missing := [column for column in fitted.inputs if column not in raw_columns]:
                 raise SourceError(f"{name} is encoded from {some_of(missing)}; the rows have only {some_of(raw.column_names, missing[0])}")
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:
-                reasons = _with_reasons(reasons, output, f"{name}: {fitted.feature['encoder']}{_CANNOT}", fitted.inputs, inputs)
+                reasons = _add_reasons(reasons, output, f"{name}: {fitted.feature['encoder']}{_CANNOT}", fitted.inputs, inputs)
             outputs.append(output)
         accepted = pc.is_null(reasons)
-        kept = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
-        return pa.Table.from_arrays(kept, schema=self.schema), reasons
+        accepted_outputs = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
+        return pa.Table.from_arrays(accepted_outputs, schema=self.schema), reasons
 
 
-def kind_of(reason: str) -> str:
+def refusal_kind(reason: str) -> str:
     """A reason from `Encoders.encode` without the value, for counting; any other reason as it is."""
     encoder, cannot, value = reason.partition(_CANNOT)
     if not cannot:
@@ -78,7 +78,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return combined.dictionary_decode() if pa.types.is_dictionary(combined.type) else combined
 
 
-def _with_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:
+def _add_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:
     """Add a reason for each row that this output refuses and that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
@@ -91,4 +91,4 @@ def _short(value: object) -> str:
     text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
     if not text:
         return "empty text"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,9 +1,9 @@
 """Exact sums, independent of the order of the rows and of their division into batches.
 
 Spark's avg and stddev of doubles differ in their last bits between one partition and four, and so would the digest of the dataset.
-Here the values of a batch are split into slices of bits that float64 sums exactly (Rump, Ogita and Oishi 2008, "Accurate
-floating-point summation", part I), squares are split into product and error (Dekker 1971, "A floating-point technique for extending
-the available precision"), and the sums of the slices are added as Python integers.
+The values of a batch are split into slices of bits that float64 sums exactly (Rump, Ogita and Oishi 2008, "Accurate floating-point
+summation", part I). Squares are split into product and error (Dekker 1971, "A floating-point technique for extending the available
+precision"). The sums of the slices are added as Python integers.
 """
 
 from math import frexp, isqrt, ldexp
@@ -31,23 +31,23 @@ def sums(values: np.ndarray) -> tuple[int, int]:
             squares += sum(value * value for value in extremes)
             top = float(np.abs(rows).max(initial=0.0))
         exponent = frexp(top)[1]
-        product, error = _squared(rows)
+        product, error = _square(rows)
         total += _sum(rows, exponent)
         squares += (_sum(product, 2 * exponent) + _sum(error, 2 * exponent - 53)) << UNIT_BITS
     return total, squares
 
 
 def root(numerator: int, denominator: int) -> float:
-    """√(numerator / denominator), correctly rounded. An integer root of 55 bits or more, made odd if it is inexact, rounds to the same
-    float64 as the true root (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")."""
+    """√(numerator / denominator), correctly rounded. An integer root of 55 bits or more rounds to the same float64 as the true root, if an
+    inexact one is made odd (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")."""
     shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
     numerator, denominator = (numerator, denominator << 2 * shift) if shift >= 0 else (numerator << -2 * shift, denominator)
-    whole = isqrt(numerator // denominator)
-    odd = whole | (whole * whole * denominator != numerator)
+    integer_root = isqrt(numerator // denominator)
+    odd = integer_root | (integer_root * integer_root * denominator != numerator)
     return float(odd << shift) if shift >= 0 else odd / (1 << -shift)
 
 
-def in_units(value: float) -> int:
+def to_units(value: float) -> int:
     """A float64 as an integer, in units of 2**-1074."""
     numerator, denominator = value.as_integer_ratio()
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
@@ -64,13 +64,13 @@ def _sum(values: np.ndarray, exponent: int) -> int:
         sigma = ldexp(1.0, exponent + _ROW_BITS)
         high = values + sigma
         high -= sigma
-        total += in_units(float(high.sum()))
+        total += to_units(float(high.sum()))
         values = values - high
         exponent += _ROW_BITS - 53
     return total
 
 
-def _squared(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _square(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x² as product + error, both float64, without rounding."""
     product = values * values
     shifted = values * 134_217_729.0  # 2**27 + 1: Veltkamp's split into two halves of 26 bits
@@ -82,4 +82,4 @@ def _squared(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _without_extremes(values: np.ndarray, magnitude: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """The values that float64 can square without loss of range, and the others as integers in units of 2**-1074."""
     extreme = (magnitude > 2.0**_RANGE_BITS) | ((magnitude < 2.0**-_RANGE_BITS) & (magnitude > 0))
-    return values[~extreme], [in_units(value) for value in values[extreme].tolist()]
+    return values[~extreme], [to_units(value) for value in values[extreme].tolist()]

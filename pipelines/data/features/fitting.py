@@ -60,9 +60,9 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
     for name, settings in dataset.encoders.items():
         for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
             if column not in columns:
-                given = f"it gives {some_of(schema.names, column)}"
+                column_list = f"it gives {some_of(schema.names, column)}"
                 hint = suggestion(column, schema.names)
-                yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({given})' if hint else given}"
+                yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
                 continue
             kind = schema.field(column).type
             if reason := implementation(settings).refusal(settings, kind):

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, masked_tensor
-from pipelines.data.features.numbers import imputing_needs, stand_in
+from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.numbers import fill_value, imputation_needs
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -23,7 +23,7 @@ class Fourier(Encoder[config.Fourier]):
 
     @classmethod
     def needs(cls, settings: config.Fourier) -> frozenset[str]:
-        return imputing_needs(settings) | {MOMENTS}
+        return imputation_needs(settings) | {MOMENTS}
 
     @classmethod
     def refusal(cls, settings: config.Fourier, kind: pa.DataType) -> str:
@@ -32,7 +32,7 @@ class Fourier(Encoder[config.Fourier]):
     @classmethod
     def fit(cls, settings: config.Fourier, inputs: Sequence[Input]) -> dict[str, Any]:
         return {
-            "impute": [stand_in(settings, column) for column in inputs],
+            "impute": [fill_value(settings, column) for column in inputs],
             "mean": [column.moments.mean for column in inputs],
             "deviation": [column.moments.deviation or 1.0 for column in inputs],
             "frequencies": (settings.scale * _normal(settings.seed, (len(inputs), settings.frequencies))).tolist(),
@@ -44,17 +44,17 @@ class Fourier(Encoder[config.Fourier]):
     def encode(self, *inputs: pa.Array) -> pa.Array:
         turns = np.zeros((len(inputs[0]), self.settings.frequencies))
         # The rounding of a matrix product depends on the number of rows; these sums round each row by itself.
-        for number, values in enumerate(inputs):
-            found, stands_in = numbers(values), self.state["impute"][number]
-            if stands_in is not None:
-                found = np.where(np.isnan(found), stands_in, found)
-            standardised = (found - self.state["mean"][number]) / self.state["deviation"][number]
+        for number, column in enumerate(inputs):
+            values, fill = numbers(column), self.state["impute"][number]
+            if fill is not None:
+                values = np.where(np.isnan(values), fill, values)
+            standardised = (values - self.state["mean"][number]) / self.state["deviation"][number]
             turns += standardised[:, None] * np.array(self.state["frequencies"][number])
         refused = np.logical_not(np.isfinite(turns).all(axis=1))
         turns[refused] = 0.0
         angles = 2 * np.pi * turns
         waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        return masked_tensor(waves.astype(np.float32), refused)
+        return tensors_with_nulls(waves.astype(np.float32), refused)
 
 
 def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, masked
+from pipelines.data.features.base import Encoder, Input, array_with_nulls
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Dtype, Role, TensorColumn
@@ -26,7 +26,7 @@ class NumberEncoder(Encoder[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        return imputing_needs(settings)
+        return imputation_needs(settings)
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -34,23 +34,23 @@ class NumberEncoder(Encoder[Settings]):
 
     @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
-        return {"impute": stand_in(settings, inputs[0])}
+        return {"impute": fill_value(settings, inputs[0])}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        found = self.imputed(numbers(inputs[0]))
+        values = self.impute(numbers(inputs[0]))
         with np.errstate(over="ignore"):
-            encoded = self.transform(found).astype(np.float32)
-        return masked(encoded, ~np.isfinite(encoded))
+            encoded = self.transform(values).astype(np.float32)
+        return array_with_nulls(encoded, ~np.isfinite(encoded))
 
-    def imputed(self, found: np.ndarray) -> np.ndarray:
+    def impute(self, values: np.ndarray) -> np.ndarray:
         """float64 of shape (rows,), with NULL and NaN replaced if the settings impute."""
-        return found if self.state["impute"] is None else np.where(np.isnan(found), self.state["impute"], found)
+        return values if self.state["impute"] is None else np.where(np.isnan(values), self.state["impute"], values)
 
     @abstractmethod
-    def transform(self, found: np.ndarray) -> np.ndarray:
+    def transform(self, values: np.ndarray) -> np.ndarray:
         """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
 
 
@@ -63,11 +63,11 @@ class Standardize(NumberEncoder[config.Standardize]):
 
     @classmethod
     def fit(cls, settings: config.Standardize, inputs: Sequence[Input]) -> dict[str, Any]:
-        found = inputs[0].moments
-        return super().fit(settings, inputs) | {"mean": found.mean, "deviation": found.deviation or 1.0}
+        moments = inputs[0].moments
+        return super().fit(settings, inputs) | {"mean": moments.mean, "deviation": moments.deviation or 1.0}
 
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        return (found - self.state["mean"]) / self.state["deviation"]
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        return (values - self.state["mean"]) / self.state["deviation"]
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
@@ -82,20 +82,20 @@ class MinMax(NumberEncoder[config.MinMax]):
 
     @classmethod
     def fit(cls, settings: config.MinMax, inputs: Sequence[Input]) -> dict[str, Any]:
-        found = inputs[0].moments
-        assert found.minimum is not None and found.maximum is not None
-        return super().fit(settings, inputs) | {"minimum": found.minimum, "span": found.maximum - found.minimum or 1.0}
+        moments = inputs[0].moments
+        assert moments.minimum is not None and moments.maximum is not None
+        return super().fit(settings, inputs) | {"minimum": moments.minimum, "span": moments.maximum - moments.minimum or 1.0}
 
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        return (found - self.state["minimum"]) / self.state["span"]
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        return (values - self.state["minimum"]) / self.state["span"]
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
 
 
 class Log1p(NumberEncoder[config.Log1p]):
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        return np.copysign(np.log1p(np.abs(found)), found)
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        return np.copysign(np.log1p(np.abs(values)), values)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         wide = values.astype(np.float64)
@@ -113,7 +113,7 @@ class Identity(NumberEncoder[config.Identity]):
 
     @classmethod
     def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
-        state = super().fit(settings, inputs) | {"dtype": kept_dtype(inputs[0].type)}
+        state = super().fit(settings, inputs) | {"dtype": identity_dtype(inputs[0].type)}
         if state["impute"] is not None and "int" in state["dtype"]:
             state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
         return state
@@ -124,18 +124,18 @@ class Identity(NumberEncoder[config.Identity]):
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if self.state["dtype"] == "float32":
             return super().encode(*inputs)
-        whole = inputs[0].cast(pa.from_numpy_dtype(np.dtype(self.state["dtype"])))
-        return whole if self.state["impute"] is None else whole.fill_null(self.state["impute"])
+        integers = inputs[0].cast(pa.from_numpy_dtype(np.dtype(self.state["dtype"])))
+        return integers if self.state["impute"] is None else integers.fill_null(self.state["impute"])
 
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        return found
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        return values
 
 
-def imputing_needs(settings: config.Numeric) -> frozenset[str]:
+def imputation_needs(settings: config.Numeric) -> frozenset[str]:
     return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
 
 
-def stand_in(settings: config.Numeric, column: Input) -> float | None:
+def fill_value(settings: config.Numeric, column: Input) -> float | None:
     """The number that replaces NULL and NaN; None if such rows are refused."""
     if isinstance(settings.impute, float):
         return settings.impute
@@ -144,7 +144,7 @@ def stand_in(settings: config.Numeric, column: Input) -> float | None:
     return float(np.median(column.sample)) if settings.impute == "median" else None
 
 
-def kept_dtype(kind: pa.DataType) -> str:
+def identity_dtype(kind: pa.DataType) -> str:
     """The dtype of unchanged values of this Arrow type."""
     if types.is_boolean(kind):
         return "uint8"

@@ -12,32 +12,32 @@ printable character."""
 
 # Characters that stand for bytes: printable bytes of Latin-1 stand for themselves, code points from 256 on for the other bytes.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
+_UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + number): byte for number, byte in enumerate(_UNPRINTABLE)}
 
 
-def bytes_of(word: str) -> bytes:
+def word_bytes(word: str) -> bytes:
     """The bytes of a word of BYTE_LEVEL."""
     return bytes(_BYTES[character] for character in word)
 
 
-def codes_of(text: str) -> np.ndarray:
+def code_points(text: str) -> np.ndarray:
     """Code points of the characters, uint32 of shape (characters,)."""
     return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
-def characters_in(values: pa.Array) -> pa.Table:
+def character_counts(values: pa.Array) -> pa.Table:
     """(value, count) of each character in the texts."""
-    codes, counts = np.unique(codes_of("".join(filter(None, values.to_pylist()))), return_counts=True)
-    return _counted(pa.array(map(chr, codes.tolist()), pa.string()), pa.array(counts))
+    codes, counts = np.unique(code_points("".join(filter(None, values.to_pylist()))), return_counts=True)
+    return _count_table(pa.array(map(chr, codes.tolist()), pa.string()), pa.array(counts))
 
 
-def byte_words_in(values: pa.Array) -> pa.Table:
+def byte_word_counts(values: pa.Array) -> pa.Table:
     """(value, count) of each word in the texts, in the characters of BYTE_LEVEL."""
     words = [word for text in values.to_pylist() if text for word, _ in BYTE_LEVEL.pre_tokenize_str(text)]
-    found = pc.value_counts(pa.array(words, pa.string()))
-    return _counted(found.field("values"), found.field("counts"))
+    counts = pc.value_counts(pa.array(words, pa.string()))
+    return _count_table(counts.field("values"), counts.field("counts"))
 
 
-def _counted(values: pa.Array, counts: pa.Array) -> pa.Table:
+def _count_table(values: pa.Array, counts: pa.Array) -> pa.Table:
     return pa.table({"value": values, "count": counts.cast(pa.int64())})

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Input, masked
+from pipelines.data.features.base import Input, array_with_nulls
 from pipelines.data.features.numbers import NumberEncoder
 from pipelines.data.features.raw import numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
@@ -37,11 +37,11 @@ class Quantile(NumberEncoder[config.Quantile]):
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=bins)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        found = self.imputed(numbers(inputs[0]))
-        bins = self.transform(found).astype(np.int32)
+        values = self.impute(numbers(inputs[0]))
+        bins = self.transform(values).astype(np.int32)
         if self.state["impute"] is None:
-            bins[np.isnan(found)] = len(self.state["edges"]) + 1
-        return masked(bins, np.isinf(found))
+            bins[np.isnan(values)] = len(self.state["edges"]) + 1
+        return array_with_nulls(bins, np.isinf(values))
 
     def names(self, count: int) -> list[str]:
         edges = [f"{edge:g}" for edge in self.state["edges"]]
@@ -49,8 +49,8 @@ class Quantile(NumberEncoder[config.Quantile]):
         bins = [f"below {edges[0]}", *between, f"{edges[-1]} and above"] if edges else ["all"]
         return [*bins, "missing"][:count]
 
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.state["edges"], found, side="right")
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.state["edges"], values, side="right")
 
 
 class NormalQuantile(NumberEncoder[config.NormalQuantile]):
@@ -71,9 +71,9 @@ class NormalQuantile(NumberEncoder[config.NormalQuantile]):
         deviates = [NormalDist().inv_cdf(int(rank) / (2 * len(sample))) for rank in ranks]
         return super().fit(settings, inputs) | {"points": points.tolist(), "deviates": deviates}
 
-    def transform(self, found: np.ndarray) -> np.ndarray:
-        deviates = np.interp(found, self.state["points"], self.state["deviates"])
-        return np.where(np.isinf(found), found, deviates)
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        deviates = np.interp(values, self.state["points"], self.state["deviates"])
+        return np.where(np.isinf(values), values, deviates)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])

@@ -33,12 +33,11 @@ def words(text: pa.Array) -> pa.Array:
     A word is a run of letters, digits and `_` with the apostrophe before it, or any other single character except whitespace:
     `it's` has the words `it` and `'s`, as in treebanks.
     """
-    apart = pc.replace_substring_regex(text.cast(pa.string()), r"('?[\pL\pN\pM_]+|[^\s])", r" \1 ")
-    found = pc.utf8_split_whitespace(apart)
-    kept = pc.not_equal(found.flatten(), "")
-    # Splitting leaves an empty word at each end.
-    ends = np.concatenate([[0], np.cumsum(kept.to_numpy(zero_copy_only=False))])[_offsets(found)]
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), found.flatten().filter(kept))
+    spaced = pc.replace_substring_regex(text.cast(pa.string()), r"('?[\pL\pN\pM_]+|[^\s])", r" \1 ")
+    split = pc.utf8_split_whitespace(spaced)
+    is_word = pc.not_equal(split.flatten(), "")  # splitting leaves an empty text at each end
+    ends = np.concatenate([[0], np.cumsum(is_word.to_numpy(zero_copy_only=False))])[_offsets(split)]
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), split.flatten().filter(is_word))
     return pc.if_else(pc.is_valid(text), lists, pa.scalar(None, lists.type)) if text.null_count else lists
 
 

@@ -34,27 +34,27 @@ class Sample:
             self._limit = self._order.max()
 
 
-def combined(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def combine_samples(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Combine the samples of partitions into the sample that one partition with all rows would give."""
     parts = list(summaries)
     order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
     return _summary(*_smallest(order, np.concatenate([_values(part) for part in parts])))
 
 
-def in_order(summary: Mapping[str, str]) -> np.ndarray:
+def ascending_numbers(summary: Mapping[str, str]) -> np.ndarray:
     """The numbers of the sample, float64, in ascending order."""
     return np.sort(_values(summary))
 
 
 def _summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
-    return {"order": _packed(order, "<u8"), "sample": _packed(values, "<f8")}
+    return {"order": _to_base64(order, "<u8"), "sample": _to_base64(values, "<f8")}
 
 
 def _values(summary: Mapping[str, str]) -> np.ndarray:
     return np.frombuffer(b64decode(summary["sample"]), "<f8")
 
 
-def _packed(values: np.ndarray, dtype: str) -> str:
+def _to_base64(values: np.ndarray, dtype: str) -> str:
     return b64encode(values.astype(dtype).tobytes()).decode()
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, masked_tensor
+from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
 from pipelines.data.features.statistics import COUNTS_SCHEMA, WORDS
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
@@ -29,12 +29,12 @@ class Sequence(Encoder[config.Sequence]):
 
     @classmethod
     def fit(cls, settings: config.Sequence, inputs: Inputs[Input]) -> dict[str, Any]:
-        counts = pa.concat_tables([found.counts for found in inputs])
+        counts = pa.concat_tables([column.counts for column in inputs])
         if settings.lowercase and is_text(inputs[0].type):
             counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=COUNTS_SCHEMA)
         summed = counts.group_by("value", use_threads=False).aggregate([("count", "sum")])
-        kept = summed.filter(pc.greater_equal(summed["count_sum"], settings.min_count))
-        ordered = kept.sort_by([("count_sum", "descending"), ("value", "ascending")])
+        frequent = summed.filter(pc.greater_equal(summed["count_sum"], settings.min_count))
+        ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])
         return {"words": ordered["value"].slice(0, settings.max_size).to_pylist()}
 
     def __init__(self, settings: config.Sequence, state: dict[str, Any]) -> None:
@@ -45,19 +45,19 @@ class Sequence(Encoder[config.Sequence]):
         return TensorColumn(name=name, dtype="int32", shape=(self.settings.length,), role=role, cardinality=FIRST + len(self._words))
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        found, offsets = elements(words(inputs[0]) if is_text(inputs[0].type) else inputs[0])
+        categories, offsets = elements(words(inputs[0]) if is_text(inputs[0].type) else inputs[0])
         if self.settings.lowercase and is_text(inputs[0].type):
-            found = pc.utf8_lower(found)
-        numbers = pc.add(pc.index_in(found, self._words).fill_null(UNKNOWN - FIRST), FIRST).to_numpy(zero_copy_only=False)
+            categories = pc.utf8_lower(categories)
+        numbers = pc.add(pc.index_in(categories, self._words).fill_null(UNKNOWN - FIRST), FIRST).to_numpy(zero_copy_only=False)
         counts, length = np.diff(offsets), self.settings.length
         row = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(numbers)) - np.repeat(offsets[:-1], counts)
         if self.settings.keep == "last":
             place += length - np.repeat(counts, counts)
-        kept = (place >= 0) & (place < length)
+        fits = (place >= 0) & (place < length)
         encoded = np.full((len(counts), length), FREE, np.int32)
-        encoded[row[kept], place[kept]] = numbers[kept]
-        return masked_tensor(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))
+        encoded[row[fits], place[fits]] = numbers[fits]
+        return tensors_with_nulls(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array([None, None, *self.state["words"]], dtype=object)[values]

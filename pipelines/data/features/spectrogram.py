@@ -34,12 +34,12 @@ class Spectrogram(NamedTuple):
         """Samples that all frames together cover."""
         return (self.frames - 1) * self.hop + self.window
 
-    def of_file(self, content: bytes | None) -> np.ndarray | None:
+    def wav_log_mels(self, content: bytes | None) -> np.ndarray | None:
         """Float64 of shape (mels, frames). None unless the content is a WAV file of integer samples with this sample rate."""
         samples = wav_samples(content, self.sample_rate, self.samples)
-        return None if samples is None else self.of_samples(samples)
+        return None if samples is None else self.log_mels(samples)
 
-    def of_samples(self, samples: np.ndarray) -> np.ndarray:
+    def log_mels(self, samples: np.ndarray) -> np.ndarray:
         """Float64 of shape (mels, frames). Silence follows samples that are too few."""
         filled = np.pad(samples, (0, self.samples - len(samples)))
         frames = np.lib.stride_tricks.sliding_window_view(filled, self.window)[:: self.hop] * self.hann
@@ -91,8 +91,8 @@ def wav_samples(content: bytes | None, sample_rate: int, limit: int) -> np.ndarr
             data = sound.readframes(min(count, limit))
     except (wave.Error, EOFError, RuntimeError):
         return None  # `wave` raises these for truncated files and other formats
-    taken = min(count, limit)
-    is_complete = len(data) == taken * channels * width and count * channels * width <= len(content)
+    sample_count = min(count, limit)
+    is_complete = len(data) == sample_count * channels * width and count * channels * width <= len(content)
     if rate != sample_rate or not count or width > 4 or not is_complete:
         return None
     return pcm_numbers(data, width).reshape(-1, channels).mean(1) / 2.0 ** (8 * width - 1)

@@ -2,8 +2,8 @@
 
 1. An `Accumulator` reads the values of one column in one partition, a batch at a time, in one pass.
 2. Its `summary()` is small and can be written as JSON. Counts of values may be large and are drained separately, as tables.
-3. `combine` merges several summaries into one, since the samples of many partitions may not fit on one machine.
-4. `merge` makes `Statistics` from the last summary and the counts summed by value.
+3. `combine_summaries` merges several summaries into one, since the samples of many partitions may not fit on one machine.
+4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features import exact_sums
-from pipelines.data.features.pretokenize import byte_words_in, characters_in
+from pipelines.data.features.pretokenize import byte_word_counts, character_counts
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
-from pipelines.data.features.sample import Sample, combined, in_order
+from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
 """Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
 only one of them."""
-_PIECES = {CHARACTERS: characters_in, BYTE_WORDS: byte_words_in}
+_PIECES = {CHARACTERS: character_counts, BYTE_WORDS: byte_word_counts}
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
 # Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
@@ -92,9 +92,9 @@ class Accumulator:
 
     def drain(self) -> pa.Table:
         """Counts since the last call, as a table (value, count) with each value once. The tables of all calls and partitions are
-        summed by value before `merge`."""
+        summed by value before `statistics_from_summary`."""
         self._count()
-        drained, self._counts = _summed(self._counts), []
+        drained, self._counts = _sum_counts(self._counts), []
         return drained
 
     def summary(self) -> dict[str, Any]:
@@ -111,21 +111,21 @@ class Accumulator:
             **self._sample.summary(),
         }
 
-    def _add_numbers(self, found: np.ndarray, order: np.ndarray) -> None:
-        finite = np.isfinite(found)
+    def _add_numbers(self, values: np.ndarray, order: np.ndarray) -> None:
+        finite = np.isfinite(values)
         if not finite.all():
-            missing = int(np.isnan(found).sum())
+            missing = int(np.isnan(values).sum())
             self._nulls += missing
-            self._infinite += int(len(found) - finite.sum()) - missing
-            found, order = found[finite], order[finite]
-        if not len(found):
+            self._infinite += int(len(values) - finite.sum()) - missing
+            values, order = values[finite], order[finite]
+        if not len(values):
             return
         if MOMENTS in self._needs:
-            total, squares = exact_sums.sums(found)
+            total, squares = exact_sums.sums(values)
             self._sum, self._squares = self._sum + total, self._squares + squares
-            self._minimum, self._maximum = min(self._minimum, found.min()), max(self._maximum, found.max())
+            self._minimum, self._maximum = min(self._minimum, values.min()), max(self._maximum, values.max())
         if SAMPLE in self._needs:
-            self._sample.add(found, order)
+            self._sample.add(values, order)
 
     def _count(self) -> None:
         """Count the rows that have not been counted yet."""
@@ -140,10 +140,10 @@ class Accumulator:
     def _add_counts(self, counts: pa.Table) -> None:
         self._counts.append(counts.cast(COUNTS_SCHEMA))
         if len(self._counts) > 1 and sum(map(len, self._counts)) > _PENDING_COUNTS:
-            self._counts = [_summed(self._counts)]
+            self._counts = [_sum_counts(self._counts)]
 
 
-def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of partitions into the summary that one partition with all rows would give."""
     parts = list(summaries)
     return {
@@ -152,11 +152,11 @@ def combine(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
         "minimum": min(part["minimum"] for part in parts),
         "maximum": max(part["maximum"] for part in parts),
-        **combined(parts),
+        **combine_samples(parts),
     }
 
 
-def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
+def statistics_from_summary(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
     """The statistics of one column from the summary of all its rows and the table of its counts.
 
     Sums are exact; only the final division rounds.
@@ -175,12 +175,12 @@ def merge(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics
         summary["rows"],
         summary["nulls"],
         summary["infinite"],
-        counts=None if counts is None else _summed([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
-        sample=in_order(summary) if SAMPLE in summary["needs"] else None,
+        counts=None if counts is None else _sum_counts([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
+        sample=ascending_numbers(summary) if SAMPLE in summary["needs"] else None,
         **moments,
     )
 
 
-def _summed(tables: list[pa.Table]) -> pa.Table:
+def _sum_counts(tables: list[pa.Table]) -> pa.Table:
     summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
     return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)

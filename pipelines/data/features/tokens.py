@@ -17,7 +17,7 @@ import pyarrow.types as types
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Input, Packer
-from pipelines.data.features.pretokenize import codes_of
+from pipelines.data.features.pretokenize import code_points
 from pipelines.data.features.statistics import CHARACTERS
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
@@ -59,11 +59,11 @@ class TokenEncoder(Packer[Settings]):
         refused = np.array([document is None for document in documents], bool)
         return pa.ListArray.from_arrays(offsets, pa.array(values), mask=pa.array(refused) if refused.any() else None)
 
-    def made_of(self, documents: int, tokens: int) -> int:
+    def window_count(self, documents: int, tokens: int) -> int:
         return -(-(tokens + documents) // self.settings.length)
 
     def windows(self, lists: Sequence[np.ndarray]) -> np.ndarray:
-        length, count = self.settings.length, self.made_of(len(lists), sum(map(len, lists)))
+        length, count = self.settings.length, self.window_count(len(lists), sum(map(len, lists)))
         stream = np.full(count * length + 1, END, self.dtype)
         at = 1
         for document in lists:
@@ -92,20 +92,20 @@ class Characters(TokenEncoder[config.Characters]):
 
     @classmethod
     def fit(cls, settings: config.Characters, inputs: Sequence[Input]) -> dict[str, Any]:
-        found = inputs[0].counts["value"].to_pylist()
-        if not found:
+        characters = inputs[0].counts["value"].to_pylist()
+        if not characters:
             raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
-        return {"characters": "".join(sorted(found))}
+        return {"characters": "".join(sorted(characters))}
 
     def __init__(self, settings: config.Characters, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
-        self._codes = codes_of(state["characters"])
+        self._codes = code_points(state["characters"])
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
         return (b"", b"?", *(character.encode() for character in self.state["characters"]))
 
     def numbers(self, text: str) -> np.ndarray:
-        found = codes_of(text)
-        places = np.minimum(np.searchsorted(self._codes, found), len(self._codes) - 1)
-        return np.where(self._codes[places] == found, places + _OTHER + 1, _OTHER)
+        codes = code_points(text)
+        indices = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return np.where(self._codes[indices] == codes, indices + _OTHER + 1, _OTHER)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import SparkFiles, TaskContext
 
-from pipelines.data.features import kind_of
+from pipelines.data.features import refusal_kind
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.etl.quality import REASON
@@ -49,7 +49,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
                 continue
             predicted = _model(job).predict(rows)
             reasons = predicted.column(REFUSED)
-            taken = quarantine.set_aside(rows, reasons, lambda reason: kind_of(without_value(reason))).select(job.keep)
+            taken = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(without_value(reason))).select(job.keep)
             predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
             report.taken += len(taken)
             part.write(pa.RecordBatch.from_arrays([*taken.columns, *predicted.columns], [*taken.schema.names, *predicted.schema.names]))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.data.features import Encoders, restored
+from pipelines.data.features import Encoders, restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.manifest import FittedEncoder
@@ -96,7 +96,7 @@ def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mappin
 def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
     for fitted in readers:
         yield from _known(kind, fitted)
-        if (example := restored(fitted).example(kind)) is not None:
+        if (example := restore_encoder(fitted).example(kind)) is not None:
             yield example
     if is_text(kind):
         yield from _TEXTS
@@ -147,7 +147,7 @@ def _fitting(kind: pa.DataType, number: float) -> Any:
 
 def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
     """Arrays of the shape of a column, and one that is too short."""
-    shape, settings = fitted.column.shape, restored(fitted).settings
+    shape, settings = fitted.column.shape, restore_encoder(fitted).settings
     if not shape or fitted.state.get("words"):
         return
     random = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pyarrow.types as types
 import torch
 from torch import Tensor, nn
 
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.numbers import Identity, Log1p, MinMax, NumberEncoder, Standardize
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.data.versions.schema import schema_from_text
@@ -68,7 +68,7 @@ def numeric_of(manifest: Manifest) -> Numeric:
 
 def _arithmetic(fitted: FittedEncoder) -> NumberEncoder[Any] | None:
     """The encoder, if it is one of these classes itself: a derived one may compute anything."""
-    encoder = restored(fitted)
+    encoder = restore_encoder(fitted)
     if isinstance(encoder, NumberEncoder) and type(encoder) in (Standardize, MinMax, Log1p, Identity) and fitted.column.dtype == "float32":
         return encoder
     return None

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pipelines.config import Config
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.manifest import Manifest
@@ -56,7 +56,7 @@ class Subject:
     @property
     def packs(self) -> bool:
         """Whether a raw row is a document, which becomes several rows of the network."""
-        return any(isinstance(restored(self.manifest.encoders[column.name]), Packer) for column in self.columns)
+        return any(isinstance(restore_encoder(self.manifest.encoders[column.name]), Packer) for column in self.columns)
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:

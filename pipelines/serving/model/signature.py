@@ -10,7 +10,7 @@ from mlflow.models import ModelSignature, infer_signature
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType, Array
 
-from pipelines.data.features import restored
+from pipelines.data.features import restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.data.rowwise.engine import quoted
@@ -32,7 +32,7 @@ def example_of(manifest: Manifest) -> pd.DataFrame:
     for field in inputs_of(manifest):
         profile = manifest.profile.get(field.name, {})
         reader = _reader(manifest, field.name)
-        value = restored(reader).example(field.type) if reader else None
+        value = restore_encoder(reader).example(field.type) if reader else None
         if value is None:
             value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
             value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements

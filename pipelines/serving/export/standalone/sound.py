@@ -17,7 +17,7 @@ def log_mel(settings: Mapping[str, Any], state: Mapping[str, Any], column: Colum
     encoded = np.zeros((len(column.values), transform.mels, transform.frames), np.float32)
     refused = np.zeros(len(column.values), bool)
     for row, content in enumerate(column.values):
-        mels = transform.of_file(content)
+        mels = transform.wav_log_mels(content)
         refused[row] = mels is None
         if mels is not None:
             encoded[row] = mels
