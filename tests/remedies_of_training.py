@@ -31,7 +31,7 @@ from versions import write_version
 
 from pipelines import tracking
 from pipelines.config import StrategySettings, parse
-from pipelines.config.balance import Balance as BalanceSettings
+from pipelines.config.balance import ShardBalancer as BalanceSettings
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
@@ -52,7 +52,7 @@ from pipelines.strategies.federated.clients import read_column
 from pipelines.tasks.bind import task_of
 from pipelines.tracking.recorded import Recorded
 from pipelines.tracking.recorded import recorded as recorded_in
-from pipelines.train.balance import Balance
+from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import append_step
@@ -62,7 +62,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
-from pipelines.train.step_clock import clock_of
+from pipelines.train.step_clock import create_step_clock
 from pipelines.train.strategies import strategy_of
 from pipelines.train.strategy import Strategy
 
@@ -307,9 +307,9 @@ class Balanced:
     """Workers that compute so many shards a second, on machines of one letter each."""
 
     def __init__(self, machines: str, least: int = 2) -> None:
-        strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=clock_of(torch.device("cpu")))
+        strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
         settings = {"workers": [least, len(machines)], "balance": {"leave_out": True}}
-        self.balance = Balance(strategy, Train.model_validate(settings), Silent())
+        self.balance = ShardBalancer(strategy, Train.model_validate(settings), Silent())
         self.balance._machines = list(machines)
 
     def compare(self, *speeds: float) -> None:
@@ -340,7 +340,7 @@ def initial(folder: Path, change: Callable[[bytes], bytes] = lambda content: con
 def read_initial(folder: Path, content: bytes | None) -> None:
     directory = RunDirectory(str(folder))
     if content:
-        directory.put_summed(INITIAL, content)
+        directory.put_with_checksum(INITIAL, content)
     _initial_weights(directory)
 
 
@@ -406,7 +406,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
             result = Loop(config, version, task, strategy, checkpoints, StopsAfter(1 if ending else None)).run()
             if ending:
                 raise ending
-            directory.put_summed(WEIGHTS, to_bytes(dict(strategy.weights())))
+            directory.put_with_checksum(WEIGHTS, to_bytes(dict(strategy.weights())))
             return SimpleNamespace(return_value={**asdict(result), "unsent": []})
 
         trainer: Any = SimpleNamespace(fit=fit, scaling_config=SimpleNamespace(elasticity_enabled=False))

@@ -513,8 +513,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: batches(folder, "x").load_state_dict(batches(folder, "x").state_dict()),),
     ),
     "is damaged; remove it, and run the same command again": (
-        lambda folder: damaged(folder, RunDirectory.get_summed),
-        (lambda folder: damaged(folder, RunDirectory.get_summed, removed=True),),
+        lambda folder: damaged(folder, RunDirectory.get_with_checksum),
+        (lambda folder: damaged(folder, RunDirectory.get_with_checksum, removed=True),),
     ),
     "is damaged; restore it, or remove it": (
         lambda folder: damaged(folder, RunDirectory.get_json),

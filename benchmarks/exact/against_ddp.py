@@ -82,7 +82,7 @@ def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
     """Microbatches of this worker's shards."""
     size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(context.rank)
     made = []
-    for _ in Mesh(context).owned_shards(cost.shards):
+    for _ in Mesh(context).worker_shards(cost.shards):
         x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
         label = torch.randint(10, (size,), generator=generator)
         made.append({"x": (x if cost.hidden else x.byte()).to(context.device), "label": label.to(context.device)})

@@ -83,7 +83,7 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
     task = task_of(config.task, version.manifest)
     settings = config.train
     strategy = strategy_of(settings, task, context)
-    loader = Loader(version, "train", order_of(config), Mesh(context).owned_shards(settings.shards), device=context.device, cache_bytes=0)
+    loader = Loader(version, "train", order_of(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0)
     flops = _flops_per_row(task, next(iter(loader)))
     done, started, waited, sums = 0, 0.0, 0.0, []
     while done < case.warm_up + case.steps:

@@ -31,9 +31,9 @@ from pipelines import api
 from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
-from pipelines.strategies.parameter_server.group import servers_of
+from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.loop import ServedLoop
-from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -79,7 +79,7 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
-    assert isinstance(strategy, Served)
+    assert isinstance(strategy, ParameterServerStrategy)
     strategy.connect(actors)
     hooks, checkpoints = Counted(), Checkpoints(RunDirectory(config.train.storage), context, 1)
     ServedLoop(config, version, task, strategy, checkpoints, hooks).run()
@@ -103,7 +103,7 @@ def measured(home: Path, case: Case, name: str, steps: int, groups: list[Path]) 
         "storage": str(folder / "runs"),
     }
     config = config.model_copy(update={"train": type(config.train).model_validate({**config.train.model_dump(), **train})})
-    with servers_of(config.train) as actors:
+    with run_servers(config.train) as actors:
         answers = ray.get([work.remote(rank, str(folder), config, str(group), actors) for rank, group in enumerate(groups)])
     rate, staleness, _ = answers[0]
     slow = answers[-1][2] / sum(computed for _, _, computed in answers)

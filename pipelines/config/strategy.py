@@ -74,7 +74,7 @@ class StrategySettings(Section):
         """Whether a worker that has computed its units waits for the others in every step."""
         return True
 
-    def replayed(self) -> "StrategySettings":
+    def replay_settings(self) -> "StrategySettings":
         """What a verification trains with: a strategy whose model is bitwise the same."""
         return self
 

@@ -44,4 +44,4 @@ def is_kept(config: Config, version: Version) -> bool:
 def keep_initial(content: bytes | None, directory: RunDirectory) -> None:
     """Write the initial weights into the run's directory for the workers, unless they are there."""
     if content is not None and not directory.has(INITIAL):
-        directory.put_summed(INITIAL, content)
+        directory.put_with_checksum(INITIAL, content)

@@ -14,9 +14,9 @@ from pipelines.launch.worker import Assignment, attempted, config_and_context, l
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
 from pipelines.tasks.base import Batch
-from pipelines.train.checkpoint.digest_log import DigestLog, differing_tensors, machine_of
+from pipelines.train.checkpoint.digest_log import DigestLog, describe_machine, differing_tensors
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.agreement import gathered
+from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.state import total_steps
 from pipelines.train.step import Flags, StepResult
 from pipelines.train.strategy import Strategy
@@ -84,7 +84,7 @@ class ReplayCheck(Strategy):
                 found.loss = (step, wanted, loss)
         if (saved := self._digest_log.digests.get(step)) is not None:
             found.saved.append(step)
-            differing = differing_tensors(gathered(digests(self.state_dict())), saved)
+            differing = differing_tensors(all_gather_object(digests(self.state_dict())), saved)
             if differing:
                 found.tensors = (step, differing)
             self.is_done = bool(differing or found.loss)
@@ -113,4 +113,4 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         return {}
     weights = check.weights() if trained.finished else {}
     digest = model_digest(weights) if weights else ""
-    return {**asdict(trained), "found": check.found, "machine": machine_of(context.device), "digest": digest}
+    return {**asdict(trained), "found": check.found, "machine": describe_machine(context.device), "digest": digest}

@@ -18,7 +18,7 @@ from pipelines.tasks.details import Evaluated
 from pipelines.tasks.values import Value, defined
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.train.hooks import Silent
-from pipelines.train.reduce.agreement import of_rank_0
+from pipelines.train.reduce.agreement import broadcast_from_rank0
 
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs
@@ -56,7 +56,7 @@ class Reports(Silent):
 
     def saved(self, step: int, path: str) -> None:
         """Report a complete checkpoint to Ray, if the last report is REPORT_SECONDS ago by rank 0's clock."""
-        if of_rank_0(time.monotonic() - self._reported >= REPORT_SECONDS):
+        if broadcast_from_rank0(time.monotonic() - self._reported >= REPORT_SECONDS):
             self._reported = time.monotonic()
             ray.train.report(
                 {"step": step},

@@ -153,7 +153,7 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
             f"{_AWAY_SECONDS / 60:.0f} minutes; run the same command to log it"
         )
     run.send(trained["unsent"])
-    content = directory.get_summed(WEIGHTS)
+    content = directory.get_with_checksum(WEIGHTS)
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)

@@ -48,7 +48,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     parent = again.train.storage.rstrip("/")
     name = f"{again.name}-verify-{uuid4().hex[:8]}"
     directory = RunDirectory(f"{parent}/{name}")
-    initial = before.get_summed(INITIAL) or initial_weights(again, version)
+    initial = before.get_with_checksum(INITIAL) or initial_weights(again, version)
     with cluster(again.train):
         gpus = takes_gpus(again.train)
         warn_of_waiting(again.train)
@@ -115,14 +115,14 @@ def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> t
 
 def _digest_of(directory: RunDirectory) -> str:
     """The digest of the model in the run's directory; empty if there is no model any more."""
-    content = directory.get_summed(WEIGHTS)
+    content = directory.get_with_checksum(WEIGHTS)
     return "" if content is None else model_digest(from_bytes(content))
 
 
 def _replayed(config: Config) -> Config:
     """The config that repeats a run: its strategy may have the weights of another one, which needs less."""
     train = config.train
-    return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replayed()})})
+    return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replay_settings()})})
 
 
 def _check(run: Recorded, settings: Train) -> None:

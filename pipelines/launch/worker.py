@@ -128,7 +128,7 @@ def prepared(config: Config, assignment: Assignment, directory: RunDirectory, co
 
 def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
     """Those that the driver has copied from `init_from`. Raises CorruptError if they are gone."""
-    content = directory.get_summed(INITIAL)
+    content = directory.get_with_checksum(INITIAL)
     if content is None:
         raise CorruptError(f"{directory.path}/{INITIAL} is gone, from which the run started; restore the file")
     return from_bytes(content)
@@ -152,14 +152,14 @@ def _fit(
     unsent: list[Any] = []
     profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, partial(_put_profile, directory))
     reports.begins = profiler.begin
-    heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.owned_shards(config.train.shards)))
+    heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
     try:
         strategy.connect(actors)
         trained = loop_class(strategy)(config, assignment.version, task, strategy, checkpoints, reports).run()
         if isinstance(reports, TrackedReports):
             reports.ended(trained.steps)
         if trained.finished and (weights := strategy.weights()):
-            directory.put_summed(WEIGHTS, to_bytes(weights))
+            directory.put_with_checksum(WEIGHTS, to_bytes(weights))
     finally:
         profiler.close()
         if isinstance(reports, TrackedReports):

@@ -1,4 +1,4 @@
-"""Synchronised batch norm on CPUs, since torch's own needs GPUs; and an error for a batch norm of a single row."""
+"""Synchronised batch norm on CPUs, since torch's needs GPUs; and an error for a batch norm of a single row."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.moments import combined, moments
 
 
-def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def loss_and_weight(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """The task's loss and weight. Raises ConfigError if a batch norm gets a single row, which has no variance."""
     try:
         return task.loss(model, batch)
     except ValueError as error:
-        if not is_of_single_row(error):
+        if not is_single_row_error(error):
             raise
         raise ConfigError(
             "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard, of a replica or of a "
@@ -27,22 +27,22 @@ def loss_of(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]
         ) from error
 
 
-def is_of_single_row(error: ValueError) -> bool:
-    """Whether it is torch's error for a batch norm of a single value per channel."""
+def is_single_row_error(error: ValueError) -> bool:
+    """Whether the error is torch's for a batch norm of a single value per channel."""
     return "Expected more than 1 value per channel" in str(error)
 
 
-def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
+def convert_sync_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     """The model with every batch norm replaced by one over the rows of all workers; names and values do not change."""
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
         if isinstance(module, BatchNorm):
-            module.__class__ = _Synchronised
+            module.__class__ = _SyncBatchNorm
     return model
 
 
-class _Synchronised(BatchNorm):
+class _SyncBatchNorm(BatchNorm):
     """A batch norm over the rows of all workers; a worker may have none."""
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -53,10 +53,10 @@ class _Synchronised(BatchNorm):
         if not self.training:
             return super().forward(input)
         output, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        self._remember(mean, variance)
+        self._update_running_moments(mean, variance)
         return output
 
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+    def _update_running_moments(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
             share = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
@@ -70,46 +70,46 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the output, the mean, and the unbiased variance; the last two are float64 of shape (channels,)."""
-        values = _wide(input)
-        count, mean, squares = _moments_of_all(values)
+        values = _at_least_float32(input)
+        count, mean, squares = _global_moments(values)
         scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
         ctx.save_for_backward(input, weight, mean, scale, count)
-        output = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        output = (values - _broadcast(mean, values)) * _broadcast(scale, values)
         if weight is not None and bias is not None:
-            output = output * _by_channel(weight, values) + _by_channel(bias, values)
+            output = output * _broadcast(weight, values) + _broadcast(bias, values)
         variance = squares / (count - 1).clamp(min=1)
         ctx.mark_non_differentiable(mean, variance)
         return output.to(input.dtype), mean, variance
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, output_gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         """Returns the gradient of all workers' loss with respect to this worker's input. For weight and bias, returns this
         worker's term of the sum over workers."""
         input, weight, mean, scale, count = ctx.saved_tensors
-        values, gradient = _wide(input), _wide(given)
-        normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        values, gradient = _at_least_float32(input), _at_least_float32(output_gradient)
+        normal = (values - _broadcast(mean, values)) * _broadcast(scale, values)
         dims = _all_but_channels(values)
-        own = torch.stack([gradient.sum(dims), (gradient * normal).sum(dims)]).double()
-        of_all = own.clone()
-        dist.all_reduce(of_all)
-        shift, slope = of_all / count.clamp(min=1)
-        through = gradient - _by_channel(shift, values) - normal * _by_channel(slope, values)
+        local_sums = torch.stack([gradient.sum(dims), (gradient * normal).sum(dims)]).double()
+        sums = local_sums.clone()
+        dist.all_reduce(sums)
+        shift, slope = sums / count.clamp(min=1)
+        input_gradient = gradient - _broadcast(shift, values) - normal * _broadcast(slope, values)
         if weight is None:
-            return (through * _by_channel(scale, values)).to(input.dtype), None, None, None
-        through = through * _by_channel(scale * weight, values)
-        return through.to(input.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None
+            return (input_gradient * _broadcast(scale, values)).to(input.dtype), None, None, None
+        input_gradient = input_gradient * _broadcast(scale * weight, values)
+        return input_gradient.to(input.dtype), local_sums[1].to(weight.dtype), local_sums[0].to(weight.dtype), None
 
 
-def _moments_of_all(values: Tensor) -> Tensor:
+def _global_moments(values: Tensor) -> Tensor:
     """Count, mean, and sum of squared deviations of every channel over all workers, shape (3, channels)."""
-    own = moments(values, _all_but_channels(values))
-    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, own)
-    return combined(torch.stack(every))
+    local_moments = moments(values, _all_but_channels(values))
+    by_worker = [torch.empty_like(local_moments) for _ in range(dist.get_world_size())]
+    dist.all_gather(by_worker, local_moments)
+    return combined(torch.stack(by_worker))
 
 
-def _wide(values: Tensor) -> Tensor:
+def _at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
@@ -117,6 +117,6 @@ def _all_but_channels(values: Tensor) -> list[int]:
     return [dim for dim in range(values.ndim) if dim != 1]
 
 
-def _by_channel(values: Tensor, like: Tensor) -> Tensor:
+def _broadcast(values: Tensor, like: Tensor) -> Tensor:
     """One value per channel, with the dtype of `like` and in a shape that broadcasts to it."""
     return values.to(like.dtype).view([-1 if dim == 1 else 1 for dim in range(like.ndim)])

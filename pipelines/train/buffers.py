@@ -14,27 +14,27 @@ class ModelBuffers:
     """The buffers of a model that is expected to write them in place."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self._named = model, dict(model.named_buffers())
-        self._values = [torch.view_as_real(each) if each.is_complex() else each for each in self._named.values()]
+        self._model, self._by_name = model, dict(model.named_buffers())
+        self._values = [torch.view_as_real(buffer) if buffer.is_complex() else buffer for buffer in self._by_name.values()]
         self.numel = sum(values.numel() for values in self._values)
         modules = model.named_modules(remove_duplicate=False)
         norms = {name for name, module in modules if isinstance(module, BatchNorm)}
-        self._counts_of_passes = {f"{name}.num_batches_tracked".lstrip(".") for name in norms}
+        self._pass_counts = {f"{name}.num_batches_tracked".lstrip(".") for name in norms}
 
     def check_in_place(self) -> None:
-        """Raise ConfigError, naming the buffer, if one has been added, replaced or removed since: its values are not tracked here."""
-        found = dict(self._model.named_buffers())
-        for name in found | self._named:
-            if found.get(name) is not self._named.get(name):
+        """Raise ConfigError, naming the buffer, if a pass has added, replaced or removed one: its values are not tracked here."""
+        buffers = dict(self._model.named_buffers())
+        for name in buffers | self._by_name:
+            if buffers.get(name) is not self._by_name.get(name):
                 raise ConfigError(
                     f"buffer {name} was added, replaced or removed by a pass, which a reproducible strategy does not support; register it "
                     "in __init__ and write it in place, as with copy_, or set train.strategy to ddp"
                 )
 
     def check_saved(self, before: Sequence[Tensor]) -> None:
-        """Raise ConfigError, naming the buffer, if one that no checkpoint has is not what it was `before`."""
+        """Raise ConfigError, naming the buffer, if one that no checkpoint holds has changed from its value `before`."""
         saved = self._model.state_dict(keep_vars=True).keys()
-        for name, values, start in zip(self._named, self._values, before, strict=True):
+        for name, values, start in zip(self._by_name, self._values, before, strict=True):
             if name not in saved and not torch.equal(values.nan_to_num(), start.nan_to_num()):
                 raise ConfigError(
                     f"buffer {name} is changed by a pass, but persistent=False keeps it out of checkpoints, so that a resumed run would "
@@ -57,8 +57,8 @@ class ModelBuffers:
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
 
     @torch.no_grad()
-    def rounded(self, changes: Tensor) -> Tensor:
-        """The changes, of shape (numel,), with those of integer buffers rounded to whole numbers."""
+    def round_integers(self, changes: Tensor) -> Tensor:
+        """Round the changes of integer buffers, within `changes` of shape (numel,), to whole numbers. Returns all changes."""
         parts = changes.split([values.numel() for values in self._values])
         pairs = zip(self._values, parts, strict=True)
         return torch.cat([part if values.is_floating_point() else part.round() for values, part in pairs])
@@ -71,9 +71,9 @@ class ModelBuffers:
         TrainingError for another integer buffer whose mean change is not an integer.
         """
         parts = changes.split([values.numel() for values in self._values])
-        for name, values, start, part in zip(self._named, self._values, before, parts, strict=True):
+        for name, values, start, part in zip(self._by_name, self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
-            mean = mean.round() if name in self._counts_of_passes else mean
+            mean = mean.round() if name in self._pass_counts else mean
             if not values.is_floating_point() and bool((mean != mean.round()).any()):
                 raise TrainingError(
                     f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"

@@ -24,7 +24,7 @@ from pipelines.train.state import State, Trained, count_epoch, order_of, total_s
 from pipelines.train.step_clock import CHECKPOINT, OTHER
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import fitted
+from pipelines.train.trivial import fit_trivial_predictors
 
 
 class EpochLoop(ABC):
@@ -60,7 +60,7 @@ class EpochLoop(ABC):
             self._version,
             "train",
             order_of(self._config),
-            self._strategy.mesh.owned_shards(self._settings.shards),
+            self._strategy.mesh.worker_shards(self._settings.shards),
             row_keys=self._task.draws,
             device=self._context.device,
             cache_bytes=self._settings.cache_bytes,
@@ -149,7 +149,7 @@ class EpochLoop(ABC):
 
     def _fitted_for(self, split: str) -> list[TrivialPredictor]:
         """The trivial predictors, if the split has rows to measure them on. Collective."""
-        return fitted(self._task, self._version, self._context.rank) if self._version.rows(split) else []
+        return fit_trivial_predictors(self._task, self._version, self._context.rank) if self._version.rows(split) else []
 
     def _note_baseline(self, evaluation: Evaluation) -> None:
         """Keep and log what the trivial predictors have reached, if they were measured."""

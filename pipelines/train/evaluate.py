@@ -19,9 +19,9 @@ from pipelines.tasks.details import Details, Evaluated, Part
 from pipelines.tasks.directions import directions
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
-from pipelines.train.reduce.agreement import gathered, of_rank_0
+from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import Baseline, best_of, give_up
+from pipelines.train.trivial import Baseline, best_baseline, give_up
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Evaluation:
                 with_carried(version, task.settings.slices),
                 split,
                 order,
-                strategy.mesh.owned_shards(settings.shards),
+                strategy.mesh.worker_shards(settings.shards),
                 row_numbers=True,
                 device=strategy.mesh.context.device,
                 cache_bytes=settings.cache_bytes // 4,
@@ -74,18 +74,18 @@ class Evaluation:
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
-        self._loader.own(self._strategy.mesh.owned_shards(self._shards))
+        self._loader.own(self._strategy.mesh.worker_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
         shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
         for batch in self._loader:
-            if any(gathered(broken_off())):
+            if any(all_gather_object(broken_off())):
                 return None
             self._add(self._loader.by_shard(batch), shards, most_shards)
-        by_worker = gathered([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
+        by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
-        metrics = of_rank_0(values_of(merged))
+        metrics = broadcast_from_rank0(values_of(merged))
         if self._strategy.mesh.context.rank == 0:
             self._evaluated = self._detailed([found for _, found, _ in in_order], metrics)
         self._compare([found for _, _, found in in_order])
@@ -128,7 +128,7 @@ class Evaluation:
         """Take the best values of the trivial predictors, from the metrics of all shards, unless an error left one without."""
         if self.trivial and all(len(shard) == len(self.trivial) for shard in shards):
             values = [values_of(self._merged(list(metrics))) for metrics in zip(*shards, strict=True)]
-            self.baseline = of_rank_0(best_of(self._task, self.trivial, values, self._split))
+            self.baseline = broadcast_from_rank0(best_baseline(self._task, self.trivial, values, self._split))
         self.trivial = ()
 
     def _parts(self, shard: _Shard) -> list[Part] | None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.agreement import gathered
-from pipelines.train.reduce.dtensor import local
+from pipelines.train.reduce.agreement import all_gather_object
+from pipelines.train.reduce.dtensor import local_part
 from pipelines.train.step_statistics import StepStatistics
 
 REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
@@ -26,14 +26,14 @@ def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int
     With fp16 loss scaling a non-finite gradient is an overflow, and the step is skipped. That becomes an error only after
     MOST_OVERFLOWS consecutive `overflows`.
     """
-    scaled = settings.precision == "fp16"
-    if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (scaled and overflows <= MOST_OVERFLOWS)):
+    has_loss_scale = settings.precision == "fp16"
+    if isfinite(step.loss_sum) and (isfinite(step.grad_norm) or (has_loss_scale and overflows <= MOST_OVERFLOWS)):
         return
     if isfinite(step.loss_sum):
         raise NonFiniteError(f"step {step.number}: the gradient norm is {step.grad_norm}, although the loss is finite: {REMEDY}")
-    losses = gathered(step.own_loss_sum)
-    owned = zip(mesh.first_ranks, mesh.shards_by_replica(settings.shards), strict=True)
-    wrong = [(rank, block) for rank, block in owned if not isfinite(losses[rank])]
+    losses = all_gather_object(step.own_loss_sum)
+    blocks = zip(mesh.first_ranks, mesh.shards_by_replica(settings.shards), strict=True)
+    wrong = [(rank, block) for rank, block in blocks if not isfinite(losses[rank])]
     has_shards = settings.strategy.reads_in_order
     where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if has_shards else ''}" for rank, block in wrong)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
@@ -50,8 +50,8 @@ def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step:
 
     The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
     """
-    floats = {name: local(values) for name, values in weights.items() if values.is_floating_point()}
+    floats = {name: local_part(values) for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
-    first = next((name for name, found in wrong.items() if found), "") if wrong and torch.stack([*wrong.values()]).any() else ""
-    if first := next(filter(None, gathered(first)), ""):
+    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if wrong and torch.stack([*wrong.values()]).any() else ""
+    if first := next(filter(None, all_gather_object(first)), ""):
         raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")

@@ -6,7 +6,7 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Task
-from pipelines.train.balance import Balance
+from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
@@ -22,7 +22,7 @@ class Loop(EpochLoop):
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         super().__init__(config, version, task, strategy, checkpoints, hooks)
         balanced = self._settings.balance.kind == "auto" and strategy.mesh.replicas > 1
-        self._balance = Balance(strategy, self._settings, hooks) if balanced else None
+        self._balance = ShardBalancer(strategy, self._settings, hooks) if balanced else None
 
     def _train_epoch(self) -> bool:
         """Run the remaining steps of the epoch. Returns False if the run was asked to stop and has been saved."""
@@ -47,12 +47,12 @@ class Loop(EpochLoop):
                 yield batch
                 is_last = self._state.step % self._loader.steps_per_epoch == 0
                 if self._balance and not is_last and self._deals(self._balance):
-                    self._loader.own(self._strategy.mesh.owned_shards(self._settings.shards))
+                    self._loader.own(self._strategy.mesh.worker_shards(self._settings.shards))
                     break
             else:
                 return
 
-    def _deals(self, balance: Balance) -> bool:
+    def _deals(self, balance: ShardBalancer) -> bool:
         self._clock.enter(OTHER)
         dealt, self._left_out = balance.deal(self._state.step), balance.left_out
         self._clock.enter(DATA)

@@ -7,8 +7,8 @@
     2  3    1         shards 4 to 7
     4  5    2         shards 8 to 11
 
-`shards` are the logical data shards of the config, whose number never changes. The parts of a model that is spread over a
-replica's workers are called "parameter shards".
+`shards` are the logical data shards of the config, whose number never changes. The workers of a replica
+may each hold a part of the model: the "parameter shards".
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Mesh:
     workers_per_replica: int = 1
     """Workers that compute one replica together: they have consecutive ranks, and read the same rows."""
     shard_counts: tuple[int, ...] = ()
-    """How many shards each replica owns; empty if they are divided equally."""
+    """Number of shards of each replica; empty if all have equally many."""
 
     def __post_init__(self) -> None:
         assert self.context.world_size % self.workers_per_replica == 0, "a strategy rejects other numbers of workers"
@@ -40,7 +40,7 @@ class Mesh:
         """The replica that this worker belongs to: its data-parallel coordinate."""
         return self.context.rank // self.workers_per_replica
 
-    def owned_shards(self, shards: int) -> range:
+    def worker_shards(self, shards: int) -> range:
         """The shards whose rows this worker computes, out of `shards`."""
         return self.shards_by_replica(shards)[self.replica]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from pipelines.tasks.base import Batch, Task, rows_of
-from pipelines.train.batch_norm import loss_of
+from pipelines.train.batch_norm import loss_and_weight
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 
@@ -24,7 +24,7 @@ class Passes:
         for part in range(parts):
             passed = aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
             with self._precision.autocast(self._device_type):
-                loss, weight = loss_of(self._task, self._model, passed)
+                loss, weight = loss_and_weight(self._task, self._model, passed)
             yield loss, weight, part == parts - 1
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pipelines.train.reduce.agreement import gathered
+from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.step_clock import PHASES, StepClock, Totals
 
 EVERY_SECONDS = 2.0
@@ -22,7 +22,7 @@ class PhaseTimes:
 
     def __init__(self, clock: StepClock, device: torch.device) -> None:
         self._clock, self._device = clock, device
-        self._counted, self._at = clock.totals(), time.monotonic()
+        self._totals, self._at = clock.totals(), time.monotonic()
         self._step = self._next = 0
 
     def begin(self, step: int) -> None:
@@ -33,27 +33,27 @@ class PhaseTimes:
         """The metrics at a point after step `step`; empty if no meeting is due. Collective."""
         if step < self._next and not is_last:
             return {}
-        totals, at = self._clock.totals(), time.monotonic()
-        counted, elapsed = totals.since(self._counted), (at - self._at) / max(1, step - self._step)
-        every = gathered((counted, elapsed, peak_bytes(self._device)))
-        self._counted, self._at, self._step = totals, at, step
-        self._next = step + max(1, int(EVERY_SECONDS / max(seconds for _, seconds, _ in every)))
-        return {**of_phases([counted for counted, _, _ in every]), **of_workers("memory/peak_bytes", [peak for _, _, peak in every])}
+        totals, now = self._clock.totals(), time.monotonic()
+        recent, seconds_per_step = totals.since(self._totals), (now - self._at) / max(1, step - self._step)
+        totals_by_worker, step_seconds, peaks = zip(*all_gather_object((recent, seconds_per_step, peak_bytes(self._device))), strict=True)
+        self._totals, self._at, self._step = totals, now, step
+        self._next = step + max(1, int(EVERY_SECONDS / max(step_seconds)))
+        return {**phase_metrics(totals_by_worker), **worker_metrics("memory/peak_bytes", peaks)}
 
 
-def of_phases(counted: Sequence[Totals]) -> dict[str, float]:
-    """Seconds per step of every phase that some worker has been in; empty without steps. `counted` holds every worker's."""
-    if not all(each.steps > 0 for each in counted):
+def phase_metrics(totals_by_worker: Sequence[Totals]) -> dict[str, float]:
+    """Seconds per step of every phase that some worker has been in; empty without steps."""
+    if not all(totals.steps > 0 for totals in totals_by_worker):
         return {}
-    found: dict[str, float] = {}
-    for phase, of_phase in zip(PHASES, zip(*(each.seconds for each in counted), strict=True), strict=True):
-        if any(of_phase):
-            per_step = [seconds / each.steps for seconds, each in zip(of_phase, counted, strict=True)]
-            found |= of_workers(f"time/{phase}_seconds", per_step)
-    return found
+    metrics: dict[str, float] = {}
+    for phase, phase_seconds in zip(PHASES, zip(*(totals.seconds for totals in totals_by_worker), strict=True), strict=True):
+        if any(phase_seconds):
+            per_step = [seconds / totals.steps for seconds, totals in zip(phase_seconds, totals_by_worker, strict=True)]
+            metrics |= worker_metrics(f"time/{phase}_seconds", per_step)
+    return metrics
 
 
-def of_workers(name: str, values: Sequence[float]) -> dict[str, float]:
+def worker_metrics(name: str, values: Sequence[float]) -> dict[str, float]:
     """A metric's mean over workers and, if there are several, its largest value and the rank of the worker that has it."""
     worst = max(range(len(values)), key=values.__getitem__)
     mean = {name: sum(values) / len(values)}

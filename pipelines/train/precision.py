@@ -17,7 +17,7 @@ class Precision:
         return nullcontext() if self.dtype == torch.float32 else torch.autocast(device_type, self.dtype)
 
 
-def precision_of(name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
+def choose_precision(name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
     """The precision that `train.precision` means on the device."""
     if name == "auto":
         name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"

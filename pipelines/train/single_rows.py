@@ -11,7 +11,7 @@ from pipelines.data.loader import shards_of
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.batch_norm import is_of_single_row
+from pipelines.train.batch_norm import is_single_row_error
 from pipelines.train.strategies import meta_model
 
 _WHY = "the model has a batch norm, which finds no variance in it"
@@ -69,7 +69,7 @@ def _refuses_single_row(task: Task) -> bool:
         try:
             task.loss(model.train(), _row(task))
         except ValueError as error:
-            return is_of_single_row(error)
+            return is_single_row_error(error)
     return False
 
 

@@ -136,7 +136,7 @@ class GpuStepClock(StepClock):
         return self._read
 
 
-def clock_of(device: torch.device) -> StepClock:
+def create_step_clock(device: torch.device) -> StepClock:
     return GpuStepClock() if device.type == "cuda" else StepClock()
 
 

@@ -15,7 +15,7 @@ from pipelines.tasks.base import Batch, Task
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult
-from pipelines.train.step_clock import StepClock, clock_of
+from pipelines.train.step_clock import StepClock, create_step_clock
 
 
 class Strategy(ABC):
@@ -73,7 +73,7 @@ class Strategy(ABC):
     def clock(self) -> StepClock:
         """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
         separate them."""
-        return clock_of(self.mesh.context.device)
+        return create_step_clock(self.mesh.context.device)
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""

@@ -15,7 +15,7 @@ from pipelines.errors import LockstepError
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value
-from pipelines.train.reduce.agreement import of_rank_0
+from pipelines.train.reduce.agreement import broadcast_from_rank0
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ Baseline = dict[str, tuple[float, str]]
 """The best value of each metric, as `<split>/<metric>`, and the predictor that has it."""
 
 
-def fitted(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:
+def fit_trivial_predictors(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:
     """The task's trivial predictors; none if one cannot be fitted, which fails no training. Collective."""
-    return of_rank_0(_fitted(task, version) if rank == 0 else [])
+    return broadcast_from_rank0(_fitted(task, version) if rank == 0 else [])
 
 
 def _fitted(task: Task, version: Version) -> list[TrivialPredictor]:
@@ -61,7 +61,7 @@ def _rows(version: Version) -> Iterator[Batch]:
         yield {name: torch.from_numpy(values) for name, values in reader.read(number).items()}
 
 
-def best_of(task: Task, predictors: Sequence[TrivialPredictor], values: Sequence[Mapping[str, Value]], split: str) -> Baseline:
+def best_baseline(task: Task, predictors: Sequence[TrivialPredictor], values: Sequence[Mapping[str, Value]], split: str) -> Baseline:
     """Of each metric that a predictor stands for, the best value that any of them has."""
     best: Baseline = {}
     for name in map(str, task.metrics()):

@@ -14,7 +14,7 @@ from pipelines.runtime.compat.torch import scale
 from pipelines.train.optimizer import optimizer, reset_state
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import local, total_norm
+from pipelines.train.reduce.dtensor import local_part, total_norm
 from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
 
 
@@ -96,7 +96,7 @@ class Update:
             norm = self._norm(weight).to(weight.device) * factor
             if self._sends_norm:
                 dist.broadcast(norm, 0)
-        rescale([local(gradient) for gradient in self._gradients()], factor, norm, clip)
+        rescale([local_part(gradient) for gradient in self._gradients()], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)
         self._scaler.update()

@@ -22,10 +22,10 @@ from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.group import servers_of
+from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.loop import ServedLoop
 from pipelines.strategies.parameter_server.messages import Plan
-from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -137,10 +137,10 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
     config = settings(tmp_path, "async")
     version, end = version_of(config), 2
     strategy = strategy_of(config.train, task_of(config.task, version.manifest), WorkerContext())
-    assert isinstance(strategy, Served)
+    assert isinstance(strategy, ParameterServerStrategy)
     streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
     plan = Plan(config.train, STEPS, STEPS, STEPS, strategy.layouts)
-    with servers_of(config.train) as actors, closing(streams):
+    with run_servers(config.train) as actors, closing(streams):
         stopped, other = Servers(actors, 60.0), Servers(actors, 60.0)
         stopped.run = other.run = "run"
         other.load(strategy.contents("run", plan))
@@ -170,8 +170,8 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
     version, context = version_of(config), WorkerContext()
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
-    assert isinstance(strategy, Served)
-    with servers_of(config.train) as actors:
+    assert isinstance(strategy, ParameterServerStrategy)
+    with run_servers(config.train) as actors:
         directory = RunDirectory(str(tmp_path / "run"))
         strategy.connect(actors)
         loop = ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops())
@@ -218,11 +218,11 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
 
     def loop_of(actors: Any, hooks: Silent) -> ServedLoop:
         strategy = strategy_of(config.train, task, context)
-        assert isinstance(strategy, Served)
+        assert isinstance(strategy, ParameterServerStrategy)
         strategy.connect(actors)
         return ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)
 
-    with servers_of(config.train) as actors:
+    with run_servers(config.train) as actors:
         with pytest.raises(TrainingError, match="died"):
             loop_of(actors, Dies(2 * per_epoch + 1)).run()
         newest = max((tmp_path / "run" / "checkpoints").iterdir())

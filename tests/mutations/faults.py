@@ -55,7 +55,8 @@ FAULTS = (
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
-        "P5", "pipelines/train/checkpoint/digest_log.py", "{found[name] for found in by_worker if name in found} != {recorded.get(name)}]",
+        "P5", "pipelines/train/checkpoint/digest_log.py",
+        "{digests[name] for digests in by_worker if name in digests} != {recorded.get(name)}]",
         "name not in recorded]",
         "tests/integration/test_exact_runs.py -k differ",
     ),

@@ -90,7 +90,7 @@ def _held(strategy: Strategy) -> list[Tensor]:
     if strategy.mesh.context.world_size == 1:
         return []
     outer = getattr(strategy, "_outer", None)
-    model = outer.point if outer is not None else None
+    model = outer.model_state if outer is not None else None
     tensors = dict(zip(model.names, model.parameters, strict=True)) if model is not None else dict(strategy.model.named_parameters())
     values = tensors["layers.2.weight"].detach()
     return [values.to_local() if hasattr(values, "to_local") else values]
@@ -108,7 +108,7 @@ def parted(context: WorkerContext, home: str) -> dict[str, Any]:
         try:
             Loop(config, version_of(config), task, strategy, checkpoints, Nudges(strategy)).run()
         except DriftError as error:
-            found[name] = str(error), sorted(record.step for _, record in checkpoints._whole())
+            found[name] = str(error), sorted(record.step for _, record in checkpoints._complete())
     return found
 
 

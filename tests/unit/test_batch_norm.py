@@ -9,7 +9,7 @@ import torch
 from groups import in_group
 from torch import Tensor, nn
 
-from pipelines.train.batch_norm import _Normalise, synchronised
+from pipelines.train.batch_norm import _Normalise, convert_sync_batch_norm
 from pipelines.train.reduce.context import WorkerContext
 
 ROWS, CHANNELS, WORKERS = 24, 5, 3
@@ -79,12 +79,12 @@ def in_worker(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
     found = {}
     for name, (make, given, share) in cases().items():
         own, first = given.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
-        found[name] = passed(synchronised(make(), context.device), own, first)
-    compiled = synchronised(norm(), context.device)
+        found[name] = passed(convert_sync_batch_norm(make(), context.device), own, first)
+    compiled = convert_sync_batch_norm(norm(), context.device)
     compiled.compile(backend="eager")
     found["compiled"] = passed(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
     if context.rank == 0:  # alone: nothing that is evaluated may wait for another worker
-        found["evaluated"] = {"output": synchronised(norm(track_running_stats=False).eval(), context.device)(values())}
+        found["evaluated"] = {"output": convert_sync_batch_norm(norm(track_running_stats=False).eval(), context.device)(values())}
     return found
 
 

@@ -32,7 +32,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.step_clock import clock_of
+from pipelines.train.step_clock import create_step_clock
 from pipelines.train.strategies import strategy_of
 from pipelines.train.strategy import Strategy
 
@@ -182,7 +182,7 @@ def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: i
     """At two steps a second, that is ten steps."""
     now = 100.0
     monkeypatch.setattr(balance.time, "monotonic", lambda: now)
-    strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=clock_of(torch.device("cpu")))
+    strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
     dealer = balance.Balance(strategy, Train(balance="auto"), Silent())
     now += 60  # until the first batch is there
     compared = []

@@ -76,13 +76,13 @@ def test_a_file_of_a_run_that_is_not_as_it_was_written_is_one_clear_error(
 
 def test_weights_that_are_not_as_they_were_written_are_one_clear_error(tmp_path: Path) -> None:
     folder, content = RunDirectory(str(tmp_path)), to_bytes({"w": torch.arange(3.0)})
-    assert folder.get_summed(WEIGHTS) is None
-    folder.put_summed(WEIGHTS, content)
-    assert folder.get_summed(WEIGHTS) == content
+    assert folder.get_with_checksum(WEIGHTS) is None
+    folder.put_with_checksum(WEIGHTS, content)
+    assert folder.get_with_checksum(WEIGHTS) == content
     for altered in (b"", content[:-1], content[:-1] + b"\x01"):
         (tmp_path / WEIGHTS).write_bytes(altered)
         with pytest.raises(TrainingError, match=r"weights.safetensors is damaged; remove it, and run the same command"):
-            folder.get_summed(WEIGHTS)
+            folder.get_with_checksum(WEIGHTS)
 
 
 def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:

@@ -119,7 +119,7 @@ def train(context: WorkerContext, folder: str, case: str, changes: dict[str, obj
     torch.manual_seed(0)
     strategy = Exact(settings, Squares(), Network, context)  # type: ignore[arg-type]
     order = Order(settings.shards, settings.global_batch, settings.seed, remainder=settings.remainder)
-    loader = Loader(open_version(f"{folder}/version"), "train", order, Mesh(context).owned_shards(settings.shards))
+    loader = Loader(open_version(f"{folder}/version"), "train", order, Mesh(context).worker_shards(settings.shards))
     number = 0
     for _ in range(2):
         for batch in strategy.batches(loader):

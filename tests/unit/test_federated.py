@@ -23,7 +23,7 @@ from pipelines.launch.checks import check
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import without_carried
 from pipelines.serving.model.predictor import features_of, inputs_of
-from pipelines.strategies.federated.clients import drawn, places, seated
+from pipelines.strategies.federated.clients import assign_places, draw_clients, places
 from pipelines.strategies.federated.loop import FederatedLoop
 from pipelines.strategies.federated.privacy import epsilon, noise
 from pipelines.strategies.federated.rounds import Round, Rounds, Turn
@@ -175,24 +175,24 @@ def test_clients_are_drawn_by_seed_and_round() -> None:
         Clients(client_column="c", per_round=10),
         Clients(client_column="c", per_round=10, clip=1.0, noise=1.0, weighting="equal"),
     )
-    rounds = [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
+    rounds = [draw_clients(fixed, 100, 3, number).tolist() for number in range(60)]
     assert all(len(set(clients)) == 10 for clients in rounds)
-    assert rounds == [drawn(fixed, 100, 3, number).tolist() for number in range(60)]
+    assert rounds == [draw_clients(fixed, 100, 3, number).tolist() for number in range(60)]
     assert len({client for clients in rounds for client in clients}) == 100
-    sizes = [len(drawn(private, 1_000, 3, number)) for number in range(300)]
+    sizes = [len(draw_clients(private, 1_000, 3, number)) for number in range(300)]
     assert np.mean(sizes) == pytest.approx(10, abs=0.6)
     assert np.std(sizes) == pytest.approx(np.sqrt(10 * 0.99), abs=0.5)
     assert max(sizes) < places(private, 1_000) < 60
-    assert len(drawn(private, 10, 3, 0)) == places(private, 10) == 10
+    assert len(draw_clients(private, 10, 3, 0)) == places(private, 10) == 10
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_workers_play_equal_numbers_of_clients(workers: int) -> None:
     settings = Clients(client_column="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
     for number in range(20):
-        taken, terms = seated(settings, 500, 0, number), places(settings, 500)
+        taken, terms = assign_places(settings, 500, 0, number), places(settings, 500)
         counts = [len(taken.keys() & set(shards_of(rank, workers, terms))) for rank in range(workers)]
-        assert sum(counts) == len(drawn(settings, 500, 0, number))
+        assert sum(counts) == len(draw_clients(settings, 500, 0, number))
         assert max(counts) - min(counts) <= 1 + (terms % workers > 0)
 
 

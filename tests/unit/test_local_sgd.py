@@ -255,14 +255,14 @@ def test_between_outer_steps_the_model_is_the_mean_and_replicas_stay_apart() -> 
     strategy, parts = local({"replicas": 2, "inner_steps": 4}), cut(rows(), 2)
     for number in range(2):
         strategy.step(parts, number, 0.05, Flags())
-    own = [[values.detach().clone() for values in replica.point.parameters] for replica in strategy._replicas.values()]
+    own = [[values.detach().clone() for values in replica.model_state.parameters] for replica in strategy._replicas.values()]
     strategy.predict(rows())
     ends = [plain_steps(built(), part, 2, 0.05) for part in parts]
     torch.testing.assert_close(own, ends)
     assert not torch.equal(own[0][0], own[1][0])
     torch.testing.assert_close(list(strategy.model.parameters()), [(one + other) / 2 for one, other in zip(*ends, strict=True)])
     for before, replica in zip(own, strategy._replicas.values(), strict=True):
-        assert all(map(torch.equal, before, replica.point.parameters))
+        assert all(map(torch.equal, before, replica.model_state.parameters))
 
 
 def test_a_replica_without_rows_waits() -> None:
@@ -271,7 +271,7 @@ def test_a_replica_without_rows_waits() -> None:
     result = strategy.step([first, empty], 0, 0.05, Flags())
     assert (float(result.rows), float(result.grad_norm) > 0) == (ROWS / 2, True)
     _, waiting = strategy._replicas.values()
-    assert all(map(torch.equal, waiting.point.parameters, built().parameters()))
+    assert all(map(torch.equal, waiting.model_state.parameters, built().parameters()))
 
 
 class Drops(Linear):
@@ -287,7 +287,7 @@ def test_dropout_is_of_the_step_and_the_replica() -> None:
         strategy = LocalSgd(settings, Squares(), Drops, WorkerContext())  # type: ignore[arg-type]
         strategy._mean.model.load_state_dict(built().state_dict())
         for replica in strategy._replicas.values():
-            replica.point.model.load_state_dict(built().state_dict())
+            replica.model_state.model.load_state_dict(built().state_dict())
         same = [{name: values[:6] for name, values in rows().items()}] * 4
         found = [replica.step(batch, first_step, 1e-9, False)[0] for replica, batch in zip(strategy._replicas.values(), same, strict=True)]
         return [float(loss) for loss in found]

@@ -220,7 +220,7 @@ def test_the_monitor_picks_the_best_epoch_and_ends_the_run(home: Path, tmp_path:
 
 
 def whole(folder: Path) -> list[tuple[str, Any]]:
-    return Checkpoints(RunDirectory(str(folder)), WorkerContext(), 2)._whole()
+    return Checkpoints(RunDirectory(str(folder)), WorkerContext(), 2)._complete()
 
 
 def test_the_newest_checkpoints_and_the_best_are_kept(home: Path, tmp_path: Path) -> None:

@@ -32,13 +32,13 @@ SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "check
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
 def test_a_worker_of_its_own_is_a_replica(world_size: int) -> None:
     meshes = [Mesh(WorkerContext(rank, world_size)) for rank in range(world_size)]
-    assert [mesh.owned_shards(8) for mesh in meshes] == meshes[0].shards_by_replica(8)
-    assert [mesh.owned_shards(8) for mesh in meshes] == [shards_of(rank, world_size, 8) for rank in range(world_size)]
+    assert [mesh.worker_shards(8) for mesh in meshes] == meshes[0].shards_by_replica(8)
+    assert [mesh.worker_shards(8) for mesh in meshes] == [shards_of(rank, world_size, 8) for rank in range(world_size)]
 
 
 def test_the_workers_of_a_replica_read_the_same_rows() -> None:
     meshes = [Mesh(WorkerContext(rank, 6), workers_per_replica=2) for rank in range(6)]
-    assert [mesh.owned_shards(12) for mesh in meshes] == [range(4)] * 2 + [range(4, 8)] * 2 + [range(8, 12)] * 2
+    assert [mesh.worker_shards(12) for mesh in meshes] == [range(4)] * 2 + [range(4, 8)] * 2 + [range(8, 12)] * 2
     assert [mesh.replica for mesh in meshes] == [0, 0, 1, 1, 2, 2]
     assert (meshes[0].replicas, list(meshes[0].first_ranks)) == (3, [0, 2, 4])
 

@@ -17,7 +17,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.strategies.sharded.microbatches import Microbatches
 from pipelines.strategies.sharded.pipelined import Pipelined
-from pipelines.strategies.sharded.stages import microbatches_of, stages_by_place
+from pipelines.strategies.sharded.stages import microbatches_per_step, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.language import Language
 from pipelines.tasks.vision import Vision
@@ -181,11 +181,11 @@ def test_microbatches_have_one_size_and_every_row_counts_once() -> None:
     microbatches = Microbatches(4, 10)
     for rows in (10, 5, 0, 1):
         batch = {"x": torch.arange(rows * 2).view(rows, 2)}
-        found = list(microbatches.of_step(batch))
+        found = list(microbatches.divide_step(batch))
         assert [len(filled["x"]) for filled, _ in found] == [3] * 4
         assert torch.equal(torch.cat([counted["x"] for _, counted in found]), batch["x"])
         assert all(torch.equal(filled["x"][: len(counted["x"])], counted["x"]) for filled, counted in found)
-        assert [len(each["x"]) for each in microbatches.of_any_size(batch)] == [max(1, len(part)) for part in batch["x"].tensor_split(4)]
+        assert [len(each["x"]) for each in microbatches.divide_evenly(batch)] == [max(1, len(part)) for part in batch["x"].tensor_split(4)]
 
 
 def settings_of(**changes: Any) -> Train:
@@ -197,7 +197,7 @@ def settings_of(**changes: Any) -> Train:
     ("rows", "grad_accum_steps", "count"), [(16, 1, 8), (16, 2, 16), (16, 4, 16), (4, 1, 4), (12, 3, 12), (512, 2, 16)]
 )
 def test_the_number_of_microbatches_by_default(rows: int, grad_accum_steps: int, count: int) -> None:
-    assert microbatches_of(settings_of(global_batch=rows, grad_accum_steps=grad_accum_steps), 2) == count
+    assert microbatches_per_step(settings_of(global_batch=rows, grad_accum_steps=grad_accum_steps), 2) == count
 
 
 class Ties(Language):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipelines.train import phase_times
-from pipelines.train.phase_times import PhaseTimes, of_phases, of_workers
+from pipelines.train.phase_times import PhaseTimes, phase_metrics, worker_metrics
 from pipelines.train.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, StepClock, Totals
 
 
@@ -48,7 +48,7 @@ def test_after_the_last_gradient_the_backward_pass_only_waits() -> None:
 
 
 def test_metrics_are_mean_worst_and_whose_that_is() -> None:
-    found = of_phases([Totals(2, (0.0, 2.0, 4.0, 6.0, 0.0, 0.0)), Totals(2, (0.0, 6.0, 4.0, 2.0, 0.0, 0.0))])
+    found = phase_metrics([Totals(2, (0.0, 2.0, 4.0, 6.0, 0.0, 0.0)), Totals(2, (0.0, 6.0, 4.0, 2.0, 0.0, 0.0))])
     assert found == {
         "time/forward_seconds": 2.0,
         "time/forward_seconds_worst": 3.0,
@@ -60,8 +60,8 @@ def test_metrics_are_mean_worst_and_whose_that_is() -> None:
         "time/exchange_seconds_worst": 3.0,
         "time/exchange_seconds_worst_rank": 0.0,
     }
-    assert of_workers("memory/peak_bytes", [7.0]) == {"memory/peak_bytes": 7.0}
-    assert of_phases([Totals(0, (0.0,) * 6)]) == {}
+    assert worker_metrics("memory/peak_bytes", [7.0]) == {"memory/peak_bytes": 7.0}
+    assert phase_metrics([Totals(0, (0.0,) * 6)]) == {}
 
 
 class Event:

@@ -33,7 +33,7 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.remarks import unbeaten
 from pipelines.train.state import Trained
 from pipelines.train.strategies import strategy_of
-from pipelines.train.trivial import best_of, fitted
+from pipelines.train.trivial import best_baseline, fit_trivial_predictors
 
 
 def reached(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
@@ -45,7 +45,7 @@ def reached(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
     for predictor in predictors:
         predictor.finish()
     measured = [values(task, [(predictor.output(test), test)]) for predictor in predictors]
-    return {name.removeprefix("test/"): value for name, (value, _) in best_of(task, predictors, measured, "test").items()}
+    return {name.removeprefix("test/"): value for name, (value, _) in best_baseline(task, predictors, measured, "test").items()}
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
@@ -125,7 +125,7 @@ def test_tokens_are_predicted_by_their_frequencies(tmp_path: Path) -> None:
     config = characters(tmp_path, rows=40, task={})
     version = version_of(config)
     task = bound_task(config.task, version.manifest)
-    (predictor,) = fitted(task, version, rank=0)
+    (predictor,) = fit_trivial_predictors(task, version, rank=0)
     windows = torch.randint(2, 28, (5, 17), dtype=torch.uint8)
     nats, tokens, _ = predictor.output({"text": windows}).unbind(1)
     counts = predictor.counts  # type: ignore[attr-defined]

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.strategies.federated.rounds import Turn
 from pipelines.strategies.federated.settings import Settings
-from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.model_state import ModelState
 from pipelines.strategies.replicas.replica import SUMS, Replica
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
 from pipelines.train.update import Update
@@ -24,16 +24,16 @@ class Client(Replica):
     "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
-    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: Point) -> None:
+    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: ModelState) -> None:
         """`settings` are those of `train`, but with a client's own share of `global_batch`."""
         super().__init__(0, settings, task, model, context, clock)
         self._start, self._proximal = start, settings.strategy_as(Settings).proximal
-        self._new_update = partial(Update, settings, model, context, precision_of(settings.precision, context.device), clock)
+        self._new_update = partial(Update, settings, model, context, choose_precision(settings.precision, context.device), clock)
 
     def begin(self, client: int) -> None:
         """Become `client`, at the round's start."""
         self._number = client
-        self.point.copy(self._start)
+        self.model_state.copy(self._start)
         self._update = self._new_update()
 
     @torch.enable_grad()  # which the sum of changes, as it asks for one after the other, has disabled
@@ -50,7 +50,7 @@ class Client(Replica):
         sums = super()._pass(batch)
         if self._proximal:
             factor = (self._proximal * self._update.unit(sums[1])).float()
-            for own, start in zip(self.point.parameters, self._start.parameters, strict=True):
+            for own, start in zip(self.model_state.parameters, self._start.parameters, strict=True):
                 pull = (own.detach() - start.detach()) * factor
                 own.grad = pull if own.grad is None else own.grad.add_(pull)
         return sums

@@ -77,7 +77,7 @@ def places(settings: Settings, clients: int) -> int:
     return min(clients, expected + ceil(excess))
 
 
-def drawn(settings: Settings, clients: int, seed: int, number: int) -> np.ndarray:
+def draw_clients(settings: Settings, clients: int, seed: int, number: int) -> np.ndarray:
     """The clients that take part in round `number`: `per_round` of them; or, with noise, each with the same probability and independently
     of the others, as the accountant assumes."""
     if not settings.noise:
@@ -86,8 +86,8 @@ def drawn(settings: Settings, clients: int, seed: int, number: int) -> np.ndarra
     return np.flatnonzero(uniform < settings.per_round / clients)[: places(settings, clients)]
 
 
-def seated(settings: Settings, clients: int, seed: int, number: int) -> dict[int, int]:
+def assign_places(settings: Settings, clients: int, seed: int, number: int) -> dict[int, int]:
     """The clients of round `number` by their place in its sum, evenly spread, so that workers with equal parts of the places have equal
     numbers of clients."""
-    found = drawn(settings, clients, seed, number).tolist()
+    found = draw_clients(settings, clients, seed, number).tolist()
     return {at * places(settings, clients) // len(found): client for at, client in enumerate(found)}

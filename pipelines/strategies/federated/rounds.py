@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
-from pipelines.strategies.federated.clients import places, read_column, rows_of_clients, seated
+from pipelines.strategies.federated.clients import assign_places, places, read_column, rows_of_clients
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext
@@ -84,7 +84,7 @@ class Rounds(Loader):
         """Nothing: a round's rows are read when it begins."""
 
     def _round(self, number: int) -> Round:
-        every = seated(self._clients, len(self._owned.values), self.order.seed, number)
+        every = assign_places(self._clients, len(self._owned.values), self.order.seed, number)
         owned = shards_of(self._context.rank, self._context.world_size, self._places)
         mine = {place: client for place, client in every.items() if place in owned}
         rows = self._read(list(mine.values()))

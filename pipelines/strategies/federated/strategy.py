@@ -28,7 +28,7 @@ from pipelines.train.exact.deterministic import CUBLAS, check_model, only_determ
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import aligned
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult, of_all
 from pipelines.train.step_clock import EXCHANGE
@@ -53,10 +53,10 @@ class Federated(Strategy):
         check_model(self.model)
         only_deterministic(context.device)
         torch.set_num_threads(self._clients.threads_per_shard)
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
-        self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.point)
+        self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.model_state)
         self._is_checked = False
         self._last: list[float] = [0.0] * _NUMBERS
         self._places = self._of_clients = self._rounds = 0
@@ -117,17 +117,17 @@ class Federated(Strategy):
     def _deltas(self, played: Round, number: int, rate: float, own: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
         """The change of every place of this worker, times its factor; zeros for an empty place. Fills `own`, and appends the changes of
         buffers to `changes` if the model has some."""
-        start, has_buffers = self._outer.point, bool(self._outer.point.buffers.numel)
+        start, has_buffers = self._outer.model_state, bool(self._outer.model_state.buffers.numel)
         for at, place in enumerate(self._played[self._context.rank]):
             turn = played.turns.get(place)
             if turn is None:
                 yield self._nothing  # there are empty places only with noise, with which a model has no buffers
                 continue
             sums = self._client.play(turn, number, rate)
-            deltas = self._client.point.deltas(start)
+            deltas = self._client.model_state.deltas(start)
             norm, clipped = self._scaled(deltas, turn)
             own[at] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
-            changes += [self._client.point.changes(start) * turn.factor] if has_buffers else []
+            changes += [self._client.model_state.changes(start) * turn.factor] if has_buffers else []
             yield deltas
         self.clock.enter(EXCHANGE)
 
@@ -155,17 +155,17 @@ class Federated(Strategy):
     @cached_property
     def _parameter_means(self) -> ReplicaMeans:
         """Created at the first use, which is collective."""
-        return ReplicaMeans(self._outer.point.parameters, self._played, self._context.rank)
+        return ReplicaMeans(self._outer.model_state.parameters, self._played, self._context.rank)
 
     @cached_property
     def _buffer_means(self) -> ReplicaMeans:
-        like = torch.empty(self._outer.point.buffers.numel, dtype=torch.float64, device=self._context.device)
+        like = torch.empty(self._outer.model_state.buffers.numel, dtype=torch.float64, device=self._context.device)
         return ReplicaMeans([like], self._played, self._context.rank)
 
     @cached_property
     def _nothing(self) -> list[Tensor]:
         """The change of an empty place."""
-        return [torch.zeros_like(parameter) for parameter in self._outer.point.parameters]
+        return [torch.zeros_like(parameter) for parameter in self._outer.model_state.parameters]
 
     def _check(self, played: Round) -> None:
         """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""

@@ -40,7 +40,7 @@ class Int8Means:
         partial = torch.zeros(sum(self._sizes), dtype=self._partial, device=scales.device)
         for errors in self.errors.values():
             for error, scale, summed in zip(errors, scales, partial.split(self._sizes), strict=True):
-                rounded = quantised(error, scale)
+                rounded = quantise(error, scale)
                 summed.add_(rounded.flatten())
                 error.sub_(rounded * scale)
         sums = self._sum(partial.cpu()).to(scales.device).split(self._sizes)
@@ -74,7 +74,7 @@ class Int8Means:
         return torch.cat(sums)[: len(partial)]
 
 
-def quantised(values: Tensor, scale: Tensor) -> Tensor:
+def quantise(values: Tensor, scale: Tensor) -> Tensor:
     """The nearest multiples of `scale`, ties to even, as int8."""
     divided = values / torch.where(scale > 0, scale, 1.0)
     return divided.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)

@@ -19,7 +19,7 @@ from pipelines.data.loader import Loader, shards_of
 from pipelines.runtime.weights import weights_of
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.model_state import ModelState
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica import Replica
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
@@ -28,7 +28,7 @@ from pipelines.train.exact.deterministic import CUBLAS, check_model, only_determ
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import aligned
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult, of_all
 from pipelines.train.step_clock import EXCHANGE
@@ -54,11 +54,11 @@ class LocalSgd(Strategy):
         check_model(self.model)
         only_deterministic(context.device)
         torch.set_num_threads(self._local.threads_per_shard)
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
         played = self._played[context.rank]
         self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}
-        self._outer, self._mean = Outer(self._local, build().to(context.device)), Point(self.model)
+        self._outer, self._mean = Outer(self._local, build().to(context.device)), ModelState(self.model)
         self._int8 = Int8Means(self._mean.parameters, self._played, context.rank) if self._local.deltas == "int8" else None
         self._is_current = True
         """Whether `model` is the mean of the replicas as they are now."""
@@ -92,7 +92,7 @@ class LocalSgd(Strategy):
     def sync_buffers(self) -> None:
         """Set the model to the mean of the replicas, which do not change."""
         if not self._is_current:
-            self._mean.move(self._outer.point, self._parameter_means.mean(self._deltas()), self._mean_changes())
+            self._mean.move(self._outer.model_state, self._parameter_means.mean(self._deltas()), self._mean_changes())
             self._is_current = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,12 +118,12 @@ class LocalSgd(Strategy):
     def _meet(self) -> None:
         """The outer step, after which all replicas and the model are the same."""
         self._outer.step((self._int8 or self._parameter_means).mean(self._deltas()), self._mean_changes())
-        for point in (self._mean, *(replica.point for replica in self._replicas.values())):
-            point.copy(self._outer.point)
+        for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
+            model_state.copy(self._outer.model_state)
         self._is_current = True
 
     def _deltas(self) -> Iterator[list[Tensor]]:
-        return (replica.point.deltas(self._outer.point) for replica in self._replicas.values())
+        return (replica.model_state.deltas(self._outer.model_state) for replica in self._replicas.values())
 
     def _errors(self, number: int) -> dict[str, Tensor]:
         """What int8 has left out of a replica's deltas, by the parameter's name; empty with fp32."""
@@ -132,7 +132,7 @@ class LocalSgd(Strategy):
     def _mean_changes(self) -> Tensor | None:
         if not self._mean.buffers.numel:
             return None
-        return self._buffer_means.mean([replica.point.changes(self._outer.point)] for replica in self._replicas.values())[0]
+        return self._buffer_means.mean([replica.model_state.changes(self._outer.model_state)] for replica in self._replicas.values())[0]
 
     @cached_property
     def _parameter_means(self) -> ReplicaMeans:

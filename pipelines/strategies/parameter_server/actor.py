@@ -108,8 +108,8 @@ class ServerActor:
     def ready(self, run: str, step: int) -> Ready | None:
         return self._awaited(run, lambda server: server.ready(step))
 
-    def arrived(self, run: str, step: int) -> bool | None:
-        return self._awaited(run, lambda server: server.arrived(step))
+    def may_begin(self, run: str, step: int) -> bool | None:
+        return self._awaited(run, lambda server: server.may_begin(step))
 
     def steps_after(self, run: str, number: int) -> list[StepSums]:
         with self._changed:

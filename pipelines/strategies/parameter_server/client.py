@@ -86,9 +86,9 @@ class Servers:
     def advance(self, step: int, norm: float) -> None:
         self._command("advance", self._all((step, norm)))
 
-    def arrived(self, step: int) -> bool | None:
+    def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
-        found = _answers([actor.arrived.remote(self.run, step) for actor in self._actors])
+        found = _answers([actor.may_begin.remote(self.run, step) for actor in self._actors])
         return False if False in found else None if None in found else True
 
     def steps_after(self, number: int) -> list[StepSums]:

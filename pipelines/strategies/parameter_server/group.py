@@ -14,7 +14,7 @@ from pipelines.strategies.parameter_server.settings import Settings
 
 
 @contextmanager
-def servers_of(settings: Train) -> Iterator[list[ActorHandle]]:
+def run_servers(settings: Train) -> Iterator[list[ActorHandle]]:
     """Start the run's servers, and end them after the block.
 
     They belong to the driver: if it dies, Ray ends them. A group of workers that starts again finds them as they are.

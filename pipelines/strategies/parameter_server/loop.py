@@ -14,14 +14,14 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
-from pipelines.strategies.parameter_server.strategy import Served
+from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.waits import Waits
 from pipelines.tasks.base import Task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
-from pipelines.train.reduce.agreement import gathered, of_rank_0
+from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
 
@@ -30,7 +30,7 @@ class ServedLoop(EpochLoop):
     """The loop of one worker."""
 
     loader_class = Streams
-    _strategy: Served
+    _strategy: ParameterServerStrategy
     _loader: Streams
 
     def __init__(
@@ -38,7 +38,7 @@ class ServedLoop(EpochLoop):
         config: Config,
         version: Version,
         task: Task,
-        strategy: Served,
+        strategy: ParameterServerStrategy,
         checkpoints: Checkpoints,
         hooks: Hooks,
     ) -> None:
@@ -59,12 +59,12 @@ class ServedLoop(EpochLoop):
         if self._plan.is_sync:
             self._strategy.next_steps = [self._state.step] * self._settings.shards
         updates_per_step = 1 if self._plan.is_sync else self._settings.shards
-        run = of_rank_0(self._servers.run_to_continue(self._state.step, updates_per_step) if self._context.rank == 0 else None)
+        run = broadcast_from_rank0(self._servers.run_to_continue(self._state.step, updates_per_step) if self._context.rank == 0 else None)
         if run is None:
-            run = of_rank_0(uuid4().hex)
+            run = broadcast_from_rank0(uuid4().hex)
             if self._context.rank == 0:
                 self._servers.load(self._strategy.contents(run, self._plan))
-            gathered(None)  # no worker begins before they are loaded
+            all_gather_object(None)  # no worker begins before they are loaded
         self._servers.run = run
         positions, versions = self._servers.positions()
         self._positions = {shard: positions[shard] for shard in self._loader.owned_shards}
@@ -78,7 +78,7 @@ class ServedLoop(EpochLoop):
             for shard, step in self._servers.incomplete():
                 self._pull(step)
                 self._compute(shard, step)
-        gathered(None)
+        all_gather_object(None)
 
     def _train_epoch(self) -> bool:
         """Run the remaining microbatches of the epoch. Returns False if the run was asked to stop and has been saved."""
@@ -86,7 +86,7 @@ class ServedLoop(EpochLoop):
         end = min(state.validated + self._loader.steps_per_epoch, self._total)
         self._stopwatch.start(self._loader.wait_seconds)
         while True:
-            ends = gathered((self._worked_until(end), self._hooks.asked_to_stop()))  # all updates have arrived
+            ends = all_gather_object((self._worked_until(end), self._hooks.asked_to_stop()))  # all updates have arrived
             if failure := next((text for text, _ in ends if text), ""):
                 raise NonFiniteError(failure)
             times = self._phase_times.metrics(state.step, is_last=True)
@@ -134,7 +134,7 @@ class ServedLoop(EpochLoop):
             self._look_after()
         if step < end:
             return (shard, step) if self._pull(step) else None
-        while self._servers.arrived(end) is None:
+        while self._servers.may_begin(end) is None:
             self._look_after()
         return None
 
@@ -214,17 +214,17 @@ class ServedLoop(EpochLoop):
     def _settle(self) -> None:
         """Take the servers' present parameters, on every worker alike. Collective; the servers are quiescent."""
         self._look_after()
-        self._state.step = of_rank_0(self._state.step)
+        self._state.step = broadcast_from_rank0(self._state.step)
         pulled = self._servers.current(self._have)
         self._strategy.take(pulled)
         self._have = [answer.version for answer in pulled]
 
     def _go_on(self) -> None:
         """Let microbatches begin again, after a checkpoint. Collective."""
-        gathered(None)
+        all_gather_object(None)
         if self._context.rank == 0:
             self._servers.resume(self._saver.saved_step)
-        gathered(None)
+        all_gather_object(None)
 
     def _saves(self, is_best: bool) -> bool:
         return True  # a restarted group takes up the servers as they are, which may be steps after the epoch, but not its validation

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config.train import Train
-from pipelines.strategies.parameter_server.parts import Piece
+from pipelines.strategies.parameter_server.parts import ParameterSlice
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 
@@ -108,7 +108,7 @@ class Contents:
     run: str
     """Identifies the timeline of all servers: they are always loaded together, under a new name."""
     plan: Plan
-    pieces: list[Piece]
+    pieces: list[ParameterSlice]
     values: Tensor
     """The part's parameters: float32, shape (entries,)."""
     optimizer: list[dict[str, Tensor]]

@@ -16,7 +16,7 @@ NEAR = 0.05
 
 
 @dataclass(frozen=True)
-class Piece:
+class ParameterSlice:
     """Entries [start, stop) of parameter `number`, in the order of its memory."""
 
     number: int
@@ -33,7 +33,7 @@ def blocks(sizes: Sequence[int]) -> int:
     return sum(map(_blocks, sizes))
 
 
-def parts(sizes: Sequence[int], servers: int) -> list[list[Piece]]:
+def parts(sizes: Sequence[int], servers: int) -> list[list[ParameterSlice]]:
     """The pieces of each server, in order, for parameters of `sizes` entries. Every entry is in exactly one piece.
 
     There must be at least as many blocks as servers.
@@ -58,10 +58,10 @@ def _cuts(ends: Sequence[int], servers: int) -> list[int]:
     return [*found, total]
 
 
-def _between(sizes: Sequence[int], ends: Sequence[int], start: int, stop: int) -> list[Piece]:
+def _between(sizes: Sequence[int], ends: Sequence[int], start: int, stop: int) -> list[ParameterSlice]:
     pieces = []
     for number, (first, last) in enumerate(pairwise(ends)):
         begin, end = max(start, first), min(stop, last)
         if begin < end:
-            pieces.append(Piece(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
+            pieces.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
     return pieces

@@ -136,7 +136,7 @@ class Server:
         found = self._held.ready
         return found if found is not None and found.step == step else None
 
-    def arrived(self, step: int) -> bool | None:
+    def may_begin(self, step: int) -> bool | None:
         """True once synchronous step `step` may begin; False if the servers are halted before."""
         self.check()
         held = self._held

@@ -13,7 +13,7 @@ from pipelines.train.exact.settings import Settings as ExactSettings
 class Settings(ExactSettings):
     """Computes as `exact` does, but parameters are held by servers, and workers need not wait for each other."""
 
-    implementation = "pipelines.strategies.parameter_server.strategy:Served"
+    implementation = "pipelines.strategies.parameter_server.strategy:ParameterServerStrategy"
     reproducible = False  # but for mode `sync`, which a verification repeats with `exact`
     balances = False
     uses = (Use("train.strategy.staleness", ".mode", ("bounded",)),)
@@ -48,6 +48,6 @@ class Settings(ExactSettings):
         if train.precision == "fp16":
             raise ValueError(f"precision is fp16, whose loss scaling strategy {self.kind} does not support; set it to bf16 or fp32")
 
-    def replayed(self) -> StrategySettings:
+    def replay_settings(self) -> StrategySettings:
         """Synchronous servers have the weights of `exact`, which needs none."""
         return ExactSettings(threads_per_shard=self.threads_per_shard) if self.is_sync else self

@@ -17,9 +17,9 @@ from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.check import check_servers
-from pipelines.strategies.parameter_server.group import servers_of
+from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
-from pipelines.strategies.parameter_server.parts import Piece, parts
+from pipelines.strategies.parameter_server.parts import ParameterSlice, parts
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -30,7 +30,7 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.update import mean_factor, rescale
 
 
-class Served(Exact):
+class ParameterServerStrategy(Exact):
     """A worker's model and optimizer state, and their exchange with the servers."""
 
     loop = "pipelines.strategies.parameter_server.loop:ServedLoop"
@@ -56,7 +56,7 @@ class Served(Exact):
     @classmethod
     @contextmanager
     def actors(cls, settings: Train) -> Iterator[Sequence[Any]]:
-        with servers_of(settings) as servers:
+        with run_servers(settings) as servers:
             yield servers
 
     def connect(self, actors: Sequence[Any]) -> None:
@@ -206,7 +206,7 @@ def _check_norm(norm: float, step: int) -> None:
         raise NonFiniteError(f"step {step + 1}: the gradient norm is {norm}, although the loss is finite: {REMEDY}")
 
 
-def _cut(pieces: Sequence[Piece], flat: Sequence[Tensor | None]) -> np.ndarray:
+def _cut(pieces: Sequence[ParameterSlice], flat: Sequence[Tensor | None]) -> np.ndarray:
     """The entries of a part, end to end; zeros for parameters without values."""
     found = []
     for piece in pieces:
@@ -215,7 +215,7 @@ def _cut(pieces: Sequence[Piece], flat: Sequence[Tensor | None]) -> np.ndarray:
     return torch.cat(found).numpy()
 
 
-def _cut_state(values: Tensor, piece: Piece) -> Tensor:
+def _cut_state(values: Tensor, piece: ParameterSlice) -> Tensor:
     return _flat(values)[piece.start : piece.stop].cpu().clone() if values.dim() else values.cpu().clone()
 
 

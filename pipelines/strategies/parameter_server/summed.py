@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipelines.strategies.parameter_server.messages import Layout
-from pipelines.strategies.parameter_server.parts import Piece
+from pipelines.strategies.parameter_server.parts import ParameterSlice
 from pipelines.train.reduce.tree import tree_sum
 
 
@@ -26,7 +26,7 @@ def summed(by_shard: Sequence[np.ndarray | None], entries: int = 0) -> Tensor:
 
 
 def norms(
-    gradient: Tensor, used: Tensor, pieces: Sequence[Piece], layouts: Sequence[Layout]
+    gradient: Tensor, used: Tensor, pieces: Sequence[ParameterSlice], layouts: Sequence[Layout]
 ) -> tuple[dict[int, float], dict[int, tuple[int, np.ndarray]]]:
     """The norm of every whole parameter that some shard used, and start and entries of pieces of split ones, by parameter.
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pipelines.train.buffers import ModelBuffers
 
 
-class Point:
+class ModelState:
     """A model's trained parameters and its buffers. Other parameters are expected to be equal in all models."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -17,11 +17,11 @@ class Point:
         self.names, self.parameters = list(trained), list(trained.values())
 
     @torch.no_grad()
-    def deltas(self, start: "Point") -> list[Tensor]:
+    def deltas(self, start: "ModelState") -> list[Tensor]:
         """Each parameter's change since `start`."""
         return [own - before for own, before in zip(self.parameters, start.parameters, strict=True)]
 
-    def changes(self, start: "Point") -> Tensor:
+    def changes(self, start: "ModelState") -> Tensor:
         """All buffers' changes since `start`: float64 of shape (buffers.numel,).
 
         Raises ConfigError if a pass has replaced a buffer instead of writing it.
@@ -30,19 +30,19 @@ class Point:
         return torch.cat(self.buffers.changes(start.buffers.clones()))
 
     @torch.no_grad()
-    def move(self, start: "Point", deltas: Sequence[Tensor], changes: Tensor | None) -> None:
+    def move(self, start: "ModelState", deltas: Sequence[Tensor], changes: Tensor | None) -> None:
         """Go to `start` plus the mean deltas of parameters and changes of buffers. Integer buffers change by whole numbers."""
         for own, before, delta in zip(self.parameters, start.parameters, deltas, strict=True):
             torch.add(before, delta, out=own)
         self.move_buffers(start, changes)
 
-    def move_buffers(self, start: "Point", changes: Tensor | None) -> None:
+    def move_buffers(self, start: "ModelState", changes: Tensor | None) -> None:
         """The part of `move` for buffers; there are no `changes` without buffers."""
         if changes is not None:
-            self.buffers.move(start.buffers.clones(), self.buffers.rounded(changes))
+            self.buffers.move(start.buffers.clones(), self.buffers.round_integers(changes))
 
     @torch.no_grad()
-    def copy(self, other: "Point") -> None:
+    def copy(self, other: "ModelState") -> None:
         for own, values in zip(self.parameters, other.parameters, strict=True):
             own.copy_(values)
         self.buffers.restore(other.buffers.clones())

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.strategies.replicas.model_state import Point
+from pipelines.strategies.replicas.model_state import ModelState
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.exact.deterministic import check_passes
 from pipelines.train.passes import Passes
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import FORWARD, StepClock
@@ -27,7 +27,7 @@ class Replica:
     def __init__(self, number: int, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock) -> None:
         """`settings` are those of `train`, but with the replica's own share of `global_batch`."""
         self._number, self._settings, self._device, self._clock = number, settings, context.device, clock
-        self.point, precision = Point(model.train()), precision_of(settings.precision, context.device)
+        self.model_state, precision = ModelState(model.train()), choose_precision(settings.precision, context.device)
         self._update = Update(settings, model, context, precision, clock)
         self._passes = Passes(task, model, precision, context, settings.grad_accum_steps)
 
@@ -48,18 +48,18 @@ class Replica:
 
     def check(self, batch: Batch) -> None:
         """Raise ConfigError if two passes over the rows differ, or if one replaces a buffer. The replica does not change."""
-        before = self.point.buffers.clones()
+        before = self.model_state.buffers.clones()
 
         def run() -> Tensor:
-            self.point.buffers.restore(before)
+            self.model_state.buffers.restore(before)
             seed(self._device, self._settings.seed)
             sums = self._pass(batch)
-            self.point.buffers.check_in_place()
-            self.point.buffers.check_saved(before)
+            self.model_state.buffers.check_in_place()
+            self.model_state.buffers.check_saved(before)
             return sums
 
-        check_passes(self.point.model, run)
-        self.point.buffers.restore(before)
+        check_passes(self.model_state.model, run)
+        self.model_state.buffers.restore(before)
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()

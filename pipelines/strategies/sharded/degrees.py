@@ -76,7 +76,7 @@ def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float
         return DeviceMesh(context.device.type, ranks.view(*named.values()), mesh_dim_names=tuple(named))
 
 
-def divided_tokens(degrees: Degrees, task: Task, model: nn.Module, context: WorkerContext, timeout_seconds: float) -> Division:
+def divide_tokens(degrees: Degrees, task: Task, model: nn.Module, context: WorkerContext, timeout_seconds: float) -> Division:
     """How the model's tokens are divided over workers. Collective."""
     if degrees.context == 1:
         return Division()

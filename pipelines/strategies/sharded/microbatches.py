@@ -17,14 +17,14 @@ class Microbatches:
         self.rows = -(-most_rows // count)
         self._spare: Batch = {}
 
-    def of_step(self, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
+    def divide_step(self, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
         """Each microbatch, and its rows that count, which are the first ones and may be none."""
         self._look_at(batch)
         for number in range(self.count):
             counted = {name: values[number * self.rows : (number + 1) * self.rows] for name, values in batch.items()}
             yield self._filled(counted, self.rows), counted
 
-    def of_any_size(self, batch: Batch) -> list[Batch]:
+    def divide_evenly(self, batch: Batch) -> list[Batch]:
         """As many microbatches of equally many rows as possible, and of one spare row where there are none."""
         self._look_at(batch)
         return [self._filled(part, max(1, rows_of(part))) for part in split(batch, self.count)]

@@ -21,7 +21,7 @@ from pipelines.strategies.sharded.parameter_shards import spread
 from pipelines.strategies.sharded.recompute import recompute
 from pipelines.strategies.sharded.relay import receive, send
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.stages import blocks_of, keep, owners, stages_by_place
+from pipelines.strategies.sharded.stages import keep, owners, stage_blocks, stages_by_place
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.precision import Precision
 
@@ -52,7 +52,7 @@ class Pipeline:
         keep(stages, [*self._parts])
         self._units = []
         for part in self._parts.values():
-            inside = blocks_of(part, blocks)
+            inside = stage_blocks(part, blocks)
             _prepare(part, inside, settings)
             self._units += spread(part, inside, _staying(settings.strategy_as(Settings)), precision, data_parallel(devices))
 

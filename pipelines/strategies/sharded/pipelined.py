@@ -14,23 +14,23 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
 from pipelines.strategies.sharded.microbatches import Microbatches
 from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters
 from pipelines.strategies.sharded.pipeline import Pipeline
 from pipelines.strategies.sharded.recompute import check_recompute
 from pipelines.strategies.sharded.relay import from_place
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
-from pipelines.strategies.sharded.stages import check_stages, microbatches_of
-from pipelines.strategies.sharded.tensor import divide, divided_loss
+from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
+from pipelines.strategies.sharded.stages import check_stages, microbatches_per_step
+from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import whole
+from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step import FLAGS, Flags, StepResult
 from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.strategy import Strategy
@@ -46,21 +46,21 @@ class Pipelined(Strategy):
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._devices = device_mesh(degrees, context, settings.timeout_seconds)
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         self.model = skeleton(task)
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
-        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
-        self._whole = named_tensors(self.model)
+        self._tokens = divide_tokens(degrees, task, self.model, context, settings.timeout_seconds)
+        self._whole = parameters_and_buffers(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
         allocate(self.model, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
-        fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context, self._whole)
+        fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context, self._whole)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
-        rows = settings.global_batch // settings.shards * len(self.mesh.owned_shards(settings.shards))
-        self._microbatches = Microbatches(microbatches_of(settings, context.world_size), rows)
+        rows = settings.global_batch // settings.shards * len(self.mesh.worker_shards(settings.shards))
+        self._microbatches = Microbatches(microbatches_per_step(settings, context.world_size), rows)
         self._counted: list[Batch] = []
         """The rows of each microbatch that count."""
         self._sums = torch.zeros(self._microbatches.count, 2, dtype=torch.float64, device=context.device)
@@ -85,11 +85,11 @@ class Pipelined(Strategy):
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place, *self._tokens.place)
         if not self.model.training:
             self.model.train()
-        microbatches = list(self._microbatches.of_step(batch))
+        microbatches = list(self._microbatches.divide_step(batch))
         self._counted = [counted for _, counted in microbatches]
         self._sums.zero_()
         self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
-        with divided_loss(self._is_divided):
+        with divided_cross_entropy(self._is_divided):
             self._run([rows for rows, _ in microbatches])
         rows = rows_of(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
@@ -115,8 +115,8 @@ class Pipelined(Strategy):
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         self.model.eval()
-        with divided_loss(self._is_divided):
-            outputs = torch.cat(self._pipeline.outputs(self._microbatches.of_any_size(batch)))
+        with divided_cross_entropy(self._is_divided):
+            outputs = torch.cat(self._pipeline.outputs(self._microbatches.divide_evenly(batch)))
         if not rows_of(batch):
             return torch.empty(0)
         return from_place(outputs[: rows_of(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
@@ -154,7 +154,7 @@ class Pipelined(Strategy):
         meets_rank_0 = 0 in dist.get_process_group_ranks(group)
         for name in self._saved:
             place = self._pipeline.holder.get(name, 0)
-            tensor = whole(own[name]).detach().contiguous() if place == self._pipeline.place else None
+            tensor = full_tensor(own[name]).detach().contiguous() if place == self._pipeline.place else None
             if not meets_rank_0:
                 continue
             if tensor is not None and self._pipeline.place:

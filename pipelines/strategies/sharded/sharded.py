@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divided_tokens
+from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
 from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters, spread
 from pipelines.strategies.sharded.recompute import check_recompute, recompute
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.skeleton import allocate, fill, named_tensors, skeleton
-from pipelines.strategies.sharded.tensor import divide, divided_loss
+from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
+from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
 from pipelines.tasks.base import Batch, Task, rows_of
-from pipelines.train.batch_norm import loss_of, synchronised
+from pipelines.train.batch_norm import convert_sync_batch_norm, loss_and_weight
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import split
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import whole
+from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step import FLAGS, Flags, StepResult
 from pipelines.train.step_clock import FORWARD
 from pipelines.train.strategy import Strategy
@@ -50,14 +50,14 @@ class Sharded(Strategy):
         degrees = settings.strategy_as(Settings).degrees(context.world_size)
         self._settings, self._task, self._context = settings, task, context
         self.mesh = Mesh(context, degrees.workers_per_replica)
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model, mesh = skeleton(task), device_mesh(degrees, context, settings.timeout_seconds)
-        self.model = synchronised(model, context.device) if self._synced else model
+        self.model = convert_sync_batch_norm(model, context.device) if self._synced else model
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), mesh["tensor"])
-        self._tokens = divided_tokens(degrees, task, self.model, context, settings.timeout_seconds)
+        self._tokens = divide_tokens(degrees, task, self.model, context, settings.timeout_seconds)
         blocks = task.blocks(self.model)
         for block in blocks:
             recompute(block, settings.strategy_as(Settings).activation_checkpointing)
@@ -67,7 +67,7 @@ class Sharded(Strategy):
         self._root = _Root(self.model)
         self._units = spread(self._root, blocks, settings.strategy_as(Settings), self._precision, data_parallel(mesh))
         allocate(self._root, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
-        fill(self.model, named_tensors(build()) if context.rank == 0 else {}, context)
+        fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
         self._lent: Batch | None = None
@@ -108,7 +108,7 @@ class Sharded(Strategy):
     def predict(self, batch: Batch) -> Tensor:
         rows = batch if rows_of(batch) else self._borrowed(batch)
         self.model.eval()
-        with self._precision.autocast(self._context.device.type), divided_loss(self._is_divided):
+        with self._precision.autocast(self._context.device.type), divided_cross_entropy(self._is_divided):
             output: Tensor = self._root(operator.call, rows)
         self._free()
         return output if rows is batch else torch.empty(0)
@@ -135,7 +135,7 @@ class Sharded(Strategy):
     def weights(self) -> dict[str, Tensor]:
         found = {}
         for name, tensor in self.model.state_dict().items():
-            gathered = whole(tensor)
+            gathered = full_tensor(tensor)
             if self._context.rank == 0:
                 found[name] = gathered.detach().cpu().clone().contiguous()
         return found
@@ -165,9 +165,9 @@ class Sharded(Strategy):
     def _computed(self, rows: Batch, share: float) -> Tensor:
         """The sums of a pass, and its gradients, each multiplied by `share`."""
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
-        with divided_loss(self._is_divided):
+        with divided_cross_entropy(self._is_divided):
             with self._precision.autocast(self._context.device.type):
-                loss, weight = self._root(partial(loss_of, self._task), rows)
+                loss, weight = self._root(partial(loss_and_weight, self._task), rows)
             self._update.backward(loss * share)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])
 

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pipelines.tasks.base import Task
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import local
+from pipelines.train.reduce.dtensor import local_part
 
 
 def skeleton(task: Task) -> nn.Module:
@@ -49,7 +49,7 @@ def fill(model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext
 
     If workers hold different parts of the model, `every` has all tensors of all workers, of which shapes and dtypes are used.
     """
-    own = named_tensors(model)
+    own = parameters_and_buffers(model)
     for name, like in (every or own).items():
         value = (initial[name] if context.rank == 0 else torch.empty(like.shape, dtype=like.dtype)).to(context.device).contiguous()
         dist.broadcast(value, src=0)
@@ -57,9 +57,9 @@ def fill(model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext
             continue
         if isinstance(tensor, DTensor):
             value = distribute_tensor(value, tensor.device_mesh, tensor.placements, src_data_rank=None)
-        local(tensor).copy_(local(value))
+        local_part(tensor).copy_(local_part(value))
 
 
-def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+def parameters_and_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, also those that no checkpoint contains."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -25,7 +25,7 @@ def stages_by_place(schedule: str, places: int) -> list[list[int]]:
     return [[place, 2 * places - 1 - place if schedule == "ZBVZeroBubble" else place + places] for place in range(places)]
 
 
-def microbatches_of(settings: Train, workers: int) -> int:
+def microbatches_per_step(settings: Train, workers: int) -> int:
     """The number of microbatches of a step on that number of workers. Raises ConfigError if rows or places cannot be divided so."""
     parallel = settings.strategy_as(Settings)
     degrees = parallel.degrees(workers)
@@ -70,7 +70,7 @@ def _direct(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers(recurse=False)
 
 
-def blocks_of(stage: nn.Module, blocks: Sequence[nn.Module]) -> list[nn.Module]:
+def stage_blocks(stage: nn.Module, blocks: Sequence[nn.Module]) -> list[nn.Module]:
     """The model's blocks that are in a stage."""
     inside = set(stage.modules())
     return [block for block in blocks if block in inside]
@@ -80,7 +80,7 @@ def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a model or settings with which a pipeline cannot train."""
     parallel = settings.strategy_as(Settings)
     places = parallel.degrees(settings.max_workers).pipeline
-    microbatches_of(settings, settings.max_workers)
+    microbatches_per_step(settings, settings.max_workers)
     beside = f"train.strategy.pipeline is {places}, but"
     if settings.precision == "fp16":
         raise ConfigError(f"{beside} train.precision is fp16, whose loss scale stages would have to agree on; set it to bf16 or fp32")

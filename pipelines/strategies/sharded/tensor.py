@@ -78,7 +78,7 @@ def _check_not_shared(model: nn.Module, divided: set[str], degree: int) -> None:
             )
 
 
-def divided_loss(is_divided: bool) -> AbstractContextManager:
+def divided_cross_entropy(is_divided: bool) -> AbstractContextManager:
     """Where the cross entropy of divided logits, and its backward pass, are computed without gathering them."""
     return loss_parallel() if is_divided else nullcontext()
 

@@ -26,13 +26,13 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
-from pipelines.train.checkpoint.digest_log import append_step, differing_tensors, forget_steps_after, machine_of
+from pipelines.train.checkpoint.digest_log import append_step, describe_machine, differing_tensors, forget_steps_after
 from pipelines.train.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.checkpoint.store import reader, writer
-from pipelines.train.reduce.agreement import gathered, of_rank_0
+from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import parts
+from pipelines.train.reduce.dtensor import local_parts
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Saving:
     digests: "Future[dict[str, str]]"
     """Digests of the tensors, or of their parts, that no worker of a lower rank holds."""
     fingerprints: "Future[Fingerprints]"
-    """Of all that this worker holds, to be compared with others'."""
+    """Fingerprints of all that this worker holds, to be compared with those of other workers."""
 
     @property
     def is_written(self) -> bool:
@@ -61,7 +61,7 @@ class Checkpoints:
 
     def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
         self._directory, self._context, self._keep = directory, context, keep
-        self._digesting = ThreadPoolExecutor(1, "digests")
+        self._digest_thread = ThreadPoolExecutor(1, "digests")
         self._agreed_step: int | None = None
         """The last saved step, after which all workers held the same."""
         # A save runs collectives in a background thread, at the same time as training, so it needs its own process group.
@@ -69,15 +69,15 @@ class Checkpoints:
 
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
-        name = of_rank_0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
-        store, first_here = writer(self._directory, name), self._first_here(state)  # before the save uses the group
-        with _errors_name(self._directory, name):
+        name = broadcast_from_rank0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
+        store, digest_names = writer(self._directory, name), self._names_to_digest(state)  # before the save uses the group
+        with _name_path_in_errors(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
         # Digests of the copy, during training: they take a third of a second for 100 M parameters.
-        staged = parts(store.staged)
-        summed = self._digesting.submit(digests, {tensor: staged[tensor] for tensor in first_here})
-        return Saving(name, record, written, summed, self._digesting.submit(self._compared, store.staged, record))
+        staged = local_parts(store.staged)
+        tensor_digests = self._digest_thread.submit(digests, {tensor: staged[tensor] for tensor in digest_names})
+        return Saving(name, record, written, tensor_digests, self._digest_thread.submit(self._fingerprint, store.staged, record))
 
     def commit(self, saving: Saving) -> str:
         """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
@@ -85,14 +85,14 @@ class Checkpoints:
         Raises TrainingError, naming the path, if a part cannot be written, and DriftError if workers that must hold the same do not: such
         a checkpoint stays incomplete.
         """
-        with _errors_name(self._directory, saving.name):
+        with _name_path_in_errors(self._directory, saving.name):
             saving.written.result()
-        by_worker, fingerprints = zip(*gathered((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
+        by_worker, fingerprints = zip(*all_gather_object((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
         check_agreement(fingerprints, saving.record.step, self._agreed_step)
         self._agreed_step = saving.record.step
         if self._context.rank == 0:
             record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
-            append_step(self._directory, record.step, record.digests, record.losses, machine_of(self._context.device))
+            append_step(self._directory, record.step, record.digests, record.losses, describe_machine(self._context.device))
             self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
             try:
                 self._prune()
@@ -106,32 +106,35 @@ class Checkpoints:
 
         Raises TrainingError if the store fails, or if there are checkpoints and all are damaged.
         """
-        parted: list[str] = []
-        whole, damaged = of_rank_0((self._whole(), self._damaged()) if self._context.rank == 0 else ([], []), self._group)
-        for name, record in whole:
+        unusable: dict[str, str] = {}
+        """Names of checkpoints whose tensors are not as recorded, with the reason."""
+        names = (self._complete(), self._find_damaged()) if self._context.rank == 0 else ([], [])
+        complete, damaged = broadcast_from_rank0(names, self._group)
+        for name, record in complete:
             try:
                 self._load(name, state)
             except CheckpointException as error:
                 causes = [failure[0] for failure in error.failures.values()]
                 if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
-                    with _errors_name(self._directory, name):
+                    with _name_path_in_errors(self._directory, name):
                         raise
                 log.warning("%s is damaged, using the previous checkpoint: %s", name, _cause(error))
                 damaged.append(name)
             else:
-                if altered := self._altered(record, state):
-                    log.warning("%s cannot be used, using the previous checkpoint: %s", name, altered)
-                    parted.append(f"{name}: {altered}")
+                if reason := self._describe_alterations(record, state):
+                    log.warning("%s cannot be used, using the previous checkpoint: %s", name, reason)
+                    unusable[name] = reason
                     continue
                 if self._context.rank == 0:
-                    for left in [*damaged, *(text.partition(":")[0] for text in parted)]:  # else they would count as the newest
-                        self._directory.remove(f"{left}/{RECORD}")
+                    for newer in (*damaged, *unusable):  # else they would count as the newest
+                        self._directory.remove(f"{newer}/{RECORD}")
                 self._agreed_step = record.step
                 return name, record
-        if damaged or parted:
+        if damaged or unusable:
             reasons = [f"{', '.join(damaged)}: damaged"] if damaged else []
+            reasons += [f"{name}: {reason}" for name, reason in unusable.items()]
             raise TrainingError(
-                f"{self._directory.path}: {'; '.join([*reasons, *parted])}, and no other checkpoint is left; "
+                f"{self._directory.path}: {'; '.join(reasons)}, and no other checkpoint is left; "
                 f"{'restore one of them, or ' if damaged else ''}remove {self._directory.path} to start anew"
             )
         return None
@@ -144,55 +147,56 @@ class Checkpoints:
     def best(self) -> tuple[str, Record] | None:
         """Name and record of the complete checkpoint with the best validation metric, the same on all workers; None if there
         is none."""
-        return of_rank_0(next((pair for pair in self._whole() if pair[1].best), None) if self._context.rank == 0 else None, self._group)
+        best = next((pair for pair in self._complete() if pair[1].best), None) if self._context.rank == 0 else None
+        return broadcast_from_rank0(best, self._group)
 
     def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
         """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, saved by any number of workers.
 
         Raises TrainingError if the digest of a tensor is not the recorded one.
         """
-        with _errors_name(self._directory, name):
+        with _name_path_in_errors(self._directory, name):
             self._load(name, state)
-        if altered := self._altered(record, state):
-            raise TrainingError(f"{self._directory.path}/{name}: {altered}; remove {self._directory.path} to start anew")
+        if reason := self._describe_alterations(record, state):
+            raise TrainingError(f"{self._directory.path}/{name}: {reason}; remove {self._directory.path} to start anew")
 
-    def _compared(self, staged: dict[str, Any], record: Record) -> Fingerprints:
+    def _fingerprint(self, staged: dict[str, Any], record: Record) -> Fingerprints:
         return fingerprints(staged, record) if self._context.world_size > 1 else {}
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
         load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
-    def _first_here(self, state: dict[str, Any]) -> list[str]:
+    def _names_to_digest(self, state: dict[str, Any]) -> list[str]:
         """Names of the tensors of `state`, or of their parts, that no worker of a lower rank holds. Collective."""
-        own = list(parts(state))
-        held = set[str]().union(*gathered(own, self._group)[: self._context.rank])
-        return [name for name in own if name not in held]
+        names = list(local_parts(state))
+        names_of_lower_ranks = set[str]().union(*all_gather_object(names, self._group)[: self._context.rank])
+        return [name for name in names if name not in names_of_lower_ranks]
 
-    def _altered(self, record: Record, state: dict[str, Any]) -> str:
-        """Says which tensors no worker holds, or have another digest than recorded on any worker; empty if none. Collective.
+    def _describe_alterations(self, record: Record, state: dict[str, Any]) -> str:
+        """Name the tensors that no worker holds, or whose digest on some worker is not the recorded one; empty if none. Collective.
 
         No file is to blame: each has just been read with the checksum that it was written with.
         """
-        by_worker = gathered(digests(parts(state)), self._group)
+        by_worker = all_gather_object(digests(local_parts(state)), self._group)
         differing = differing_tensors(by_worker, record.digests) if record.digests else []
         if not differing:
             return ""
-        named = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''}"
-        return f"{named} not as in the record, though every file is as it was written, so that the workers had parted when they saved it"
+        names = f"{', '.join(differing[:3])}{' and others' if len(differing) > 3 else ''}"
+        return f"{names} not as in the record, though every file is as it was written, so that the workers had parted when they saved it"
 
-    def _whole(self) -> list[tuple[str, Record]]:
+    def _complete(self) -> list[tuple[str, Record]]:
         """Names and records of complete checkpoints, newest first."""
-        found = []
+        checkpoints = []
         for name, content in self._records():
             if (values := from_json(content)) is not None:
                 if values["format"] > FORMAT:
                     raise TrainingError(
                         f"{self._directory.path}/{name} has format {values['format']}, newer than {FORMAT}: upgrade Lockstep"
                     )
-                found.append((name, Record(**values)))
-        return sorted(found, key=lambda pair: pair[1].step, reverse=True)
+                checkpoints.append((name, Record(**values)))
+        return sorted(checkpoints, key=lambda pair: pair[1].step, reverse=True)
 
-    def _damaged(self) -> list[str]:
+    def _find_damaged(self) -> list[str]:
         """Names of checkpoints whose record is damaged."""
         return [name for name, content in self._records() if from_json(content) is None]
 
@@ -202,15 +206,15 @@ class Checkpoints:
 
     def _prune(self) -> None:
         """Keep the newest few and the best; remove the others, and incomplete ones."""
-        whole = self._whole()
-        keep = [name for name, _ in whole[: self._keep]] + [name for name, record in whole if record.best][:1]
+        complete = self._complete()
+        keep = [name for name, _ in complete[: self._keep]] + [name for name, record in complete if record.best][:1]
         for base in self._directory.names("checkpoints"):
             if f"checkpoints/{base}" not in keep:
                 self._directory.remove(f"checkpoints/{base}")
 
 
 @contextmanager
-def _errors_name(directory: RunDirectory, name: str) -> Iterator[None]:
+def _name_path_in_errors(directory: RunDirectory, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, CheckpointException) as error:

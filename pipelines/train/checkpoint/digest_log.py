@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.dtensor import name_of
+from pipelines.train.reduce.dtensor import tensor_name
 
 DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 
@@ -24,7 +24,7 @@ class DigestLog:
     digests: dict[int, dict[str, str]] = field(default_factory=dict)
     """Digests of every tensor by name, by the step after which it was saved."""
     machine: str = ""
-    """The `machine_of` the training."""
+    """The machine that trained, as `describe_machine` has it."""
 
 
 def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], losses: Sequence[float], machine: str) -> None:
@@ -40,7 +40,7 @@ def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], 
 
 def forget_steps_after(directory: RunDirectory, step: int) -> None:
     """Remove the entries after `step`: the run resumes there and repeats the later steps."""
-    for saved, name in _saved(directory):
+    for saved, name in _saved_steps(directory):
         if saved > step:
             directory.remove(name)
 
@@ -48,7 +48,7 @@ def forget_steps_after(directory: RunDirectory, step: int) -> None:
 def read_digest_log(directory: RunDirectory) -> DigestLog:
     """The whole log of a run; empty if there is none."""
     log = DigestLog()
-    for step, name in _saved(directory):
+    for step, name in _saved_steps(directory):
         if (values := directory.get_json(name)) is not None:
             losses = values["losses"]
             log.losses.update(zip(range(step - len(losses) + 1, step + 1), losses, strict=True))
@@ -60,33 +60,33 @@ def read_digest_log(directory: RunDirectory) -> DigestLog:
 def differing_tensors(by_worker: Sequence[Mapping[str, str]], recorded: Mapping[str, str]) -> list[str]:
     """Names of the tensors whose digest is not the recorded one on a worker that holds them, or that only one side has.
 
-    Tensors that are spread over workers have a digest for every part. If they were divided into other parts when they were saved,
-    digests say nothing about them; the checksums of files do.
+    Tensors that are spread over workers have a digest for every part. If they were saved in other parts, digests
+    cannot be compared; the checksums of files are.
     """
-    names = [name for found in by_worker for name in found]
-    own, other = _parts_by_name(names), _parts_by_name(recorded)
-    redivided = {name for name in own.keys() & other.keys() if own[name] != other[name]}
-    compared = [name for name in dict.fromkeys(names + sorted(recorded)) if name_of(name) not in redivided]
-    return [name for name in compared if {found[name] for found in by_worker if name in found} != {recorded.get(name)}]
+    names = [name for digests in by_worker for name in digests]
+    parts, recorded_parts = _parts_by_name(names), _parts_by_name(recorded)
+    redivided = {name for name in parts.keys() & recorded_parts.keys() if parts[name] != recorded_parts[name]}
+    compared = [name for name in dict.fromkeys(names + sorted(recorded)) if tensor_name(name) not in redivided]
+    return [name for name in compared if {digests[name] for digests in by_worker if name in digests} != {recorded.get(name)}]
 
 
 def _parts_by_name(parts: Iterable[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for part in parts:
-        found.setdefault(name_of(part), set()).add(part)
-    return found
+        by_name.setdefault(tensor_name(part), set()).add(part)
+    return by_name
 
 
-def _saved(directory: RunDirectory) -> list[tuple[int, str]]:
+def _saved_steps(directory: RunDirectory) -> list[tuple[int, str]]:
     """Saved steps in order, with their files' names. Drafts of a killed worker are ignored."""
-    found = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))
-    return sorted((int(match[1]), f"{DIGEST_LOG}/{match[0]}") for match in found if match)
+    matches = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))
+    return sorted((int(match[1]), f"{DIGEST_LOG}/{match[0]}") for match in matches if match)
 
 
-def machine_of(device: torch.device) -> str:
+def describe_machine(device: torch.device) -> str:
     """The processor model and the version of torch: besides dataset and config, the bits of a model depend on them."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    known = Path("/proc/cpuinfo")
-    models = re.findall(r"^model name\s*:\s*(.+)$", known.read_text(), re.MULTILINE) if known.exists() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
     return f"{models[0] if models else platform.machine()}, torch {torch.__version__}"

@@ -73,21 +73,21 @@ class RunDirectory:
     def put(self, name: str, content: bytes, durable: bool = True) -> None:
         """Write a file, replacing an older one. If `durable`, retry while the store fails, and sync the file on a local disk."""
         path = f"{self.path}/{name}"
-        with _errors_name(path):
-            patiently(lambda: self._write(path, content, durable)) if durable else self._write(path, content, durable)
+        with _name_path_in_errors(path):
+            retry_write(lambda: self._write(path, content, durable)) if durable else self._write(path, content, durable)
 
     def get(self, name: str) -> bytes | None:
         """A file's bytes; None if there is none."""
         path = f"{self.path}/{name}"
-        with _errors_name(path):
+        with _name_path_in_errors(path):
             return storage.read(self.filesystem, path)
 
-    def put_summed(self, name: str, content: bytes) -> None:
-        """Write a file, and its checksum beside it, for `get_summed`."""
+    def put_with_checksum(self, name: str, content: bytes) -> None:
+        """Write a file, and its checksum beside it, for `get_with_checksum`."""
         self.put(f"{name}{SUM}", checksum(content).encode())
         self.put(name, content)
 
-    def get_summed(self, name: str) -> bytes | None:
+    def get_with_checksum(self, name: str) -> bytes | None:
         """A file's bytes; None if there is none. Raises TrainingError if they do not match the checksum."""
         content = self.get(name)
         if content is not None and self.get(f"{name}{SUM}") != checksum(content).encode():
@@ -116,7 +116,7 @@ class RunDirectory:
     def remove(self, name: str) -> None:
         """Remove a file or a folder, if it is there."""
         path, kind = f"{self.path}/{name}", self._kind(name)
-        with _errors_name(path):
+        with _name_path_in_errors(path):
             if kind == FileType.Directory:
                 storage.remove_folder(self.filesystem, path)
             elif kind != FileType.NotFound:
@@ -125,7 +125,7 @@ class RunDirectory:
     def names(self, directory: str) -> list[str]:
         """Names of the entries of a folder in this directory."""
         path = f"{self.path}/{directory}"
-        with _errors_name(path):
+        with _name_path_in_errors(path):
             return [entry.base_name for entry in storage.entries(self.filesystem, path)]
 
     def _write(self, path: str, content: bytes, durable: bool) -> None:
@@ -137,12 +137,12 @@ class RunDirectory:
 
     def _kind(self, name: str) -> FileType:
         path = f"{self.path}/{name}"
-        with _errors_name(path):
+        with _name_path_in_errors(path):
             return self.filesystem.get_file_info(path).type
 
 
-def patiently(write: Callable[[], Answer]) -> Answer:
-    """Call `write` and return its result; retry after pauses while the store fails, for about 15 s."""
+def retry_write(write: Callable[[], Answer]) -> Answer:
+    """Return the result of `write`; call it again after pauses while the store fails, for about 15 s."""
     for pause in _PAUSES_SECONDS:
         try:
             return write()
@@ -153,7 +153,7 @@ def patiently(write: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def _errors_name(path: str) -> Iterator[None]:
+def _name_path_in_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DatasetError) as error:

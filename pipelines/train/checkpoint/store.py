@@ -14,7 +14,7 @@ from pyarrow.fs import FileSystem, FileType
 from torch.distributed.checkpoint.filesystem import FileSystem as Disk
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 
-from pipelines.train.checkpoint.run_directory import RunDirectory, patiently
+from pipelines.train.checkpoint.run_directory import RunDirectory, retry_write
 
 SUM = ".sha256"
 
@@ -24,7 +24,7 @@ class DamagedError(Exception):
 
 
 def writer(directory: RunDirectory, name: str) -> "_Writer":
-    """Writes a checkpoint into the folder `name`, and syncs its files on a local disk."""
+    """A writer of a checkpoint into the folder `name`, which syncs its files on a local disk."""
     return _Writer(directory, f"{directory.path}/{name}")
 
 
@@ -37,7 +37,7 @@ class _Writer(FileSystemWriter):
 
     def __init__(self, directory: RunDirectory, path: str) -> None:
         super().__init__(path, sync_files=directory.is_local)
-        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
+        self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
         self.staged: dict[str, Any] = {}
         """The copy on the CPU, from which the files are written."""
@@ -46,14 +46,14 @@ class _Writer(FileSystemWriter):
         self.staged = super().stage(state_dict)
         return self.staged
 
-    def prepare_local_plan(self, *arguments: Any, **named: Any) -> Any:
-        return patiently(lambda: super(_Writer, self).prepare_local_plan(*arguments, **named))
+    def prepare_local_plan(self, *arguments: Any, **options: Any) -> Any:
+        return retry_write(lambda: super(_Writer, self).prepare_local_plan(*arguments, **options))
 
-    def write_data(self, *arguments: Any, **named: Any) -> Any:
-        return patiently(lambda: super(_Writer, self).write_data(*arguments, **named))
+    def write_data(self, *arguments: Any, **options: Any) -> Any:
+        return retry_write(lambda: super(_Writer, self).write_data(*arguments, **options))
 
-    def finish(self, *arguments: Any, **named: Any) -> None:
-        patiently(lambda: super(_Writer, self).finish(*arguments, **named))
+    def finish(self, *arguments: Any, **options: Any) -> None:
+        retry_write(lambda: super(_Writer, self).finish(*arguments, **options))
 
 
 class _Reader(FileSystemReader):
@@ -61,25 +61,25 @@ class _Reader(FileSystemReader):
 
     def __init__(self, directory: RunDirectory, path: str) -> None:
         super().__init__(path)
-        self.fs: FileSystemBase = _Summed(Disk() if directory.is_local else _Arrow(directory.filesystem))  # type: ignore[assignment]
+        self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
 
 
-class _Sum:
+class _ChecksumStream:
     """A stream that computes the SHA-256 of what is written to it."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self.sum = stream, sha256()
+        self._stream, self.sha256 = stream, sha256()
 
     def write(self, content: Any) -> int:
-        self.sum.update(content)
+        self.sha256.update(content)
         return self._stream.write(content)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-class _Summed(FileSystemBase):
+class _ChecksumFileSystem(FileSystemBase):
     """A file system that computes a checksum of every file that it writes, and verifies it before reading."""
 
     def __init__(self, inner: FileSystemBase) -> None:
@@ -89,14 +89,14 @@ class _Summed(FileSystemBase):
     def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
         with self._inner.create_stream(path, mode) as stream:
             if "w" in mode:
-                summed: Any = _Sum(stream)
-                yield summed
+                checksum_stream: Any = _ChecksumStream(stream)
+                yield checksum_stream
             else:
                 self._check(path, stream)
                 yield stream
         if "w" in mode:
             with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "wb") as stream:
-                stream.write(summed.sum.hexdigest().encode())
+                stream.write(checksum_stream.sha256.hexdigest().encode())
 
     def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
         self._inner.rename(self.init_path(f"{path}{SUM}"), self.init_path(f"{new_path}{SUM}"))
@@ -122,15 +122,15 @@ class _Summed(FileSystemBase):
         return True
 
     def _check(self, path: str | os.PathLike, stream: Any) -> None:
-        with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "rb") as kept:
-            wanted = kept.read().decode(errors="replace")
-        found = file_digest(stream, "sha256").hexdigest()
-        if found != wanted:
-            raise DamagedError(f"{os.path.basename(path)} has SHA-256 {found[:12]}, but had {wanted[:12]} when it was written")
+        with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "rb") as checksum_file:
+            expected = checksum_file.read().decode(errors="replace")
+        actual = file_digest(stream, "sha256").hexdigest()
+        if actual != expected:
+            raise DamagedError(f"{os.path.basename(path)} has SHA-256 {actual[:12]}, but had {expected[:12]} when it was written")
         stream.seek(0)
 
 
-class _Arrow(FileSystemBase):
+class _ArrowFileSystem(FileSystemBase):
     """Adapts an Arrow file system to the interface of torch's checkpoint storage."""
 
     def __init__(self, filesystem: FileSystem) -> None:
@@ -138,8 +138,8 @@ class _Arrow(FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
-        opened = self._filesystem.open_output_stream if "w" in mode else self._filesystem.open_input_file
-        with opened(os.fspath(path)) as stream:
+        open_stream = self._filesystem.open_output_stream if "w" in mode else self._filesystem.open_input_file
+        with open_stream(os.fspath(path)) as stream:
             yield stream
 
     def concat_path(self, path: str | os.PathLike, suffix: str) -> str:

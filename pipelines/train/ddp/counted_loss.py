@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.tasks.base import Batch, Task, rows_of
-from pipelines.train.batch_norm import loss_of
+from pipelines.train.batch_norm import loss_and_weight
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import FLAGS
@@ -38,7 +38,7 @@ class CountedLoss(nn.Module):
             zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):
-            return loss_of(self._task, self.model, batch)
+            return loss_and_weight(self._task, self.model, batch)
 
     @torch.no_grad()
     def take_sums(self) -> Tensor:

@@ -15,7 +15,7 @@ from pipelines.data.loader import Loader
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import weights_of
 from pipelines.tasks.base import Batch, Task, rows_of
-from pipelines.train.batch_norm import synchronised
+from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback, mean_over_workers
 from pipelines.train.ddp.counted_loss import CountedLoss
@@ -23,7 +23,7 @@ from pipelines.train.ddp.settings import Settings
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import split
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
@@ -50,10 +50,10 @@ class DataParallel(Strategy):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._compression = settings.strategy_as(Settings).compression
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = build()
-        self.model = (synchronised(model, context.device) if self._synced else model).to(context.device)
+        self.model = (convert_sync_batch_norm(model, context.device) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)

@@ -24,7 +24,7 @@ from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Passes, aligned
-from pipelines.train.precision import precision_of
+from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import FLAGS, Flags, StepResult
@@ -47,13 +47,13 @@ class Exact(Strategy):
         only_deterministic(context.device)
         torch.set_num_threads(settings.strategy_as(FixedThreads).threads_per_shard)
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
-        self._precision = precision_of(settings.precision, context.device)
+        self._precision = choose_precision(settings.precision, context.device)
         self.model = model.to(context.device)
         if settings.compile:
             # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
             self.model.compile(dynamic=False)
         self._update = Update(settings, self.model, context, self._precision, self.clock)
-        self._owned = self.mesh.owned_shards(settings.shards)
+        self._owned = self.mesh.worker_shards(settings.shards)
         self._passes = Passes(task, self.model, self._precision, context, settings.grad_accum_steps)
         self._buffers = ModelBuffers(self.model)
         self._gradients: GradientReducer | None = None
@@ -88,7 +88,7 @@ class Exact(Strategy):
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
-        self._owned = self.mesh.owned_shards(self._settings.shards)
+        self._owned = self.mesh.worker_shards(self._settings.shards)
         if self._gradients is not None:
             self._gradients.close()
             self._gradients = self._reducer()

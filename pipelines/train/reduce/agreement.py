@@ -7,7 +7,7 @@ import torch.distributed as dist
 Value = TypeVar("Value")
 
 
-def gathered(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
+def all_gather_object(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
     """All-gather: every worker's value, by rank."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return [own]
@@ -16,7 +16,7 @@ def gathered(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
     return every
 
 
-def of_rank_0(own: Value, group: dist.ProcessGroup | None = None) -> Value:
+def broadcast_from_rank0(own: Value, group: dist.ProcessGroup | None = None) -> Value:
     """Broadcast: rank 0's value, on every worker."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return own

@@ -12,12 +12,12 @@ from torch.distributed.tensor import DTensor, Replicate
 from pipelines.runtime.weights import tensors
 
 
-def local(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """This worker's part of a tensor, in the same memory: all of it if it is not spread."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor with the parts of all workers. Collective if it is spread: then on the device of the workers, wherever its parts are."""
     if not isinstance(tensor, DTensor):
         return tensor
@@ -41,7 +41,7 @@ def total_norm(values: Iterable[Tensor]) -> Tensor:
 
 def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
     """The norm of tensors that are spread alike: float64 if they are, since its square is summed."""
-    norm = nn.utils.get_total_norm([local(tensor) for tensor in alike])
+    norm = nn.utils.get_total_norm([local_part(tensor) for tensor in alike])
     first = alike[0]
     if not isinstance(first, DTensor):
         return norm
@@ -52,19 +52,19 @@ def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
     return square.sqrt()
 
 
-def parts(values: Mapping[str, Any]) -> dict[str, Tensor]:
+def local_parts(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """This worker's part of every tensor in nested mappings, by dotted name; a part's name says which it is: `weight[0:8,0:4]`."""
     found = {}
     for name, tensor in tensors(values).items():
         if not isinstance(tensor, DTensor):
             found[name] = tensor
-        elif local(tensor).numel():
+        elif local_part(tensor).numel():
             (place,) = tensor.__create_chunk_list__()
             ranges = (f"{start}:{start + size}" for start, size in zip(place.offsets, place.sizes, strict=True))
-            found[f"{name}[{','.join(ranges)}]"] = local(tensor)
+            found[f"{name}[{','.join(ranges)}]"] = local_part(tensor)
     return found
 
 
-def name_of(part: str) -> str:
+def tensor_name(part: str) -> str:
     """The name of the tensor that a part belongs to."""
     return part.partition("[")[0]
