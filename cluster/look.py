@@ -12,7 +12,7 @@ import sys
 
 from pipelines.config import home
 from pipelines.errors import ConfigError, exit_on_error
-from pipelines.monitor.stack_dump import look_at
+from pipelines.monitor.stack_dump import describe_workers
 from pipelines.tracking import folder_of_run
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
@@ -27,7 +27,7 @@ def main() -> None:
     named = sys.argv[1]
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home()}/mlflow.db"
     folder = named if "/" in named or os.path.isdir(named) else folder_of_run(uri, named)
-    for line in look_at(RunDirectory(folder)):
+    for line in describe_workers(RunDirectory(folder)):
         print(line, flush=True)
 
 

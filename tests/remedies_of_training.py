@@ -38,15 +38,15 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.launch.checks import check, check_before_etl
-from pipelines.launch.cluster import takes_gpus
+from pipelines.launch.cluster import uses_gpus
 from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights
-from pipelines.launch.run import _filed
+from pipelines.launch.run import _log_model
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.launch.verify import _check, _left_behind, _version
+from pipelines.launch.verify import _check, _load_digests, _version
 from pipelines.launch.worker import _initial_weights
 from pipelines.monitor.heartbeat import Heartbeat
-from pipelines.monitor.stack_dump import look_at, stack
+from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.strategies.federated.clients import read_column
 from pipelines.tasks.bind import task_of
@@ -135,7 +135,7 @@ def before_etl(name: str) -> None:
 
 def gpus(there: int, **train: Any) -> bool:
     with patch("ray.cluster_resources", lambda: {"GPU": there}):
-        return takes_gpus(Train.model_validate(train))
+        return uses_gpus(Train.model_validate(train))
 
 
 def trained(folder: Path, run: str = "run", stop_after: int | None = None, **train: Any) -> None:
@@ -352,7 +352,7 @@ def left_behind(folder: Path, first_step: int | None, steps: int | None = None) 
     directory = RunDirectory(str(folder / "run"))
     if first_step is not None:
         append_step(directory, first_step, {"w": "0"}, [1.0], "")
-    _left_behind(recorded(), directory, steps)
+    _load_digests(recorded(), directory, steps)
 
 
 def of_version(folder: Path, path: Callable[[Version], str]) -> None:
@@ -373,7 +373,7 @@ def looked_at(folder: Path, host: str = "") -> None:
         pass
     with patch.dict(os.environ):
         os.environ.pop("RAY_ADDRESS", None)
-        lines = list(look_at(directory))
+        lines = list(describe_workers(directory))
     if "it is on another machine" in lines[-1]:
         raise SaidError(lines[-1])
 
@@ -414,7 +414,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
         if answers is None:
             return
         with patch.object(tracking, "answers", lambda *_: answers):
-            assert _filed(config, version, run, directory, done).run_id == run.run_id
+            assert _log_model(config, version, run, directory, done).run_id == run.run_id
 
 
 def as_nobody() -> None:
@@ -533,7 +533,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: as_the_user(),),
     ),
     "has no heartbeat of a worker; name a run that trains": (
-        lambda folder: list(look_at(RunDirectory(str(folder)))),
+        lambda folder: list(describe_workers(RunDirectory(str(folder)))),
         (looked_at,),
     ),
     "no stack: it is on another machine; set RAY_ADDRESS": (

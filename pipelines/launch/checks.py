@@ -1,4 +1,4 @@
-"""What a training refuses before it starts: ETL says it too, as soon as it is known. Loads no Ray."""
+"""Checks before a training starts; ETL makes them too, as soon as it can. Loads no Ray."""
 
 import logging
 
@@ -37,8 +37,9 @@ def check(config: Config, version: Version) -> None:
 
 
 def check_before_etl(config: Config) -> None:
-    """Raise ConfigError, before any row is read, for what no row can change: a task or a strategy that does not fit the columns, or a
-    column with a name that batches need."""
+    """Raise ConfigError for a task or a strategy that does not fit the columns, or a column with a name that batches need.
+
+    No row can change these, so ETL checks them before it reads any."""
     if reserved := {ROW_NUMBERS, ROW_KEYS} & config.dataset.encoders.keys():
         raise ConfigError(f"a column of dataset is called {reserved.pop()}, a name that batches need; rename the feature")
     check_task(config)
@@ -46,7 +47,7 @@ def check_before_etl(config: Config) -> None:
 
 
 def refusal(config: Config) -> str:
-    """Why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
+    """Return why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
     try:
         check(config, open_version(config.dataset.path, config.data_identity))
     except DatasetError:

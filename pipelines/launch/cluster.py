@@ -40,16 +40,16 @@ def cluster(settings: Train) -> Iterator[RayOutput]:
     of Ray.
     """
     output = RayOutput()
-    with output_through(output.shown):
+    with output_through(output.hide_reports):
         if ray.is_initialized():
             yield output
             return
-        of_both: dict[str, Any] = {
+        init_settings: dict[str, Any] = {
             "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
             "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
         }
         if address := os.environ.get("RAY_ADDRESS"):
-            _join(address, of_both)
+            _join(address, init_settings)
             try:
                 yield output
             finally:
@@ -57,7 +57,7 @@ def cluster(settings: Train) -> Iterator[RayOutput]:
         else:
             cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
             keep_token()
-            with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **of_both):
+            with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **init_settings):
                 yield output
 
 
@@ -78,15 +78,15 @@ def may_grow() -> bool:
 
 def job_tags() -> dict[str, str]:
     """Ray's id of this job, and the name under which it was submitted, if it was."""
-    described = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
-    name = (described.get("metadata") or {}).get("job_submission_id", "")
+    job_config = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    name = (job_config.get("metadata") or {}).get("job_submission_id", "")
     return {"ray.job_id": ray.get_runtime_context().get_job_id(), **({"ray.submission_id": name} if name else {})}
 
 
 def host_names(nodes: Iterable[str]) -> list[str]:
     """Host names of nodes, by their ids."""
-    found = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
-    return sorted({found.get(node, node) for node in nodes})
+    host_by_node = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    return sorted({host_by_node.get(node, node) for node in nodes})
 
 
 class Machines:
@@ -95,7 +95,7 @@ class Machines:
     def __init__(self) -> None:
         self._alive: set[str] = set()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if alive != self._alive:
             self._alive = alive
@@ -114,7 +114,7 @@ def _coordinator() -> Any:
     return ray.get_actor("AutoscalingCoordinator", namespace="AutoscalingCoordinator")
 
 
-def takes_gpus(settings: Train) -> bool:
+def uses_gpus(settings: Train) -> bool:
     """Whether workers use GPUs. Raises TrainingError if the config requires them and the cluster has too few."""
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if settings.use_gpu is True and gpus < settings.min_workers:
@@ -125,7 +125,7 @@ def takes_gpus(settings: Train) -> bool:
     return settings.use_gpu is not False and gpus >= settings.min_workers
 
 
-def warn_of_waiting(settings: Train) -> None:
+def warn_of_missing_cpus(settings: Train) -> None:
     """Warn if the cluster has too few CPUs. That is not an error, since a cluster may grow, and Ray waits for it."""
     has, needs = ray.cluster_resources().get("CPU", 0), settings.min_workers * settings.cpus_per_worker
     if has < needs:

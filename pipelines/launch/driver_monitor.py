@@ -29,9 +29,9 @@ def watch(
     directory: RunDirectory,
     progress: TrainingProgress,
     interrupted: Callable[[], None],
-    *looks: Callable[[], None],
+    *polls: Callable[[], None],
 ) -> dict[str, Any]:
-    """Run the trainer and return what rank 0 returned. Between two polls of the directory, `looks` are called.
+    """Run the trainer and return what rank 0 returned. Call `polls` every time that the directory is read.
 
     On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
     not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
@@ -45,28 +45,28 @@ def watch(
         except BaseException as error:  # raised in the main thread
             answer["error"] = error
 
-    taken = Taken()
+    interrupt = Taken()
 
     def take(number: int, frame: FrameType | None) -> None:
-        is_second = taken.number is not None
-        if taken.take(number) and is_second:
+        is_second = interrupt.number is not None
+        if interrupt.take(number) and is_second:
             raise SystemExit(128 + number)
 
     machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
     with handled(take):
         thread.start()
-        while thread.is_alive() and taken.number is None:
+        while thread.is_alive() and interrupt.number is None:
             thread.join(LOOK_SECONDS[directory.is_local])
             if machines:
-                machines.look()
+                machines.poll()
             _show(directory, progress)
-            for look in looks:
-                look()
-        if taken.number is not None:
+            for poll in polls:
+                poll()
+        if interrupt.number is not None:
             _leave(thread, directory, progress, interrupted, answer)
-            raise SystemExit(128 + taken.number)
-    return _answered(answer)
+            raise SystemExit(128 + interrupt.number)
+    return _unpack(answer)
 
 
 def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
@@ -100,10 +100,10 @@ def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
     return Machines()
 
 
-def _answered(answer: dict[str, Any]) -> dict[str, Any]:
+def _unpack(answer: dict[str, Any]) -> dict[str, Any]:
     if (error := answer.get("error")) is not None:
-        worded = _worded(error)
-        raise worded from (None if worded is error else error)
+        explained = _explain(error)
+        raise explained from (None if explained is error else error)
     value: dict[str, Any] = answer["value"]
     if failure := value.get("failure"):
         raise _error(failure)
@@ -116,7 +116,7 @@ def _error(failure: dict[str, str]) -> LockstepError:
     return kind(failure["message"])
 
 
-def _worded(error: BaseException) -> BaseException:
+def _explain(error: BaseException) -> BaseException:
     """The LockstepError that a worker raised, or a TrainingError for Ray's own; a defect, Ray's or the task's, is not changed."""
     if isinstance(error, RayError) and not isinstance(error, RayTaskError):
         first_line = str(error).partition("\n")[0]

@@ -27,7 +27,7 @@ _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, 
 @contextmanager
 def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
     """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
-    before = _below()
+    previous = _descendants()
     try:
         with blocked_signals(), restored_handler(), on_loopback():
             ray.init(
@@ -41,7 +41,7 @@ def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
         _check_loopback()
         yield
     finally:
-        _shut_down(_below() - before)
+        _shut_down(_descendants() - previous)
 
 
 @contextmanager
@@ -50,16 +50,16 @@ def restored_handler() -> Iterator[None]:
 
     Ray's core also installs a handler that aborts the process; a pending signal must reach ours instead.
     """
-    before = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
     try:
         yield
-    except SystemExit as left:
-        if left.code != signal.SIGTERM:  # with which Ray's handler exits
+    except SystemExit as exit_request:
+        if exit_request.code != signal.SIGTERM:  # with which Ray's handler exits
             raise
-        raise SystemExit(128 + signal.SIGTERM) from left
+        raise SystemExit(128 + signal.SIGTERM) from exit_request
     finally:
         if current_thread() is main_thread():
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _check_loopback() -> None:
         )
 
 
-def _below() -> set[psutil.Process]:
+def _descendants() -> set[psutil.Process]:
     """This process's descendants."""
     return set(psutil.Process().children(recursive=True))
 
@@ -99,17 +99,17 @@ def _shut_down(processes: set[psutil.Process]) -> None:
     _kill(processes)
 
 
-def _kill_after(raylet: psutil.Process, others: set[psutil.Process]) -> None:
+def _kill_after(raylet: psutil.Process, processes: set[psutil.Process]) -> None:
     """Kill the other processes as soon as the raylet has ended.
 
     `ray.shutdown` sends SIGTERM to one daemon after another and waits up to a second for each; only the raylet, its first,
-    needs that. What the raylet starts meanwhile, if Ray's own start was interrupted, is added to the others.
+    needs that. Processes that the raylet starts meanwhile, if Ray's own start was interrupted, are added to `processes`.
     """
     while _lives(raylet):
         with suppress(psutil.Error):
-            others.update(raylet.children(recursive=True))
+            processes.update(raylet.children(recursive=True))
         time.sleep(0.02)
-    _kill(others)
+    _kill(processes)
 
 
 def _kill(processes: set[psutil.Process]) -> None:

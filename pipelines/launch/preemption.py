@@ -12,13 +12,13 @@ import ray
 
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import host_names
-from pipelines.monitor.worker_monitor import beats_in
+from pipelines.monitor.worker_monitor import read_beats
 from pipelines.runtime.compat.ray import draining_nodes
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 
 class Preemption:
@@ -26,18 +26,18 @@ class Preemption:
 
     def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
         self._directory, self._say = directory, say
-        self._looked = 0.0
+        self._last_poll = 0.0
         self.nodes: tuple[str, ...] = ()
         """Ray's ids of the machines on which workers ran when they were asked to stop."""
 
-    def look(self) -> None:
-        """Look, if that is due. What fails is logged, and tried again: it ends no training."""
-        if self.nodes or time.monotonic() - self._looked < LOOK_SECONDS:
+    def poll(self) -> None:
+        """Ask Ray, if that is due. A failure is logged, and ends no training: the next poll tries again."""
+        if self.nodes or time.monotonic() - self._last_poll < POLL_SECONDS:
             return
-        self._looked = time.monotonic()
+        self._last_poll = time.monotonic()
         try:
             if draining := draining_nodes():
-                self._leave({beat.node for beat in beats_in(self._directory).values()} & draining)
+                self._leave({beat.node for beat in read_beats(self._directory).values()} & draining)
         except (TrainingError, ray.exceptions.RayError) as error:
             log.warning("%s", error)
 

@@ -1,4 +1,4 @@
-"""What Ray's processes print: the driver shows the output of tasks and our own lines, and keeps the rest for a file of the run.
+"""Output of Ray's processes: the driver shows the lines of tasks and our own, and keeps all others for a file of the run.
 
 When a worker dies, Ray and torch print some thirty lines about it: the raylet's advice, tracebacks of every worker that lost its
 connection, C++ frames. The driver says the same in one line.
@@ -30,25 +30,25 @@ class RayOutput:
     """Sorts the lines that Ray hands to the driver. They come from threads of Ray's."""
 
     def __init__(self) -> None:
-        self._kept: deque[str] = deque(maxlen=_MOST_LINES)
+        self._hidden_lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._quiet_until: dict[Any, float] = {}
         self._lock = Lock()
 
-    def shown(self, data: Mapping[str, Any]) -> list[str]:
-        """The lines of a batch to show; the others are kept. `data` is Ray's: `lines`, `pid`, `is_err`, `actor_name`."""
+    def hide_reports(self, data: Mapping[str, Any]) -> list[str]:
+        """Return the lines to show of a batch, and store all others. `data` is Ray's: `lines`, `pid`, `is_err`, `actor_name`."""
         with self._lock:
             hidden = [self._is_hidden(data, line) for line in data["lines"]]
             origin = f"({data.get('actor_name') or data.get('task_name') or 'ray'} pid={data.get('pid')})"
-            self._kept.extend(f"{origin} {line}" for line, is_hidden in zip(data["lines"], hidden, strict=True) if is_hidden)
+            self._hidden_lines.extend(f"{origin} {line}" for line, is_hidden in zip(data["lines"], hidden, strict=True) if is_hidden)
         return [line for line, is_hidden in zip(data["lines"], hidden, strict=True) if not is_hidden]
 
-    def keep(self, directory: RunDirectory) -> str:
-        """Write the lines kept so far into the run's directory. Returns a line that names the file; empty if there is nothing to read.
+    def write(self, directory: RunDirectory) -> str:
+        """Write the hidden lines into the run's directory. Return a line that names the file; empty without hidden lines.
 
         Raises TrainingError if the store fails.
         """
         with self._lock:
-            text = "\n".join(self._kept)
+            text = "\n".join(self._hidden_lines)
         if not text:
             return ""
         directory.put(FILE, f"{text}\n".encode())

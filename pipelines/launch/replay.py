@@ -23,8 +23,8 @@ from pipelines.train.strategy import Strategy
 
 
 @dataclass
-class Found:
-    """The result of the comparison; the same on all workers."""
+class Comparison:
+    """Steps compared with a digest log, and the first differences; the same on all workers."""
 
     losses: int = 0
     """Steps whose losses were compared."""
@@ -43,7 +43,7 @@ class ReplayCheck(Strategy):
         """The comparison is done after `steps` steps, or at the first saved step that shows a difference."""
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
         self.model, self.mesh, self.clock = strategy.model, strategy.mesh, strategy.clock
-        self.found, self.is_done = Found(), False
+        self.comparison, self.is_done = Comparison(), False
 
     def batches(self, loader: Loader) -> Iterator[Any]:
         return self._strategy.batches(loader)
@@ -77,24 +77,24 @@ class ReplayCheck(Strategy):
         return self._strategy.weights()
 
     def _compare(self, step: int, loss: float) -> None:
-        found, wanted = self.found, self._digest_log.losses.get(step)
-        if wanted is not None:
-            found.losses += 1
-            if found.loss is None and wanted != loss:
-                found.loss = (step, wanted, loss)
+        comparison, logged_loss = self.comparison, self._digest_log.losses.get(step)
+        if logged_loss is not None:
+            comparison.losses += 1
+            if comparison.loss is None and logged_loss != loss:
+                comparison.loss = (step, logged_loss, loss)
         if (saved := self._digest_log.digests.get(step)) is not None:
-            found.saved.append(step)
+            comparison.saved.append(step)
             differing = differing_tensors(all_gather_object(digests(self.state_dict())), saved)
             if differing:
-                found.tensors = (step, differing)
-            self.is_done = bool(differing or found.loss)
+                comparison.tensors = (step, differing)
+            self.is_done = bool(differing or comparison.loss)
         self.is_done = self.is_done or step == self._steps
 
 
 def replay(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function of a verification: `settings` holds an Assignment, a DigestLog and the number of steps.
 
-    Returns `Trained` as a dict, with `found`, the machine and the model's digest; empty if the driver asked to stop.
+    Returns `Trained` as a dict, with `comparison`, the machine and the model's digest; empty if the driver asked to stop.
     """
     return attempted(settings["assignment"], partial(_replay, settings["digest_log"], settings["steps"]))
 
@@ -113,4 +113,4 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         return {}
     weights = check.weights() if trained.finished else {}
     digest = model_digest(weights) if weights else ""
-    return {**asdict(trained), "found": check.found, "machine": describe_machine(context.device), "digest": digest}
+    return {**asdict(trained), "comparison": check.comparison, "machine": describe_machine(context.device), "digest": digest}

@@ -75,8 +75,8 @@ class RankZeroReports(Reports):
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat, total_steps: int, epochs: int) -> None:
         super().__init__(directory, heartbeat)
         self._attempt = uuid4().hex.encode()
-        own = {"attempt": self._attempt.decode(), "first_step": None}
-        self._progress: dict[str, Any] = {**own, "step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
+        attempt = {"attempt": self._attempt.decode(), "first_step": None}
+        self._progress: dict[str, Any] = {**attempt, "step": 0, "steps": total_steps, "epoch": 0, "epochs": epochs, "metrics": {}}
         directory.put(ATTEMPT, self._attempt)
         self._stop, self._closed = Event(), Event()
         if directory.has(STOP):
@@ -134,8 +134,8 @@ class TrackedReports(RankZeroReports):
         super().__init__(directory, heartbeat, total_steps, epochs)
         self._sender, self._gauges, self._workers = sender, gauges, workers
         self._has_begun = False
-        self._earlier: list[dict[str, Any]] = []
-        self._own: dict[str, Any] = {}
+        self._earlier_attempts: list[dict[str, Any]] = []
+        self._this_attempt: dict[str, Any] = {}
         """This group of workers in the run's list, and those before it."""
 
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
@@ -153,19 +153,19 @@ class TrackedReports(RankZeroReports):
     def evaluated(self, found: Evaluated) -> None:
         self._quietly(lambda: self._directory.put(archive_name(found.split), packed(found.summary, found.tables), durable=False))
 
-    def ended(self, steps: int) -> None:
+    def note_end(self, steps: int) -> None:
         """This group of workers ends after `steps` steps of the run, which are saved."""
-        own = {**self._own, "ended": time.time(), "steps": steps}
-        if self._own:
-            self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier, own]}, durable=False))
+        attempt = {**self._this_attempt, "ended": time.time(), "steps": steps}
+        if self._this_attempt:
+            self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, attempt]}, durable=False))
 
     def _note_attempt(self, step: int) -> None:
         """Add this group of workers to the run's list, which shows restarts and resizes."""
 
         def note() -> None:
-            self._earlier = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
-            self._own = {"seconds": time.time(), "step": step, "workers": self._workers}
-            self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier, self._own]}, durable=False)
+            self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
+            self._this_attempt = {"seconds": time.time(), "step": step, "workers": self._workers}
+            self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
 
         self._quietly(note)
 

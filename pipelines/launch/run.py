@@ -11,17 +11,17 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.launch.checks import check
-from pipelines.launch.cluster import cluster, host_names, job_tags, takes_gpus, warn_of_waiting
-from pipelines.launch.diagnostics import file_evidence
+from pipelines.launch.cluster import cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
+from pipelines.launch.diagnostics import file_diagnostics
 from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import initial_weights, is_kept, keep_initial
+from pipelines.launch.init_from import has_initial_weights, initial_weights, write_initial_weights
 from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
-from pipelines.launch.trainer import trainer_of
-from pipelines.launch.training_progress import TrainingProgress, for_json, result_line, summary
+from pipelines.launch.trainer import create_trainer
+from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, summary
 from pipelines.launch.worker import work
 from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
-from pipelines.monitor.worker_monitor import WorkerWatch
+from pipelines.monitor.worker_monitor import WorkerMonitor
 from pipelines.report.filing import REPORT, file_report
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
@@ -60,62 +60,67 @@ def train(config: Config) -> Result:
     """
     version = open_version(config.dataset.path, config.data_identity)
     check(config, version)
-    initial = None if is_kept(config, version) else initial_weights(config, version)
+    initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
     with cluster(config.train) as output:
-        gpus = takes_gpus(config.train)
-        warn_of_waiting(config.train)
+        gpus = uses_gpus(config.train)
+        warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
         with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
-            directory = _prepared(initial, run)
+            directory = _prepare_directory(initial, run)
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
-                    trained = _trained(config, version, run, directory, progress, gpus=gpus, actors=actors)
+                    trained = _train_on_workers(config, version, run, directory, progress, gpus=gpus, actors=actors)
             except TrainingError:
-                _file_evidence(config, run, directory, progress)
+                _file_diagnostics(config, run, directory, progress)
                 raise
             finally:
                 _keep_output(output, directory, progress)
-            _file_evidence(config, run, directory, progress)
-            result = _filed(config, version, run, directory, trained)
-    told = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **for_json(trained["metrics"])}
-    last = summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
-    progress.say(last, "result", **told, rows=result.rows, seconds=result.seconds)
+            _file_diagnostics(config, run, directory, progress)
+            result = _log_model(config, version, run, directory, trained)
+    fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
+    lines = summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
+    progress.say(lines, "result", **fields, rows=result.rows, seconds=result.seconds)
     return result
 
 
-def _file_evidence(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:
-    for line in file_evidence(run, directory, config.train.profile):
+def _file_diagnostics(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:
+    for line in file_diagnostics(run, directory, config.train.profile):
         progress.say(line)
 
 
 def _keep_output(output: RayOutput, directory: RunDirectory, progress: TrainingProgress) -> None:
-    """What fails is logged: it must not hide why the training ends."""
+    """Write what Ray printed into the directory. A failure is logged: it must not hide why the training ends."""
     try:
-        if line := output.keep(directory):
+        if line := output.write(directory):
             progress.say(line)
     except TrainingError as error:
         log.warning("what Ray printed is lost: %s", error)
 
 
-def _trained(
-    config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress, **more: Any
+def _train_on_workers(
+    config: Config,
+    version: Version,
+    run: tracking.TrainingRun,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    **worker_arguments: Any,
 ) -> dict[str, Any]:
-    """What rank 0 returned. A group that leaves machines out, or is about to lose some, has saved, and is started again without them."""
+    """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
     left_out: tuple[str, ...] = ()
     while True:
-        trainer = trainer_of(work, config, version, run.run_id, directory, left_out=left_out, **more)
-        watched, preemption = WorkerWatch(directory, progress.say, run.tag), Preemption(directory, progress.say)
-        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), watched.look, preemption.look)
+        trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
+        worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
+        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), worker_monitor.poll, preemption.poll)
         leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
         if not leaving:
             return trained
         left_out += leaving
-        names = ", ".join(host_names(left_out))
+        host_list = ", ".join(host_names(left_out))
         why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
-        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {names}, {why}")
-        run.tag({"machines.left_out": names})
+        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
+        run.tag({"machines.left_out": host_list})
         _forget_messages(directory)
 
 
@@ -131,11 +136,11 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     )
 
 
-def _prepared(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
+def _prepare_directory(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
     """The run's directory, without the messages of an earlier command, and with the initial weights."""
     directory = RunDirectory(run.folder)
     _forget_messages(directory)
-    keep_initial(initial, directory)
+    write_initial_weights(initial, directory)
     return directory
 
 
@@ -145,7 +150,7 @@ def _forget_messages(directory: RunDirectory) -> None:
         directory.remove(name)
 
 
-def _filed(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
+def _log_model(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
     """Send the remaining metrics, and log the best epoch's model."""
     if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
@@ -165,7 +170,7 @@ def _filed(config: Config, version: Version, run: tracking.TrainingRun, director
 
 
 def _remarks(trained: Mapping[str, Any]) -> dict[str, str]:
-    """Tags with what must be said of the metrics, and why some have no value."""
+    """Tags with remarks on the metrics, and the reasons why some have no value."""
     reasons = reasons_of(trained["metrics"])
     tags = {tracking.UNDEFINED: json.dumps(reasons) if reasons else "", tracking.REMARKS: "\n".join(trained["remarks"])}
     return {name: text for name, text in tags.items() if text}

@@ -75,8 +75,8 @@ def run(config: Config) -> dict[str, float]:
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
         tracked.finish(parameters, defined(metrics))
-        kept = _evaluated(config, version, task, metrics, outputs)
-        file_baseline(tracked, version, {one.split: packed(one.summary, one.tables) for one in kept})
+        evaluations = _evaluation_data(config, version, task, metrics, outputs)
+        file_baseline(tracked, version, {evaluation.split: packed(evaluation.summary, evaluation.tables) for evaluation in evaluations})
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
     for metric, reason in reasons_of(metrics).items():
         log.warning("%s is undefined: %s", metric, reason)
@@ -89,17 +89,17 @@ def _best(
     """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
     defined; of the first model without a validation split."""
     name, direction = monitor
-    found = []
+    fits = []
     for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
         estimator = _estimator(task, regularisation)
         model = estimator.fit(rows["train"])
-        metrics, outputs = _measured(task, model, rows, "validation")
+        metrics, outputs = _evaluate(task, model, rows, "validation")
         value, loss = (number_of(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
-        found.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
-    _, regularisation, kind, model, metrics, outputs = min(found, key=lambda fit: fit[:2])
-    tested, tested_outputs = _measured(task, model, rows, "test")
-    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **tested}, {**outputs, **tested_outputs}
+        fits.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
+    _, regularisation, kind, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
+    test_metrics, test_outputs = _evaluate(task, model, rows, "test")
+    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **test_metrics}, {**outputs, **test_outputs}
 
 
 def _estimator(task: Supervised, regularisation: float) -> Any:
@@ -109,7 +109,7 @@ def _estimator(task: Supervised, regularisation: float) -> Any:
     return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
 
 
-def _measured(task: Supervised, model: Any, rows: dict[str, DataFrame], split: str) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
+def _evaluate(task: Supervised, model: Any, rows: dict[str, DataFrame], split: str) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
     """Metrics of the task on a split, and the outputs of its rows in their order, one number per class, which are collected on the
     driver; both empty without rows."""
     if split not in rows:
@@ -124,11 +124,11 @@ def _measured(task: Supervised, model: Any, rows: dict[str, DataFrame], split: s
     return {f"{split}/{name}": value for name, value in values_of(metrics).items()}, {split: outputs}
 
 
-def _evaluated(
+def _evaluation_data(
     config: Config, version: Version, task: Supervised, metrics: dict[str, Value], outputs: dict[str, torch.Tensor]
 ) -> list[Evaluated]:
-    """What an evaluation keeps for figures, as that of a training does, from the outputs of each split's rows."""
-    found = []
+    """Collect data for figures of each split, as the evaluation of a training does, from the outputs of its rows."""
+    evaluations = []
     for split, predicted in outputs.items():
         reader, details, first = Reader(with_carried(version, task.settings.slices), split), task.details(), 0
         details.expect(len(predicted))
@@ -136,9 +136,9 @@ def _evaluated(
             batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
             details.update(predicted[first : first + count], {**batch, ROW_NUMBERS: torch.arange(first, first + count)})
             first += count
-        own = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
-        found.append(details.evaluated(split, own, directions(task, config.train.monitor)))
-    return found
+        split_metrics = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
+        evaluations.append(details.evaluated(split, split_metrics, directions(task, config.train.monitor)))
+    return evaluations
 
 
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
@@ -170,13 +170,13 @@ def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.
     width = 0
     for column in features:
         flat = values[column.name].reshape(rows, -1)
-        each = np.repeat(np.arange(rows), flat.shape[1])
+        row_numbers = np.repeat(np.arange(rows), flat.shape[1])
         if column.cardinality is None:
-            row.append(each)
+            row.append(row_numbers)
             place.append(np.tile(np.arange(flat.shape[1]), rows))
             number.append(flat.astype(float).ravel())
         else:  # a sequence counts words, without their positions
-            row.append(each)
+            row.append(row_numbers)
             place.append(flat.astype(np.int64).ravel())
             number.append(np.ones(flat.size))
         place[-1] = place[-1] + width

@@ -13,7 +13,7 @@ from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import may_grow
 from pipelines.launch.worker import PACKAGES, Assignment
-from pipelines.launch.worker_failures import Deaths
+from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.runtime.installed import installed
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -36,32 +36,32 @@ class _Trainer(TorchTrainer):
     """Ids of nodes that get no worker."""
 
     def _create_default_callbacks(self) -> list[Any]:
-        found = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
-        return [callback for callback in found if type(callback).__name__ not in _NOT_NEEDED]
+        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
+        return [callback for callback in callbacks if type(callback).__name__ not in _NOT_NEEDED]
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
-            parts["scaling_policy"] = _fixed(self.scaling_config)
+            parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self.left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
-            parts["scaling_policy"] = _elastic_without(self.left_out, self.scaling_config)
+            parts["scaling_policy"] = _scaling_without(self.left_out, self.scaling_config)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
 
 
-def _fixed(scaling: Any) -> ScalingPolicy:
-    """A fixed number of workers, on the existing machines."""
+def _scaling_on_existing_machines(scaling: Any) -> ScalingPolicy:
+    """Return a policy with a fixed number of workers, which asks for no machines."""
 
-    class Fixed(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
+    class OnExistingMachines(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
         def after_controller_start(self, train_run_context: Any) -> None:
             pass
 
         def _maybe_send_resource_request(self) -> None:
             pass
 
-    return Fixed(scaling)
+    return OnExistingMachines(scaling)
 
 
-def _elastic_without(left_out: Sequence[str], scaling: Any) -> ScalingPolicy:
-    """An elastic number of workers, which counts no machine that is left out. Ray counts them, whatever the workers' labels ask for."""
+def _scaling_without(left_out: Sequence[str], scaling: Any) -> ScalingPolicy:
+    """Return a policy with an elastic number of workers. It counts no machine of `left_out`; Ray's own ignores the workers' labels."""
 
     class Elastic(ElasticScalingPolicy):
         def _count_possible_workers(self, reserved_resources: Any) -> int:
@@ -71,7 +71,7 @@ def _elastic_without(left_out: Sequence[str], scaling: Any) -> ScalingPolicy:
     return Elastic(scaling)
 
 
-def trainer_of(
+def create_trainer(
     work: Callable[[dict[str, Any]], dict[str, Any]],
     config: Config,
     version: Version,
@@ -79,9 +79,9 @@ def trainer_of(
     directory: RunDirectory,
     gpus: bool,
     left_out: Sequence[str] = (),
-    **more: Any,
+    **worker_arguments: Any,
 ) -> TorchTrainer:
-    """A trainer whose workers call `work` with a dict of `more` and, under `assignment`, an Assignment.
+    """Create a trainer whose workers call `work` with a dict of `worker_arguments` and, under `assignment`, an Assignment.
 
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
@@ -97,7 +97,7 @@ def trainer_of(
     )
     trainer = _Trainer(
         work,  # type: ignore[arg-type]
-        train_loop_config={"assignment": assignment, **more},
+        train_loop_config={"assignment": assignment, **worker_arguments},
         # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
@@ -117,7 +117,7 @@ def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) 
         storage_path=parent,
         storage_filesystem=directory.filesystem,
         logging_config=LoggingConfig(log_level="WARNING"),
-        callbacks=[Deaths(directory.uri)],  # type: ignore[list-item]  # as in _scaling
+        callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
         failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
         worker_runtime_env={"env_vars": environment} if environment else None,
     )

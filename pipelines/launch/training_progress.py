@@ -14,57 +14,57 @@ class TrainingProgress:
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Progress()
         self._epoch = 0.0
-        self._attempt, self._died = "", 0.0
+        self._attempt, self._last_death = "", 0.0
 
     def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
         """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
-        if deaths is not None and deaths["time"] > self._died:
-            self._died = deaths["time"]
-            self._say_died(deaths, written)
+        if deaths is not None and deaths["time"] > self._last_death:
+            self._last_death = deaths["time"]
+            self._report_deaths(deaths, written)
         if written is None:
             return
         if written["first_step"] is not None and written["attempt"] != self._attempt:
             if self._attempt:
-                self._say_back(written, deaths)
+                self._report_restart(written, deaths)
             self._attempt = written["attempt"]
         if not written["step"]:
             return
         metrics = written["metrics"]
         if metrics.get("validation/epoch", 0.0) > self._epoch:
             self._epoch = metrics["validation/epoch"]
-            of_epoch = f"epoch {self._epoch:.0f} of {written['epochs']}: {_of_split(metrics, 'validation')}"
-            values = split_values(metrics, "validation")
-            self.say(of_epoch, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **for_json(values))
+            line = f"epoch {self._epoch:.0f} of {written['epochs']}: {_split_line(metrics, 'validation')}"
+            values = split_metrics(metrics, "validation")
+            self.say(line, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **metric_fields(values))
         self._progress.show(written["step"], written["steps"], _line(written), metrics=defined(metrics))
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays."""
         self._progress.say(line, event, **values)
 
-    def _say_died(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
+    def _report_deaths(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
         at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
         workers, cut_off = deaths["workers"], deaths.get("cut_off", [])
-        told = "; ".join(dict.fromkeys(workers.values())) or f"{_named(cut_off)} lost the connection to it"
-        self.say(f"{_named(workers)} died{at}: {told}", "died", workers=dict(workers), cut_off=cut_off)
+        cause = "; ".join(dict.fromkeys(workers.values())) or f"{_worker_list(cut_off)} lost the connection to it"
+        self.say(f"{_worker_list(workers)} died{at}: {cause}", "died", workers=dict(workers), cut_off=cut_off)
 
-    def _say_back(self, written: Mapping[str, Any], deaths: Mapping[str, Any] | None) -> None:
+    def _report_restart(self, written: Mapping[str, Any], deaths: Mapping[str, Any] | None) -> None:
         """Another group of workers has begun: after a death, or with another number of workers."""
         step, steps = written["first_step"], written["steps"]
-        back = f"back at step {step:,} of {steps:,}"
+        position = f"back at step {step:,} of {steps:,}"
         if deaths is None:
-            self.say(f"the workers have restarted; {back}", "restart", workers=[], step=step, steps=steps)
+            self.say(f"the workers have restarted; {position}", "restart", workers=[], step=step, steps=steps)
             return
         seconds = max(time.time() - deaths["time"], 0.0)
-        told = {"workers": [int(rank) for rank in deaths["workers"]], "step": step, "steps": steps, "seconds": round(seconds, 1)}
-        self.say(f"{_named(deaths['workers'])} died; {back} in {seconds:.0f} s", "restart", **told)
+        fields = {"workers": [int(rank) for rank in deaths["workers"]], "step": step, "steps": steps, "seconds": round(seconds, 1)}
+        self.say(f"{_worker_list(deaths['workers'])} died; {position} in {seconds:.0f} s", "restart", **fields)
 
 
-def _named(workers: Iterable[str | int]) -> str:
+def _worker_list(workers: Iterable[str | int]) -> str:
     ranks = sorted(map(int, workers))
     if not ranks:
         return "a worker"
-    shown = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
-    return f"worker{'s' if len(ranks) > 1 else ''} {shown}"
+    listed = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
+    return f"worker{'s' if len(ranks) > 1 else ''} {listed}"
 
 
 def _line(written: Mapping[str, Any]) -> str:
@@ -73,22 +73,22 @@ def _line(written: Mapping[str, Any]) -> str:
     if "train/loss" in metrics:
         parts.append(f"loss {metrics['train/loss']:.4g}")
     if "train/step_seconds" in metrics:
-        left = (steps - step) * metrics["train/step_seconds"]
-        parts += [f"{metrics['train/rows_per_second']:,.0f} rows/s", f"{left // 60:.0f}:{left % 60:02.0f} left"]
+        seconds_left = (steps - step) * metrics["train/step_seconds"]
+        parts += [f"{metrics['train/rows_per_second']:,.0f} rows/s", f"{seconds_left // 60:.0f}:{seconds_left % 60:02.0f} left"]
     return "  ".join(parts)
 
 
-def _of_split(metrics: Mapping[str, Value], split: str) -> str:
+def _split_line(metrics: Mapping[str, Value], split: str) -> str:
     """The metrics of a split as text: `validation auc 0.924, accuracy 0.868`."""
-    return f"{split} " + ", ".join(f"{name} {in_words(value)}" for name, value in split_values(metrics, split).items() if name != "epoch")
+    return f"{split} " + ", ".join(f"{name} {in_words(value)}" for name, value in split_metrics(metrics, split).items() if name != "epoch")
 
 
-def split_values(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
+def split_metrics(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
     """The metrics of a split, by name."""
     return {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
 
 
-def for_json(metrics: Mapping[str, Value]) -> dict[str, Any]:
+def metric_fields(metrics: Mapping[str, Value]) -> dict[str, Any]:
     """Numbers, and apart from them the reasons of metrics that have none, if there are such."""
     reasons = reasons_of(metrics)
     return {"metrics": defined(metrics), **({"undefined": reasons} if reasons else {})}
@@ -96,8 +96,8 @@ def for_json(metrics: Mapping[str, Value]) -> dict[str, Any]:
 
 def result_line(metrics: Mapping[str, Value]) -> str:
     """The metrics on the test split, or, without one, those on the validation split."""
-    splits = [split for split in ("test", "validation") if split_values(metrics, split)]
-    return _of_split(metrics, splits[0]) if splits else "no metrics"
+    splits = [split for split in ("test", "validation") if split_metrics(metrics, split)]
+    return _split_line(metrics, splits[0]) if splits else "no metrics"
 
 
 def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
@@ -108,7 +108,7 @@ def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], 
     return "\n".join(
         [
             f"{rows:,} rows in {steps:,} steps and {seconds:.1f} s of training: {rows / max(seconds, 1e-9):,.0f} rows/s",
-            *(f"{best}: {_of_split(trained['metrics'], split)}" for split in splits),
+            *(f"{best}: {_split_line(trained['metrics'], split)}" for split in splits),
             f"model {model}",
             f"run {run_id} of experiment {experiment} in {uri}",
             *trained["remarks"],

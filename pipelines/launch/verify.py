@@ -14,11 +14,11 @@ from pipelines.config.strategies import kinds_with
 from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
-from pipelines.launch.cluster import cluster, takes_gpus, warn_of_waiting
+from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import initial_weights, keep_initial
-from pipelines.launch.replay import Found, replay
-from pipelines.launch.trainer import trainer_of
+from pipelines.launch.init_from import initial_weights, write_initial_weights
+from pipelines.launch.replay import Comparison, replay
+from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flattened
@@ -38,69 +38,70 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
     run = recorded(config.tracking.uri, run_id)
-    theirs = _replayed(parse(run.config, f"run {run_id}", recorded=True))
-    _check(run, theirs.train)
+    recorded_config = _replay_config(parse(run.config, f"run {run_id}", recorded=True))
+    _check(run, recorded_config.train)
     progress = TrainingProgress()
-    again = _placed(theirs, config, run_id, progress)
-    version = _version(again, run, progress)
-    before = RunDirectory(folder_of(again, run_id, run.tags))
-    digest_log, filed = _left_behind(run, before, steps)
-    parent = again.train.storage.rstrip("/")
-    name = f"{again.name}-verify-{uuid4().hex[:8]}"
+    rerun_config = _place(recorded_config, config, run_id, progress)
+    version = _version(rerun_config, run, progress)
+    before = RunDirectory(folder_of(rerun_config, run_id, run.tags))
+    digest_log, filed = _load_digests(run, before, steps)
+    parent = rerun_config.train.storage.rstrip("/")
+    name = f"{rerun_config.name}-verify-{uuid4().hex[:8]}"
     directory = RunDirectory(f"{parent}/{name}")
-    initial = before.get_with_checksum(INITIAL) or initial_weights(again, version)
-    with cluster(again.train):
-        gpus = takes_gpus(again.train)
-        warn_of_waiting(again.train)
-        asked = f"the first {steps:,} steps" if steps else "all steps"
-        progress.say(f"verifying {asked} of run {run_id}; workers: {again.train.workers}")
+    initial = before.get_with_checksum(INITIAL) or initial_weights(rerun_config, version)
+    with cluster(rerun_config.train):
+        gpus = uses_gpus(rerun_config.train)
+        warn_of_missing_cpus(rerun_config.train)
+        scope = f"the first {steps:,} steps" if steps else "all steps"
+        progress.say(f"verifying {scope} of run {run_id}; workers: {rerun_config.train.workers}")
         try:
-            keep_initial(initial, directory)
-            trainer = trainer_of(replay, again, version, run_id, directory, gpus, digest_log=digest_log, steps=steps)
+            write_initial_weights(initial, directory)
+            trainer = create_trainer(replay, rerun_config, version, run_id, directory, gpus, digest_log=digest_log, steps=steps)
             answer = watch(trainer, directory, progress, lambda: None)
         finally:
             RunDirectory(parent).remove(name)
-    same, told = verdict(answer["found"], answer["digest"], filed)
-    progress.say(told)
-    if not same and digest_log.machine not in ("", answer["machine"]):
+    is_identical, text = verdict(answer["comparison"], answer["digest"], filed)
+    progress.say(text)
+    if not is_identical and digest_log.machine not in ("", answer["machine"]):
         progress.say(f"the run was trained on {digest_log.machine}, this time on {answer['machine']}: exact is bitwise only on one of them")
-    return same
+    return is_identical
 
 
-def verdict(found: Found, digest: str, recorded_digest: str) -> tuple[bool, str]:
+def verdict(comparison: Comparison, digest: str, recorded_digest: str) -> tuple[bool, str]:
     """Whether two trainings are identical, and a text that says what was compared, or where they first differ.
 
     `digest` is empty if the second training did not run to its end, `recorded_digest` if neither MLflow nor the run's directory
     has it.
     """
-    if found.loss or found.tensors:
-        return False, f"differs: {'; '.join(_differences(found))}"
+    if comparison.loss or comparison.tensors:
+        return False, f"differs: {'; '.join(_differences(comparison))}"
     if digest and recorded_digest and digest != recorded_digest:
         return False, f"differs: the model is {digest}, but {recorded_digest} in the run, although no step differs"
-    on = [f"the losses of {found.losses:,} steps"] if found.losses else []
-    if found.saved:
-        listed = ", ".join(map(str, found.saved[-5:]))
-        on.append(f"model and optimizer after {len(found.saved)} saved steps ({'…, ' if len(found.saved) > 5 else ''}{listed})")
-    on += [f"the model {digest}"] if digest and recorded_digest else []
-    return True, f"identical: {', '.join(on)}"
+    equal_parts = [f"the losses of {comparison.losses:,} steps"] if comparison.losses else []
+    if comparison.saved:
+        listed = ", ".join(map(str, comparison.saved[-5:]))
+        ellipsis = "…, " if len(comparison.saved) > 5 else ""
+        equal_parts.append(f"model and optimizer after {len(comparison.saved)} saved steps ({ellipsis}{listed})")
+    equal_parts += [f"the model {digest}"] if digest and recorded_digest else []
+    return True, f"identical: {', '.join(equal_parts)}"
 
 
-def _differences(found: Found) -> list[str]:
-    told = []
-    if found.loss:
-        step, wanted, loss = found.loss
-        told.append(f"step {step} is the first whose loss differs, {loss!r} now and {wanted!r} in the run")
-    if found.tensors:
-        step, names = found.tensors
-        before = max((saved for saved in found.saved if saved < step), default=0)
-        told.append(f"after step {step}, {len(names)} tensors differ, the first is {names[0]}; after step {before} none did")
-    return told
+def _differences(comparison: Comparison) -> list[str]:
+    differences = []
+    if comparison.loss:
+        step, logged_loss, loss = comparison.loss
+        differences.append(f"step {step} is the first whose loss differs, {loss!r} now and {logged_loss!r} in the run")
+    if comparison.tensors:
+        step, names = comparison.tensors
+        before = max((saved for saved in comparison.saved if saved < step), default=0)
+        differences.append(f"after step {step}, {len(names)} tensors differ, the first is {names[0]}; after step {before} none did")
+    return differences
 
 
-def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
+def _load_digests(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
     """The run's digest log and its model's digest. Raises TrainingError if they are not enough to verify the run, or its
     first `steps` steps."""
-    digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _digest_of(directory)
+    digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _directory_model_digest(directory)
     if not (digest_log.losses or filed):
         raise TrainingError(
             f"run {run.run_id} has neither losses in {directory.path} nor its model's digest in MLflow, "
@@ -113,14 +114,14 @@ def _left_behind(run: Recorded, directory: RunDirectory, steps: int | None) -> t
     return digest_log, filed
 
 
-def _digest_of(directory: RunDirectory) -> str:
+def _directory_model_digest(directory: RunDirectory) -> str:
     """The digest of the model in the run's directory; empty if there is no model any more."""
     content = directory.get_with_checksum(WEIGHTS)
     return "" if content is None else model_digest(from_bytes(content))
 
 
-def _replayed(config: Config) -> Config:
-    """The config that repeats a run: its strategy may have the weights of another one, which needs less."""
+def _replay_config(config: Config) -> Config:
+    """Return the config that repeats a run: its strategy may have the weights of another one, which needs less."""
     train = config.train
     return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replay_settings()})})
 
@@ -136,18 +137,21 @@ def _check(run: Recorded, settings: Train) -> None:
         )
 
 
-def _placed(theirs: Config, config: Config, run_id: str, progress: TrainingProgress) -> Config:
-    """The run's config with the placement of `config`, and without retries: a verification cannot resume inside the run. Shards are dealt
-    equally, since a replay check measures no speed. Raises ConfigError if the two do not fit: more workers than the run has replicas."""
-    ours, wanted = _decisive(_replayed(config)), _decisive(theirs)
-    for key in sorted(ours.keys() | wanted.keys()):
-        if ours.get(key) != wanted.get(key):
-            progress.say(f"{key} was {wanted.get(key)} in the run, which is used, and not {ours.get(key)}")
+def _place(recorded_config: Config, config: Config, run_id: str, progress: TrainingProgress) -> Config:
+    """Return the run's config with the placement of `config`, and without retries: a verification cannot resume inside the run.
+
+    Shards are dealt equally, since a replay check measures no speed. Raises ConfigError if the two do not fit, such as more workers than
+    the run has replicas.
+    """
+    settings, recorded_settings = _decisive(_replay_config(config)), _decisive(recorded_config)
+    for key in sorted(settings.keys() | recorded_settings.keys()):
+        if settings.get(key) != recorded_settings.get(key):
+            progress.say(f"{key} was {recorded_settings.get(key)} in the run, which is used, and not {settings.get(key)}")
     placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
-    train = theirs.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
-    dataset = theirs.dataset.model_copy(update={"path": config.dataset.path})
-    placed = theirs.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
-    return parse(placed.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train", recorded=True)
+    train = recorded_config.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
+    dataset = recorded_config.dataset.model_copy(update={"path": config.dataset.path})
+    rerun_config = recorded_config.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
+    return parse(rerun_config.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train", recorded=True)
 
 
 def _decisive(config: Config) -> dict[str, Any]:
@@ -157,12 +161,12 @@ def _decisive(config: Config) -> dict[str, Any]:
 
 def _version(config: Config, run: Recorded, progress: TrainingProgress) -> Version:
     version = open_version(config.dataset.path, config.data_identity)
-    wanted = run.tags.get("dataset.digest")
-    if wanted is None:
+    recorded_digest = run.tags.get("dataset.digest")
+    if recorded_digest is None:
         progress.say(f"MLflow no longer has the digest of the dataset that run {run.run_id} was trained on; {version.root} is used")
-    elif version.digest != wanted:
+    elif version.digest != recorded_digest:
         raise TrainingError(
-            f"run {run.run_id} was trained on dataset digest {wanted[:12]}, version {run.tags.get('dataset.version', 'unknown')}; "
+            f"run {run.run_id} was trained on dataset digest {recorded_digest[:12]}, version {run.tags.get('dataset.version', 'unknown')}; "
             f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}; set dataset.path to the run's version"
         )
     return version

@@ -157,7 +157,7 @@ def _fit(
         strategy.connect(actors)
         trained = loop_class(strategy)(config, assignment.version, task, strategy, checkpoints, reports).run()
         if isinstance(reports, TrackedReports):
-            reports.ended(trained.steps)
+            reports.note_end(trained.steps)
         if trained.finished and (weights := strategy.weights()):
             directory.put_with_checksum(WEIGHTS, to_bytes(weights))
     finally:

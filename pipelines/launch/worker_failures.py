@@ -20,15 +20,14 @@ _CONNECTION = re.compile(
 """What Gloo and NCCL say in a worker whose peer is gone."""
 
 
-class Deaths(UserCallback):
-    """Writes the workers of the last failure into the run's directory. Ray calls it in its controller, and restarts the group after
-    it."""
+class DeathRecorder(UserCallback):
+    """Writes the workers of the last failure into the run's directory. Ray calls it in its controller, before it restarts the group."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        dead, cut_off = sort_out(worker_exceptions)
+        dead, cut_off = separate_deaths(worker_exceptions)
         values = {"time": time.time(), "workers": {str(rank): _reason(error) for rank, error in dead.items()}, "cut_off": cut_off}
         try:
             RunDirectory(self._directory).put_json(DEATHS, values, durable=False)
@@ -36,15 +35,15 @@ class Deaths(UserCallback):
             log.warning("%s", error)
 
 
-def sort_out(errors: Mapping[int, Exception]) -> tuple[dict[int, Exception], list[int]]:
-    """The workers that died or failed by themselves, and the ranks of those that only lost their connection to one of them.
+def separate_deaths(errors: Mapping[int, Exception]) -> tuple[dict[int, Exception], list[int]]:
+    """Return the workers that died or failed, and the ranks of workers that only lost their connection to one of them.
 
-    Ray may know of the lost connections before it knows of the death: then nobody has died by itself as yet.
+    Ray may know of the lost connections before it knows of the death: then no worker has died as yet.
     """
     cut_off = [rank for rank, error in sorted(errors.items()) if not _is_gone(error) and _CONNECTION.search(_text(error))]
-    by_themselves = {rank: error for rank, error in sorted(errors.items()) if rank not in cut_off}
-    gone = {rank: error for rank, error in by_themselves.items() if _is_gone(error)}
-    return gone or by_themselves, cut_off
+    failed = {rank: error for rank, error in sorted(errors.items()) if rank not in cut_off}
+    dead = {rank: error for rank, error in failed.items() if _is_gone(error)}
+    return dead or failed, cut_off
 
 
 def _is_gone(error: Exception) -> bool:

@@ -1,13 +1,15 @@
-"""A heartbeat's content: where a worker is, and what its clock has counted."""
+"""The content of a heartbeat: the worker's position, and the times that its clock has counted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pipelines.train.phases import OTHER
+
 
 @dataclass(frozen=True)
 class Beat:
-    """What a worker says of itself. Every entry has a default, since a beat may be of another version."""
+    """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
 
     beat: int = 0
     """Counts the worker's beats."""
@@ -36,23 +38,19 @@ class Beat:
     failed: bool = False
 
 
-OTHER = "other"
-"""The phase of what belongs to no step."""
-
-
-def where(beat: Beat) -> str:
-    """Where a worker is, in words."""
+def describe_position(beat: Beat) -> str:
+    """Describe the step and phase of a worker in words."""
     if not beat.steps:
         return "starting"
     number = f"step {beat.step + 1:,}"
     return f"between two steps, after {number}" if beat.phase == OTHER else f"in {beat.phase} of {number}"
 
 
-def beat_of(values: Mapping[str, Any]) -> Beat:
-    return Beat(**{known.name: values[known.name] for known in fields(Beat) if known.name in values})
+def parse_beat(values: Mapping[str, Any]) -> Beat:
+    return Beat(**{entry.name: values[entry.name] for entry in fields(Beat) if entry.name in values})
 
 
-def of_one_group(beats: Mapping[int, Beat]) -> dict[int, Beat]:
-    """Those of the group of workers that is alive, by rank: a smaller group leaves the beats of a larger one before it behind."""
+def newest_group(beats: Mapping[int, Beat]) -> dict[int, Beat]:
+    """Return the beats of the group of workers that is alive, by rank. Files of a larger group before it remain in the directory."""
     newest = max(beats.values(), key=lambda beat: beat.time, default=Beat())
     return {rank: beat for rank, beat in sorted(beats.items()) if rank < newest.world_size == beat.world_size}

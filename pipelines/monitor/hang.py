@@ -3,65 +3,65 @@
 import time
 from collections.abc import Callable, Mapping
 
-from pipelines.monitor.beats import Beat, where
+from pipelines.monitor.beats import Beat, describe_position
+from pipelines.train.phases import EXCHANGE
 
-AFTER_SECONDS = 30.0
-"""How long no worker has got any further."""
-EXCHANGE = "exchange"
+HANG_SECONDS = 30.0
+"""A group hangs if for so long no worker has got any further."""
 
 
-class Standstill:
-    """Compares the workers' beats with those that it saw before."""
+class HangDetector:
+    """Compares the workers' beats with earlier ones."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._seen: dict[int, tuple[Beat, float, float]] = {}
+        self._last_beats: dict[int, tuple[Beat, float, float]] = {}
         """By rank: the last beat, when it came, and since when the worker is where it is."""
-        self._is_said = False
+        self._is_reported = False
 
-    def look(self, beats: Mapping[int, Beat]) -> str:
-        """What the workers wait for, once per standstill; else empty."""
+    def poll(self, beats: Mapping[int, Beat]) -> str:
+        """Return a description of the hang, once for each; empty if there is none."""
         now = self._now()
         for rank, beat in beats.items():
-            before, came, since = self._seen.get(rank, (beat, now, now))
-            if (before.process, before.beat) != (beat.process, beat.beat):
-                came = now
-            self._seen[rank] = (beat, came, since if _is_same_place(before, beat) else now)
-        self._seen = {rank: self._seen[rank] for rank in beats}
-        lasts = min((now - since for _, _, since in self._seen.values()), default=0.0)
-        if lasts < AFTER_SECONDS:
-            self._is_said = False
+            previous, changed, unmoved_since = self._last_beats.get(rank, (beat, now, now))
+            if (previous.process, previous.beat) != (beat.process, beat.beat):
+                changed = now
+            self._last_beats[rank] = (beat, changed, unmoved_since if _is_same_place(previous, beat) else now)
+        self._last_beats = {rank: self._last_beats[rank] for rank in beats}
+        seconds = min((now - unmoved_since for _, _, unmoved_since in self._last_beats.values()), default=0.0)
+        if seconds < HANG_SECONDS:
+            self._is_reported = False
             return ""
-        waiting = {rank for rank, (beat, _, _) in self._seen.items() if beat.waits or beat.phase == EXCHANGE}
-        if self._is_said or not waiting:
+        waiting = {rank for rank, (beat, _, _) in self._last_beats.items() if beat.waits or beat.phase == EXCHANGE}
+        if self._is_reported or not waiting:
             return ""
-        self._is_said = True
-        return f"no worker has got any further for {lasts:.0f} s: {self._worded(self._awaited(waiting, now))}"
+        self._is_reported = True
+        return f"no worker has got any further for {seconds:.0f} s: {self._describe(self._missing_workers(waiting, now))}"
 
-    def _awaited(self, waiting: set[int], now: float) -> dict[int, str]:
-        """The workers that the others wait for, and what is known of each."""
-        beats = {rank: beat for rank, (beat, _, _) in self._seen.items()}
-        silent = [rank for rank, (_, came, _) in self._seen.items() if now - came >= AFTER_SECONDS]
+    def _missing_workers(self, waiting: set[int], now: float) -> dict[int, str]:
+        """Return the workers that all others wait for, and the state of each."""
+        beats = {rank: beat for rank, (beat, _, _) in self._last_beats.items()}
+        silent = [rank for rank, (_, changed, _) in self._last_beats.items() if now - changed >= HANG_SECONDS]
         if silent:
             return dict.fromkeys(silent, "has been silent: its process is stopped, or its machine unreachable; it was last")
-        others = [rank for rank in beats if rank not in waiting]
+        busy = [rank for rank in beats if rank not in waiting]
         behind = [rank for rank, beat in beats.items() if beat.step < max(other.step for other in beats.values())]
-        return dict.fromkeys(others or behind, "is")
+        return dict.fromkeys(busy or behind, "is")
 
-    def _worded(self, awaited: Mapping[int, str]) -> str:
-        if not awaited:
+    def _describe(self, missing: Mapping[int, str]) -> str:
+        if not missing:
             return "each waits for the others, so the network between them does not work"
-        told = []
-        for rank, what in awaited.items():
-            beat, _, _ = self._seen[rank]
+        lines = []
+        for rank, state in missing.items():
+            beat, _, _ = self._last_beats[rank]
             place = f", in {beat.place}" if beat.place else ""
             host = f" on {beat.host}" if beat.host else ""
-            told.append(f"worker {rank}{host} {what} {where(beat)}{place}")
-        others = [rank for rank in self._seen if rank not in awaited]
-        places = sorted({where(beat) for rank, (beat, _, _) in self._seen.items() if rank in others})
-        rest = f"; the others wait, {', '.join(places)}" if others else ""
-        return f"{'; '.join(told)}{rest}"
+            lines.append(f"worker {rank}{host} {state} {describe_position(beat)}{place}")
+        waiting = [rank for rank in self._last_beats if rank not in missing]
+        places = sorted({describe_position(beat) for rank, (beat, _, _) in self._last_beats.items() if rank in waiting})
+        suffix = f"; the others wait, {', '.join(places)}" if waiting else ""
+        return f"{'; '.join(lines)}{suffix}"
 
 
-def _is_same_place(before: Beat, now: Beat) -> bool:
-    return (before.process, before.step, before.steps, before.phase) == (now.process, now.step, now.steps, now.phase)
+def _is_same_place(previous: Beat, now: Beat) -> bool:
+    return (previous.process, previous.step, previous.steps, previous.phase) == (now.process, now.step, now.steps, now.phase)

@@ -20,11 +20,13 @@ from types import TracebackType
 from typing import Any
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.beats import Beat, beat_of, where
+from pipelines.monitor.beats import Beat, describe_position, parse_beat
 from pipelines.runtime.compat.torch import last_collectives
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.phases import PHASES
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
-from pipelines.train.step_clock import PHASES, StepClock
+from pipelines.train.reduce.waits import WAITING_FUNCTIONS
+from pipelines.train.step_clock import StepClock
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,8 @@ _COLLECTIVES = (
     *("recv", "send", "wait_tensor", "_wait_batch_p2p"),
 )
 """Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
-_OWN_COLLECTIVES = {"wait": "reduce/all_reduce.py", "_send_and_receive": "reduce/transports.py"}
-_KEPT_COLLECTIVES = 20
+
+_COLLECTIVES_IN_DIAGNOSTICS = 20
 _STANDARD = sysconfig.get_path("stdlib")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 
@@ -73,10 +75,10 @@ class Heartbeat:
             return
         self._beat(failed=True)
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
-            told = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._late()}"
-            log.warning("worker %d: %s", self._context.rank, told)
-            self._keep_evidence(told)
-            raise TrainingError(f"{told}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
+            cause = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._missing_workers()}"
+            log.warning("worker %d: %s", self._context.rank, cause)
+            self._write_diagnostics(cause)
+            raise TrainingError(f"{cause}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
 
     def _work(self) -> None:
         while not self._stop.wait(self._seconds):
@@ -84,7 +86,7 @@ class Heartbeat:
 
     def _beat(self, failed: bool = False) -> None:
         self._beats += 1
-        own, waits = _whereabouts(traceback.extract_stack(sys._current_frames().get(self._trainer)))
+        own_line, waits = _current_line(traceback.extract_stack(sys._current_frames().get(self._trainer)))
         clock = self._clock
         totals = clock.totals() if clock else None
         beat = Beat(
@@ -100,7 +102,7 @@ class Heartbeat:
             steps=totals.steps if totals else 0,
             shards=self._shards(),
             seconds=dict(zip(PHASES, totals.seconds, strict=True)) if totals else {},
-            place=f"{own.name} ({own.filename}:{own.lineno})" if own else "",
+            place=f"{own_line.name} ({own_line.filename}:{own_line.lineno})" if own_line else "",
             waits=waits,
             failed=failed,
         )
@@ -109,54 +111,54 @@ class Heartbeat:
         except TrainingError as error:  # heartbeats may fail; if the store stays down, saving a checkpoint raises
             log.warning("%s", error)
 
-    def _keep_evidence(self, told: str) -> None:
+    def _write_diagnostics(self, cause: str) -> None:
         """Write what this worker waited for, by its own clock and by torch's flight recorder."""
         try:
             beat = self._directory.glance(self._file(self._context.rank)) or {}
-            evidence = {"told": told, **beat, "last_collectives": last_collectives(_KEPT_COLLECTIVES)}
-            self._directory.put_json(f"{HUNG}/{self._context.rank}.json", evidence, durable=False)
+            diagnostics = {"told": cause, **beat, "last_collectives": last_collectives(_COLLECTIVES_IN_DIAGNOSTICS)}
+            self._directory.put_json(f"{HUNG}/{self._context.rank}.json", diagnostics, durable=False)
         except TrainingError as error:
             log.warning("%s", error)
 
-    def _late(self) -> str:
-        """The workers that are silent; else those in an earlier step; else those that wait for no other worker."""
-        before = {rank: self._directory.glance(self._file(rank)) for rank in range(self._context.world_size)}
+    def _missing_workers(self) -> str:
+        """Describe the workers that are silent; else those in an earlier step; else those that wait for no other worker."""
+        previous = {rank: self._directory.glance(self._file(rank)) for rank in range(self._context.world_size)}
         Event().wait(2.5 * self._seconds)
-        now = {rank: self._directory.glance(self._file(rank)) for rank in before}
-        others = [rank for rank in now if not _of(now, rank).failed]  # a worker that timed out as well is not the cause
-        silent = [rank for rank in others if now[rank] is None or now[rank] == before[rank]]
+        now = {rank: self._directory.glance(self._file(rank)) for rank in previous}
+        candidates = [rank for rank in now if not _beat_from(now, rank).failed]  # a worker that timed out as well is not the cause
+        silent = [rank for rank in candidates if now[rank] is None or now[rank] == previous[rank]]
         if silent:
-            return _named(silent, "no longer answers: stopped, or unreachable", now)
-        behind = [rank for rank in others if _of(now, rank).step < self.step]
-        busy = [rank for rank in others if not _of(now, rank).waits]
+            return _describe_workers(silent, "no longer answers: stopped, or unreachable", now)
+        behind = [rank for rank in candidates if _beat_from(now, rank).step < self.step]
+        busy = [rank for rank in candidates if not _beat_from(now, rank).waits]
         if behind or busy:
-            return _named(behind or busy, "is busy with something else", now)
+            return _describe_workers(behind or busy, "is busy with something else", now)
         return "an answer, as all other workers do: the network between them does not work"
 
     def _file(self, rank: int) -> str:
         return f"{HEARTBEATS}/{rank}.json"
 
 
-def _whereabouts(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bool]:
+def _current_line(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, bool]:
     """The innermost line outside of libraries, and whether it waits for other workers."""
-    own, waits = None, False
+    own_line, waits = None, False
     for line in reversed(stack):
         is_library = "site-packages" in line.filename or "dist-packages" in line.filename  # Debian's name
         waits |= is_library and line.name.startswith(_COLLECTIVES)
-        waits |= line.filename.endswith(_OWN_COLLECTIVES.get(line.name, "-"))
+        waits |= (line.filename, line.name) in WAITING_FUNCTIONS
         if not is_library and not line.filename.startswith(_STANDARD):  # a `wait` in the standard library is for this worker's own threads
-            own = line
+            own_line = line
             break
-    return own, waits
+    return own_line, waits
 
 
-def _of(beats: dict[int, Any], rank: int) -> Beat:
-    return beat_of(beats[rank] or {})
+def _beat_from(beats: dict[int, Any], rank: int) -> Beat:
+    return parse_beat(beats[rank] or {})
 
 
-def _named(ranks: list[int], what: str, beats: dict[int, Any]) -> str:
-    return f"{', '.join(_placed(rank, _of(beats, rank)) for rank in ranks)}, which {what}"
+def _describe_workers(ranks: list[int], state: str, beats: dict[int, Any]) -> str:
+    return f"{', '.join(_describe_worker(rank, _beat_from(beats, rank)) for rank in ranks)}, which {state}"
 
 
-def _placed(rank: int, beat: Beat) -> str:
-    return f"worker {rank}{f' {where(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"
+def _describe_worker(rank: int, beat: Beat) -> str:
+    return f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"

@@ -20,8 +20,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.beats import Beat, where
-from pipelines.monitor.worker_monitor import beats_in
+from pipelines.monitor.beats import Beat, describe_position
+from pipelines.monitor.worker_monitor import read_beats
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
 STACK_SECONDS = 20.0
@@ -33,32 +33,32 @@ _NEEDS = (
 )
 
 
-def look_at(directory: RunDirectory) -> Iterator[str]:
-    """Lines about every worker whose heartbeat is in the directory. Raises TrainingError if there is none."""
-    beats = beats_in(directory)
+def describe_workers(directory: RunDirectory) -> Iterator[str]:
+    """Yield lines about every worker whose heartbeat is in the directory. Raises TrainingError if there is none."""
+    beats = read_beats(directory)
     if not beats:
         raise TrainingError(f"{directory.uri} has no heartbeat of a worker; name a run that trains, or the folder of one")
     progress = directory.glance(PROGRESS) or {}
     if progress:
-        yield _of_all(progress)
+        yield _progress_line(progress)
     for rank, beat in beats.items():
-        yield f"\n{of_worker(rank, beat, time.time())}"
-        yield stack_on_its_node(beat) if beat.host != socket.gethostname() else stack(beat.process)
+        yield f"\n{describe_worker(rank, beat, time.time())}"
+        yield remote_stack(beat) if beat.host != socket.gethostname() else stack(beat.process)
 
 
-def _of_all(progress: Mapping[str, Any]) -> str:
+def _progress_line(progress: Mapping[str, Any]) -> str:
     metrics = progress.get("metrics", {})
     rate = f", {metrics['train/rows_per_second']:,.0f} rows/s" if "train/rows_per_second" in metrics else ""
     return f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
 
 
-def of_worker(rank: int, beat: Beat, now: float) -> str:
-    """Where a worker is, and its seconds per step by phase since it started."""
+def describe_worker(rank: int, beat: Beat, now: float) -> str:
+    """Describe a worker's position, and its seconds per step by phase since it started."""
     per_step = ", ".join(f"{phase} {seconds / beat.steps:.3g}" for phase, seconds in beat.seconds.items() if beat.steps and seconds)
     age = now - beat.time
     silent = f"\n  silent for {age:.0f} s: it has ended, is stopped, or its machine is unreachable" if age > OLD_SECONDS else ""
     return (
-        f"worker {rank}: process {beat.process} on {beat.host}, for {beat.phase_seconds:.3g} s {where(beat)}"
+        f"worker {rank}: process {beat.process} on {beat.host}, for {beat.phase_seconds:.3g} s {describe_position(beat)}"
         f"{', waiting for others' if beat.waits else ''}"
         f"{f'{chr(10)}  seconds per step: {per_step}' if per_step else ''}{silent}"
     )
@@ -76,20 +76,20 @@ def stack(process: int) -> str:
     except subprocess.TimeoutExpired:
         return f"  no stack: py-spy did not answer within {STACK_SECONDS:.0f} s"
     if answer.returncode:
-        refused = "permission" in answer.stderr.lower() or "ptrace" in answer.stderr.lower()
-        return f"  no stack: {_NEEDS if refused else answer.stderr.strip() or f'py-spy ended with {answer.returncode}'}"
+        is_refused = "permission" in answer.stderr.lower() or "ptrace" in answer.stderr.lower()
+        return f"  no stack: {_NEEDS if is_refused else answer.stderr.strip() or f'py-spy ended with {answer.returncode}'}"
     return "\n".join(f"  {line}" for line in answer.stdout.rstrip().splitlines())
 
 
-def stack_on_its_node(beat: Beat) -> str:
-    """The same from a task on the worker's Ray node."""
+def remote_stack(beat: Beat) -> str:
+    """Return the stacks of a worker's threads, from a task on its Ray node; or why there are none."""
     if not os.environ.get("RAY_ADDRESS"):
         return f"  no stack: it is on another machine; set RAY_ADDRESS to the Ray cluster of the training, or run this on {beat.host}"
     try:
         if not ray.is_initialized():
             ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
-        there = NodeAffinitySchedulingStrategy(beat.node, soft=False)
-        task = ray.remote(stack).options(num_cpus=0, scheduling_strategy=there).remote(beat.process)
+        placement = NodeAffinitySchedulingStrategy(beat.node, soft=False)
+        task = ray.remote(stack).options(num_cpus=0, scheduling_strategy=placement).remote(beat.process)
         return str(ray.get(task, timeout=2 * STACK_SECONDS))
     except GetTimeoutError:
         return f"  no stack: its node {beat.node[:12]} did not run a task within {2 * STACK_SECONDS:.0f} s"

@@ -16,7 +16,7 @@ From a batch to new weights:
 Around the steps:
 
 7. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
-   `step_clock`       measures where the time of a step goes, `phase_times` gathers it from all workers; `balance` deals shards to
+   `step_clock`       measures the time of a step by its `phases`, `phase_times` gathers it from all workers; `balance` deals shards to
                       workers in proportion to their speed.
 8. `evaluate`         a split's metrics, with every row once; `inference` predicts and samples; `remarks` are what must be said of
                       metrics in words; `trivial` are the predictors that the model must beat.

@@ -12,8 +12,8 @@ from statistics import median_high
 
 from pipelines.config.train import Train
 from pipelines.train.hooks import Hooks
+from pipelines.train.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from pipelines.train.reduce.agreement import all_gather_object
-from pipelines.train.step_clock import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from pipelines.train.strategy import Strategy
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from pipelines.train.evaluate import Evaluation
 from pipelines.train.finite import check_step, check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
 from pipelines.train.phase_times import PhaseTimes
+from pipelines.train.phases import CHECKPOINT, OTHER
 from pipelines.train.remarks import remarks
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State, Trained, count_epoch, order_of, total_steps
-from pipelines.train.step_clock import CHECKPOINT, OTHER
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import fit_trivial_predictors

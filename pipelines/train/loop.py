@@ -10,8 +10,8 @@ from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
+from pipelines.train.phases import DATA, OTHER
 from pipelines.train.step import Flags
-from pipelines.train.step_clock import DATA, OTHER
 from pipelines.train.step_statistics import StepStatistics
 from pipelines.train.strategy import Strategy
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
+from pipelines.train.phases import PHASES
 from pipelines.train.reduce.agreement import all_gather_object
-from pipelines.train.step_clock import PHASES, StepClock, Totals
+from pipelines.train.step_clock import StepClock, Totals
 
 EVERY_SECONDS = 2.0
 """Between two meetings, about: one takes some tenths of a millisecond."""

@@ -7,7 +7,8 @@ from pipelines.config.training import Checkpoint
 from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
 from pipelines.train.checkpoint.record import Record
 from pipelines.train.hooks import Hooks
-from pipelines.train.step_clock import CHECKPOINT, OTHER, StepClock
+from pipelines.train.phases import CHECKPOINT, OTHER
+from pipelines.train.step_clock import StepClock
 
 
 class Saver:

@@ -14,11 +14,8 @@ import torch
 from torch import Tensor
 
 from pipelines.runtime.compat.torch import after_backward
+from pipelines.train.phases import BACKWARD, EXCHANGE, FORWARD, OPTIMIZER, OTHER, PHASES
 
-DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT = "data", "forward", "backward", "exchange", "optimizer", "checkpoint"
-PHASES = (DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT)
-OTHER = "other"
-"""Starting, evaluating, logging: all that belongs to no step."""
 GPU_STEPS_PER_MEASUREMENT = 4
 """On a GPU, one of so many steps has events and stands for all of them: to record one takes about as long as to launch a kernel."""
 

@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 from pipelines.config.train import Train
 from pipelines.runtime.compat.torch import scale
 from pipelines.train.optimizer import optimizer, reset_state
+from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import local_part, total_norm
-from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
+from pipelines.train.step_clock import StepClock
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def take_away(node: str, folder: Path) -> None:
     """Tell Ray, once both workers take steps, that the node is about to be taken away, as a cloud does of a spot instance."""
 
     def both_step() -> bool:
-        beats = worker_watch.beats_in(RunDirectory(str(runs_in(folder)[0]))) if runs_in(folder) else {}
+        beats = worker_watch.read_beats(RunDirectory(str(runs_in(folder)[0]))) if runs_in(folder) else {}
         return len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0
 
     wait_until(both_step, "both workers to take steps", 120)

@@ -27,8 +27,8 @@ from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError, TrainingError
 from pipelines.launch import trainer
 from pipelines.launch.run import Result, train
-from pipelines.monitor.stack_dump import look_at, stack_on_its_node
-from pipelines.monitor.worker_monitor import beats_in
+from pipelines.monitor.stack_dump import describe_workers, remote_stack
+from pipelines.monitor.worker_monitor import read_beats
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
@@ -235,10 +235,10 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
         )
         (folder,) = Path(config.train.storage).glob("*/")
         assert max(int(name.name.split("-")[1]) for name in (folder / "checkpoints").glob("step-*")) < PAUSED_BEFORE
-        seen.append("\n".join(look_at(RunDirectory(str(folder)))))
+        seen.append("\n".join(describe_workers(RunDirectory(str(folder)))))
         with monkeypatch.context() as patched:
             patched.setenv("RAY_ADDRESS", "auto")
-            seen.append(stack_on_its_node(beats_in(RunDirectory(str(folder)))[0]))
+            seen.append(remote_stack(read_beats(RunDirectory(str(folder)))[0]))
         workers()[0].kill()
         let_go(config.train.storage)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from trainings import training, version_of
 
-from pipelines.launch.spark_baseline import _evaluated, _part
+from pipelines.launch.spark_baseline import _evaluation_data, _part
 from pipelines.tasks.bind import task_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.values import values_of
@@ -26,7 +26,7 @@ def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Pa
     metrics = task.metrics()
     task.update(metrics, outputs, {"label": torch.from_numpy(truth)})
     named = {f"test/{name}": value for name, value in values_of(metrics).items()}
-    (found,) = _evaluated(config, version, task, named, {"test": outputs})
+    (found,) = _evaluation_data(config, version, task, named, {"test": outputs})
     assert (found.split, found.summary["rows"], found.summary["monitor"]) == ("test", len(truth), "auc")
     assert found.summary["areas"][0]["roc"] == pytest.approx(named["test/auc"], abs=1e-6)
     worst = found.tables["worst"]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.heartbeat import Heartbeat, _whereabouts
+from pipelines.monitor.heartbeat import Heartbeat, _current_line
 from pipelines.strategies.sharded.degrees import device_mesh
 from pipelines.strategies.sharded.relay import receive
 from pipelines.strategies.sharded.settings import Degrees
@@ -120,8 +120,8 @@ def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
 def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
     own = FrameSummary("pipelines/strategies/sharded/pipeline.py", 90, "run")
     torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
-    assert _whereabouts([own, torch_s]) == (own, True)
-    assert _whereabouts([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)
+    assert _current_line([own, torch_s]) == (own, True)
+    assert _current_line([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)
 
 
 def fails(context: WorkerContext, folder: str) -> None:
@@ -173,7 +173,7 @@ def test_a_heartbeat_says_where_a_worker_is(tmp_path: Path) -> None:
         heartbeat.step = 41
         clock.start_step()
         assert run.beat_in_step.wait(60), "no beat in a step within 60 s"
-        beat = worker_watch.beats_in(RunDirectory(str(tmp_path)))[0]
+        beat = worker_watch.read_beats(RunDirectory(str(tmp_path)))[0]
     assert (beat.process, beat.node, beat.world_size, beat.step, beat.steps, beat.shards) == (os.getpid(), "node", 1, 41, 1, 8)
     assert (beat.phase, beat.waits) == ("forward", False) and 0 < beat.phase_seconds < 60
     assert "test_a_heartbeat_says" in beat.place

@@ -16,7 +16,7 @@ from trainings import training, version_of
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
-from pipelines.launch.init_from import initial_weights, is_kept
+from pipelines.launch.init_from import has_initial_weights, initial_weights
 from pipelines.launch.run import train
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
 from pipelines.tasks.bind import task_of
@@ -92,11 +92,11 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(home: Path) -> None:
     """The run it began from may be gone by then."""
     config = training(home, init_from="f00d" * 8)
     version = version_of(config)
-    assert not is_kept(config, version)
+    assert not has_initial_weights(config, version)
     run = tracking.open_training(config, version, {})
     run.end("KILLED")
-    assert not is_kept(config, version)
+    assert not has_initial_weights(config, version)
     RunDirectory(run.folder).put(INITIAL, b"kept")
-    assert is_kept(config, version)
+    assert has_initial_weights(config, version)
     run.end("FINISHED")
-    assert not is_kept(config, version)
+    assert not has_initial_weights(config, version)

@@ -14,7 +14,7 @@ from trainings import StopsAfter, training, version_of
 from pipelines.config.train import Train
 from pipelines.data.loader import shards_of
 from pipelines.errors import NonFiniteError
-from pipelines.launch.replay import Found, ReplayCheck
+from pipelines.launch.replay import Comparison, ReplayCheck
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.local_sgd import LocalSgd
@@ -131,13 +131,13 @@ def test_a_checkpoint_has_the_digests_of_every_replica(home: Path) -> None:
     assert "outer.optimizer.state.layers.0.weight.momentum_buffer" in digests
 
 
-def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> Found:
+def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> Comparison:
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
     task = task_of(config.task, version.manifest)
     check = ReplayCheck(strategy_of(config.train, task, context), log, None)
     Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
-    return check.found
+    return check.comparison
 
 
 @pytest.mark.usefixtures("alone")

@@ -14,10 +14,10 @@ import torch
 
 from pipelines.config.profile import Profile
 from pipelines.errors import TrainingError
-from pipelines.launch.diagnostics import _of_profile
-from pipelines.monitor.beats import Beat, beat_of
+from pipelines.launch.diagnostics import _profile_lines
+from pipelines.monitor.beats import Beat, parse_beat
 from pipelines.monitor.profile import StepProfiler
-from pipelines.monitor.stack_dump import look_at, of_worker, stack, stack_on_its_node
+from pipelines.monitor.stack_dump import describe_worker, describe_workers, remote_stack, stack
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import StepClock
 
@@ -38,11 +38,11 @@ def test_what_cannot_be_profiled_is_refused(settings: dict[str, Any], told: str)
 
 def test_a_profile_that_never_came_is_said() -> None:
     asked = Profile(steps=(50, 60), ranks=(0, 1, 1))
-    assert _of_profile(Profile(), []) == []
-    assert _of_profile(asked, ["rank-0.trace.json.gz", "rank-1.trace.json.gz"]) == [
+    assert _profile_lines(Profile(), []) == []
+    assert _profile_lines(asked, ["rank-0.trace.json.gz", "rank-1.trace.json.gz"]) == [
         "the profile of steps 50 to 60 is filed under profile/; https://ui.perfetto.dev opens its traces"
     ]
-    assert _of_profile(asked, [])[-1] == (
+    assert _profile_lines(asked, [])[-1] == (
         "train.profile: there is no profile of worker 0, 1, which did not exist or did not come to steps 50 to 60"
     )
 
@@ -103,19 +103,19 @@ def test_a_stack_is_that_of_the_process_or_says_why_there_is_none(monkeypatch: p
     with another_process() as process:
         assert "dawdle" in (found := stack(process)) or "py-spy may not read the process" in found, found
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        assert "set RAY_ADDRESS" in stack_on_its_node(Beat(host="elsewhere"))
+        assert "set RAY_ADDRESS" in remote_stack(Beat(host="elsewhere"))
     assert "no stack" in stack(process)
 
 
 def test_a_worker_is_described_by_its_heartbeat(tmp_path: Path) -> None:
     where = {"step": 41, "phase": "exchange", "phase_seconds": 2.5, "waits": True}
-    beat = beat_of({"time": 100.0, "host": "here", "process": 7, "steps": 4, "seconds": {"forward": 1.0}, **where})
-    assert of_worker(3, beat, now=101.0) == (
+    beat = parse_beat({"time": 100.0, "host": "here", "process": 7, "steps": 4, "seconds": {"forward": 1.0}, **where})
+    assert describe_worker(3, beat, now=101.0) == (
         "worker 3: process 7 on here, for 2.5 s in exchange of step 42, waiting for others\n  seconds per step: forward 0.25"
     )
-    assert "silent for 60 s" in of_worker(3, beat, now=160.0)
+    assert "silent for 60 s" in describe_worker(3, beat, now=160.0)
     with pytest.raises(TrainingError, match="no heartbeat of a worker; name a run that trains"):
-        next(look_at(RunDirectory(str(tmp_path))))
+        next(describe_workers(RunDirectory(str(tmp_path))))
 
 
 def test_the_command_says_what_it_takes() -> None:

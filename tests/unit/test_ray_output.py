@@ -27,25 +27,25 @@ def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: 
     now = [0.0]
     monkeypatch.setattr(ray_output.time, "monotonic", lambda: now[0])
     output = RayOutput()
-    assert output.keep(RunDirectory(str(tmp_path))) == "" and not list(tmp_path.iterdir())
-    assert output.shown(batch("loss 0.5", "step 3", is_err=False)) == ["loss 0.5", "step 3"]
-    assert output.shown(batch("a warning of the task's", *TRACEBACK)) == ["a warning of the task's"]
-    assert output.shown(batch("the rest of the report")) == []
-    assert output.shown(batch("of another worker", pid=8)) == ["of another worker"]
-    assert output.shown(batch("loss 0.4", is_err=False)) == ["loss 0.4"]
-    assert output.shown(batch("A worker died or was killed while executing a task", pid="raylet", is_err=False)) == []
-    assert output.shown(batch("[FailurePolicy] RETRY", pid=9, actor="TrainController")) == []
-    assert output.shown(batch("[rank0]:[E1125 ProcessGroupNCCL.cpp:616] watchdog", "*** SIGABRT received at time=17", pid=10)) == []
+    assert output.write(RunDirectory(str(tmp_path))) == "" and not list(tmp_path.iterdir())
+    assert output.hide_reports(batch("loss 0.5", "step 3", is_err=False)) == ["loss 0.5", "step 3"]
+    assert output.hide_reports(batch("a warning of the task's", *TRACEBACK)) == ["a warning of the task's"]
+    assert output.hide_reports(batch("the rest of the report")) == []
+    assert output.hide_reports(batch("of another worker", pid=8)) == ["of another worker"]
+    assert output.hide_reports(batch("loss 0.4", is_err=False)) == ["loss 0.4"]
+    assert output.hide_reports(batch("A worker died or was killed while executing a task", pid="raylet", is_err=False)) == []
+    assert output.hide_reports(batch("[FailurePolicy] RETRY", pid=9, actor="TrainController")) == []
+    assert output.hide_reports(batch("[rank0]:[E1125 ProcessGroupNCCL.cpp:616] watchdog", "*** SIGABRT received at time=17", pid=10)) == []
     now[0] = 60.0
-    assert output.shown(batch("a later warning")) == ["a later warning"]
-    line = output.keep(RunDirectory(str(tmp_path)))
+    assert output.hide_reports(batch("a later warning")) == ["a later warning"]
+    line = output.write(RunDirectory(str(tmp_path)))
     assert line == f"what Ray and torch printed about it is in {tmp_path}/ray.log"
     kept = (tmp_path / "ray.log").read_text().splitlines()
     assert kept[1] == "(RayTrainWorker pid=7) Traceback (most recent call last):" and len(kept) == 9
 
 
 def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with output_through(RayOutput().shown):
+    with output_through(RayOutput().hide_reports):
         worker.print_to_stdstream(batch("loss 0.5", is_err=False), ignore_prefix=True)
         worker.print_to_stdstream(batch(*TRACEBACK), ignore_prefix=True)
     assert capsys.readouterr() == ("loss 0.5\n", "")

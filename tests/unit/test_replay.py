@@ -10,7 +10,7 @@ from trainings import training
 from pipelines.errors import ConfigError
 from pipelines.launch.replay import ReplayCheck
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.launch.verify import _placed, _replayed
+from pipelines.launch.verify import _place, _replay_config
 from pipelines.train.checkpoint.digest_log import DigestLog
 from pipelines.train.step import Flags
 
@@ -27,25 +27,25 @@ def test_it_stops_once_there_is_no_more_to_find_out() -> None:
     for number in range(3):
         check.step([], number, 0.1, Flags())
     assert said == [False, False, True]
-    assert (check.found.losses, check.found.loss) == (2, None)
+    assert (check.comparison.losses, check.comparison.loss) == (2, None)
 
 
 def test_more_workers_than_the_run_has_replicas_are_refused_before_they_start(tmp_path: Path) -> None:
     theirs = training(tmp_path, rows=200, strategy={"kind": "local_sgd", "replicas": 2})
     ours = training(tmp_path, rows=200, strategy={"kind": "local_sgd", "replicas": 4}, workers=4)
     with pytest.raises(ConfigError, match=r"run 1f.*: train: workers is 4; it must be at most 2, strategy.replicas"):
-        _placed(theirs, ours, "1f", TrainingProgress())
+        _place(theirs, ours, "1f", TrainingProgress())
 
 
 def test_a_run_is_repeated_whatever_spreads_the_model_of_the_present_config(tmp_path: Path) -> None:
     theirs = training(tmp_path, rows=200, strategy="exact")
     ours = training(tmp_path, rows=200, strategy={"kind": "sharded", "replicate": 2}, workers=4)
-    again = _placed(theirs, ours, "1f", TrainingProgress())
+    again = _place(theirs, ours, "1f", TrainingProgress())
     assert (again.train.strategy.kind, again.train.workers) == ("exact", 4)
 
 
 def test_a_run_with_servers_is_repeated_by_exact_and_nothing_is_said_to_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = training(tmp_path, rows=200, strategy={"kind": "parameter_server", "servers": 2}, workers=2)
-    again = _placed(_replayed(run), run, "1f", TrainingProgress())
+    again = _place(_replay_config(run), run, "1f", TrainingProgress())
     assert again.train.strategy.kind == "exact"
     assert capsys.readouterr().out == ""

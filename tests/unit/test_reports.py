@@ -10,7 +10,7 @@ from groups import FORKING
 from waiting import wait_until
 
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, TrackedReports
-from pipelines.launch.worker_failures import Deaths
+from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name
 from pipelines.report.run_data import Attempt
@@ -54,7 +54,7 @@ def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_en
     for first, steps, workers in ((0, 7, 2), (7, 20, 1)):
         reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3, workers)
         reports.step(first)
-        reports.ended(steps)
+        reports.note_end(steps)
         reports.close()
     attempts = (folder.get_json(ATTEMPTS) or {})["attempts"]
     assert [(one["step"], one["workers"], one["steps"]) for one in attempts] == [(0, 2, 7), (7, 1, 20)]
@@ -89,14 +89,14 @@ def test_of_a_group_the_dead_are_named_and_not_those_that_lost_them(tmp_path: Pa
     """Ray wraps what a worker's own code raised, such as the lost connection to a dead one."""
     own = RuntimeError("wrapped")
     own._base_exc = ValueError("Connection reset by peer")  # type: ignore[attr-defined]
-    Deaths(str(tmp_path)).after_exception(None, {0: own, 1: RuntimeError("A worker health check failed.\nmore")})
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: own, 1: RuntimeError("A worker health check failed.\nmore")})
     assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"1": "A worker health check failed."}
     assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["cut_off"] == [0]
-    Deaths(str(tmp_path)).after_exception(None, {0: own})  # Ray does not know yet that worker 1 is dead
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: own})  # Ray does not know yet that worker 1 is dead
     written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
     assert (written["workers"], written["cut_off"]) == ({}, [0])
     defect = RuntimeError("wrapped")
     defect._base_exc = ValueError("a bug")  # type: ignore[attr-defined]
-    Deaths(str(tmp_path)).after_exception(None, {0: own, 1: defect})
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: own, 1: defect})
     written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
     assert (written["workers"], written["cut_off"]) == ({"1": "a bug"}, [0])

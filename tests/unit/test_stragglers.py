@@ -16,8 +16,8 @@ from groups import in_group
 
 from pipelines.monitor import stragglers
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.beats import Beat, beat_of, of_one_group
-from pipelines.monitor.hang import Standstill
+from pipelines.monitor.beats import Beat, newest_group, parse_beat
+from pipelines.monitor.hang import HangDetector
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stragglers import Stragglers, compare
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -50,7 +50,7 @@ def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[
 
 def said(beats: Iterator[dict[int, Beat]]) -> tuple[list[str], list[str]]:
     watch = Stragglers()
-    return [line for now in beats for line in watch.look(now)], watch.named
+    return [line for now in beats for line in watch.poll(now)], watch.named
 
 
 SLOW_CPU = {1: {"forward": 0.06, "backward": 0.09}}
@@ -100,29 +100,29 @@ def test_steps_too_few_or_a_new_group_are_not_compared() -> None:
     beats = list(comparisons(SLOW_CPU, SLOW_CPU, SLOW_CPU))
     watch = Stragglers()
     early = [replace(beat, time=beat.time / 10) for beat in beats[1].values()]
-    assert [watch.look(beats[0]), watch.look(dict(enumerate(early)))] == [[], []]
+    assert [watch.poll(beats[0]), watch.poll(dict(enumerate(early)))] == [[], []]
     restarted = {rank: replace(beat, process=beat.process + 100) for rank, beat in beats[2].items()}
-    assert [watch.look(now) for now in (beats[1], restarted, beats[3])] == [[], [], []]
+    assert [watch.poll(now) for now in (beats[1], restarted, beats[3])] == [[], [], []]
     assert compare(beats[0], beats[1]) is not None
 
 
 def test_beats_of_an_earlier_and_larger_group_do_not_count() -> None:
     old, new = Beat(time=1.0, world_size=3), Beat(time=9.0, world_size=2)
-    assert of_one_group({0: new, 1: new, 2: old}) == {0: new, 1: new}
-    assert of_one_group({0: new, 1: old}) == {0: new} and of_one_group({}) == {}
-    assert beat_of({"step": 3, "of another version": 1}) == Beat(step=3)
+    assert newest_group({0: new, 1: new, 2: old}) == {0: new, 1: new}
+    assert newest_group({0: new, 1: old}) == {0: new} and newest_group({}) == {}
+    assert parse_beat({"step": 3, "of another version": 1}) == Beat(step=3)
 
 
 def test_a_standstill_names_the_worker_that_does_not_come() -> None:
     clock = [0.0]
-    watch = Standstill(lambda: clock[0])
+    watch = HangDetector(lambda: clock[0])
     waiting = Beat(step=1_233, steps=9, phase="exchange", host="here")
     busy = Beat(step=1_233, steps=9, phase="backward", host="there", place="dawdle (net.py:7)")
     lines = []
     for second in range(0, 70, 5):
         clock[0] = float(second)
         beats = {0: waiting, 1: waiting, 2: busy}
-        lines.append(watch.look({rank: replace(beat, beat=second) for rank, beat in beats.items()}))
+        lines.append(watch.poll({rank: replace(beat, beat=second) for rank, beat in beats.items()}))
     assert [line for line in lines if line] == [
         "no worker has got any further for 30 s: worker 2 on there is in backward of step 1,234, in dawdle (net.py:7); "
         "the others wait, in exchange of step 1,234"
@@ -132,10 +132,10 @@ def test_a_standstill_names_the_worker_that_does_not_come() -> None:
 def test_a_stopped_worker_and_a_dead_network_are_told_apart() -> None:
     def at_the_end(silent: int | None) -> str:
         clock, line = [0.0], ""
-        watch = Standstill(lambda: clock[0])
+        watch = HangDetector(lambda: clock[0])
         for second in range(0, 35, 5):
             clock[0] = float(second)
-            line = line or watch.look({rank: Beat(phase="exchange", beat=0 if rank == silent else second) for rank in range(2)})
+            line = line or watch.poll({rank: Beat(phase="exchange", beat=0 if rank == silent else second) for rank in range(2)})
         return line
 
     assert "worker 1 has been silent: its process is stopped, or its machine unreachable" in at_the_end(1)
@@ -144,10 +144,10 @@ def test_a_stopped_worker_and_a_dead_network_are_told_apart() -> None:
 
 def test_nobody_who_computes_long_stands_still() -> None:
     clock = [0.0]
-    watch = Standstill(lambda: clock[0])
+    watch = HangDetector(lambda: clock[0])
     for second in range(0, 100, 5):
         clock[0] = float(second)
-        assert watch.look({rank: Beat(phase="forward", beat=second) for rank in range(2)}) == ""
+        assert watch.poll({rank: Beat(phase="forward", beat=second) for rank in range(2)}) == ""
 
 
 def steps(context: WorkerContext, folder: str) -> None:
@@ -178,7 +178,7 @@ def half_stopped(process: int, seconds: float, done: Event) -> None:
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stragglers, "COMPARE_SECONDS", 0.7)
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.1})
+    monkeypatch.setattr(worker_watch, "POLL_SECONDS", {True: 0.1})
     run, lines, tags, named = RunDirectory(str(tmp_path / "run")), list[str](), dict[str, Any](), Event()
 
     def tell(line: str) -> None:
@@ -186,12 +186,12 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
         named.set()
 
     def drive() -> None:
-        watch = worker_watch.WorkerWatch(run, tell, tags.update)
+        watch = worker_watch.WorkerMonitor(run, tell, tags.update)
         limit = time.monotonic() + 60
         slowing: Thread | None = None
         while time.monotonic() < limit and not named.is_set():
-            watch.look()
-            beats = worker_watch.beats_in(run)
+            watch.poll()
+            beats = worker_watch.read_beats(run)
             if not slowing and len(beats) == 2 and min(beat.steps for beat in beats.values()) > 0:
                 slowing = Thread(target=half_stopped, args=(beats[1].process, 0.1, named))
                 slowing.start()
@@ -211,29 +211,29 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
 
 
 def test_nothing_hangs_while_the_group_after_a_death_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.0})
+    monkeypatch.setattr(worker_watch, "POLL_SECONDS", {True: 0.0})
     run, lines, now = RunDirectory(str(tmp_path)), list[str](), [0.0]
-    watch = worker_watch.WorkerWatch(run, lines.append, lambda tags: None)
-    watch._standstill = Standstill(lambda: now[0])  # the clock of this test
+    watch = worker_watch.WorkerMonitor(run, lines.append, lambda tags: None)
+    watch._hang_detector = HangDetector(lambda: now[0])  # the clock of this test
 
-    def look(process: int, seconds: float) -> None:
+    def poll(process: int, seconds: float) -> None:
         beat = {"beat": 7, "time": 5.0, "world_size": 1, "host": "a", "process": process, "steps": 3, "step": 3, "waits": True}
         run.put_json("heartbeats/0.json", beat)
         now[0] += seconds
-        watch.look()
+        watch.poll()
 
-    look(process=11, seconds=0)
+    poll(process=11, seconds=0)
     run.put_json("deaths.json", {"time": 1_000.0, "workers": {"1": "killed"}, "cut_off": []})
-    look(process=11, seconds=60)
-    look(process=11, seconds=60)
+    poll(process=11, seconds=60)
+    poll(process=11, seconds=60)
     assert lines == []
-    look(process=12, seconds=1)
-    look(process=12, seconds=60)
+    poll(process=12, seconds=1)
+    poll(process=12, seconds=60)
     assert len(lines) == 1 and "no worker has got any further for 60 s" in lines[0]
 
 
 def test_what_fails_is_logged_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", {True: 0.0})
+    monkeypatch.setattr(worker_watch, "POLL_SECONDS", {True: 0.0})
     (tmp_path / "heartbeats").write_text("not a folder")
-    worker_watch.WorkerWatch(RunDirectory(str(tmp_path)), print, print).look()
+    worker_watch.WorkerMonitor(RunDirectory(str(tmp_path)), print, print).poll()
     assert "heartbeats" in caplog.text

@@ -28,10 +28,10 @@ from pipelines.train.exact.deterministic import CUBLAS, check_model, only_determ
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import aligned
+from pipelines.train.phases import EXCHANGE
 from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult, of_all
-from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.strategy import Strategy
 
 _NUMBERS = 6

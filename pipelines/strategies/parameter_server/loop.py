@@ -21,8 +21,8 @@ from pipelines.tasks.base import Task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Hooks
+from pipelines.train.phases import DATA, EXCHANGE, OTHER
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
-from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
 
 

@@ -11,10 +11,11 @@ from pipelines.strategies.replicas.model_state import ModelState
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.exact.deterministic import check_passes
 from pipelines.train.passes import Passes
+from pipelines.train.phases import FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step_clock import FORWARD, StepClock
+from pipelines.train.step_clock import StepClock
 from pipelines.train.update import Update
 
 SUMS = 5

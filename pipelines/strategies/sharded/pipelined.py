@@ -27,12 +27,12 @@ from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
+from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step import FLAGS, Flags, StepResult
-from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 

@@ -27,12 +27,12 @@ from pipelines.train.batch_norm import convert_sync_batch_norm, loss_and_weight
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import split
+from pipelines.train.phases import FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step import FLAGS, Flags, StepResult
-from pipelines.train.step_clock import FORWARD
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 

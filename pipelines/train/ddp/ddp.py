@@ -23,12 +23,12 @@ from pipelines.train.ddp.settings import Settings
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import split
+from pipelines.train.phases import EXCHANGE, FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import FLAGS, Flags, StepResult
-from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 

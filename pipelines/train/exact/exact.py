@@ -24,11 +24,11 @@ from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Passes, aligned
+from pipelines.train.phases import EXCHANGE, FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import FLAGS, Flags, StepResult
-from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 

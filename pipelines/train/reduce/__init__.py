@@ -5,5 +5,5 @@
 3. `transports`  carry partial sums between workers: point to point, or through memory that one machine's workers share.
 4. `all_reduce`  combines both, in the background of a backward pass where that is faster.
 
-`dtensor` has what the tensors need of which every worker holds a part.
+`dtensor` has what the tensors need of which every worker holds a part; `waits` marks the functions that wait for other workers.
 """

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipelines.train.reduce.transports import PointToPoint, Transport, shared_memory
 from pipelines.train.reduce.tree import largest_nodes, tree_sum
+from pipelines.train.reduce.waits import waits_for_workers
 
 SLICE_BYTES = 16 * 2**20
 """Reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""
@@ -98,6 +99,7 @@ class Background:
         if self._stream is None:
             self._end()
 
+    @waits_for_workers
     def wait(self) -> None:
         """Wait until all calls are done; on a GPU, the current stream waits instead of the caller. Raises what a call raised."""
         if self._stream is not None:

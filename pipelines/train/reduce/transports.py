@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipelines.train.reduce.waits import waits_for_workers
+
 log = logging.getLogger(__name__)
 
 _LINE_BYTES = 64
@@ -69,6 +71,7 @@ class PointToPoint:
         return self._arrived[key][:size]
 
 
+@waits_for_workers
 def _send_and_receive(operations: list[dist.P2POp]) -> None:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
