@@ -9,7 +9,7 @@ from torch import Tensor
 from trainings import StopsAfter, training, version_of
 
 from pipelines.config import Config
-from pipelines.config.task import Language as LanguageSettings
+from pipelines.config.task import LanguageSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data

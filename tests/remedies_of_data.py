@@ -426,7 +426,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "{}: {}; correct the module": (
         lambda folder: own_module(folder, "1 / 0\n"),
-        (lambda folder: own_module(folder, "from pipelines.config.task import Tabular as Own\n"),),
+        (lambda folder: own_module(folder, "from pipelines.config.task import TabularSettings as Own\n"),),
     ),
     "a name must be text; quote it": (
         lambda folder: load(write(folder, "x.yaml", json.dumps({**VALUES, "dataset": DATASET}).replace('"7"', "7"))),

@@ -41,7 +41,7 @@ from werkzeug.serving import make_server
 
 from pipelines.config import Config
 from pipelines.config.endpoint import Endpoint
-from pipelines.config.task import Tabular, Vision
+from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import asked as read_report
 from pipelines.report.command import report
@@ -340,7 +340,7 @@ def monitored(metric: type[Metric]) -> Any:
         def metrics(self) -> MetricCollection:
             return MetricCollection({"own": metric()})
 
-    task = task_of(Tabular(), dataset_of(trained().config).manifest)
+    task = task_of(TabularSettings(), dataset_of(trained().config).manifest)
     return Own(task.settings, task.data).monitored("own")
 
 
@@ -392,7 +392,7 @@ def chain_of(settings: Any, version: Any) -> Any:
 
 def images(folder: Path, network: str) -> Any:
     shape = (3, 1, 28, 28) if network == "fedavg" else (3, 3, 8, 8)
-    return chain_of(Vision(network=network), dataset(folder, x=np.zeros(shape, "uint8"), label=NUMBERS["label"]))
+    return chain_of(VisionSettings(network=network), dataset(folder, x=np.zeros(shape, "uint8"), label=NUMBERS["label"]))
 
 
 NUMBERS = {"x": np.zeros((3, 2), "float32"), "label": np.zeros(3, "uint8")}
@@ -439,7 +439,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (
             lambda folder: images(folder, "small"),
             lambda folder: images(folder, "fedavg"),
-            lambda folder: chain_of(Tabular(), dataset(folder, **NUMBERS)),
+            lambda folder: chain_of(TabularSettings(), dataset(folder, **NUMBERS)),
             lambda folder: writer("onnx"),
         ),
     ),
@@ -498,9 +498,9 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "dataset.target is empty; add one, or use a task without": (
-        lambda folder: task_of(Tabular(), dataset(folder, x=NUMBERS["x"]).manifest),
+        lambda folder: task_of(TabularSettings(), dataset(folder, x=NUMBERS["x"]).manifest),
         (
-            lambda folder: task_of(Tabular(), dataset(folder, **NUMBERS).manifest),
+            lambda folder: task_of(TabularSettings(), dataset(folder, **NUMBERS).manifest),
             lambda folder: task_of(texts(folder).task, dataset_of(texts(folder)).manifest),
         ),
     ),

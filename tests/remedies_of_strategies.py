@@ -11,8 +11,7 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.config.task import Language as LanguageSettings
-from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.task import LanguageSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.strategies.sharded.parameter_shards import check_parameters

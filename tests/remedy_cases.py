@@ -22,7 +22,7 @@ from pipelines.config.flags import read as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import own_settings
-from pipelines.config.task import Recommendation, Tabular, Text, settings_class
+from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shards_of
 from pipelines.data.loader.reader import Reader
@@ -82,13 +82,13 @@ def version(folder: Path, label: Any = (0, 1, 1), cardinality: int | None = 2, *
 
 
 def tabular(folder: Path, cardinality: int | None = 2, **settings: Any) -> Any:
-    return task_of(Tabular(**settings), version(folder, cardinality=cardinality).manifest)
+    return task_of(TabularSettings(**settings), version(folder, cardinality=cardinality).manifest)
 
 
 def words(folder: Path, length: int, **settings: Any) -> Any:
     part = {"x": np.zeros((3, length), "int32"), "label": np.zeros(3, "uint8")}
     made = write_version(folder / "words", {"train": [part]}, cardinality={"label": 2, "x": 9})
-    return task_of(Text(**settings), made.manifest).model()
+    return task_of(TextSettings(**settings), made.manifest).model()
 
 
 def config(uri: str = "sqlite:///x.db", **changes: Any) -> Config:
@@ -214,15 +214,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "install it, or start in the folder that contains it": (
         lambda folder: settings_class("no_such_module:Task"),
-        (lambda folder: settings_class("pipelines.config.task:Tabular"),),
+        (lambda folder: settings_class("pipelines.config.task:TabularSettings"),),
     ),
     "correct the name or the module": (
         lambda folder: settings_class("pipelines.config.task:Nothing"),
-        (lambda folder: settings_class("pipelines.config.task:Tabular"),),
+        (lambda folder: settings_class("pipelines.config.task:TabularSettings"),),
     ),
     "has no implementation; set": (
         lambda folder: settings_class("pipelines.config.task:TaskSettings"),
-        (lambda folder: own_settings("pipelines.config.task:Tabular", Tabular, "kind", ()),),
+        (lambda folder: own_settings("pipelines.config.task:TabularSettings", TabularSettings, "kind", ()),),
     ),
     "no .parquet file; give a folder that has": (
         lambda folder: from_parquet(str(folder), "y"),
@@ -455,14 +455,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: history(store(folder), training(folder)),),
     ),
     "encode it with binary, label, or an encoder of single numbers": (
-        lambda folder: task_of(Tabular(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
+        lambda folder: task_of(TabularSettings(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
         (tabular,),
     ),
     "use task.kind tabular, or a numeric target": (
-        lambda folder: task_of(Recommendation(network="dlrm"), version(folder, cardinality=5).manifest),
+        lambda folder: task_of(RecommendationSettings(network="dlrm"), version(folder, cardinality=5).manifest),
         (
             lambda folder: tabular(folder, cardinality=5),
-            lambda folder: task_of(Recommendation(network="dlrm"), version(folder, cardinality=None).manifest),
+            lambda folder: task_of(RecommendationSettings(network="dlrm"), version(folder, cardinality=None).manifest),
         ),
     ),
     "has no word in the training split; use another column": (

@@ -26,8 +26,7 @@ from torch import Tensor
 
 from benchmarks.exact.matrix import Case, fit_all, have_data, join, matrix
 from benchmarks.report import RESULTS, Row, save, show, versions_of
-from pipelines.config.task import Tabular as TabularSettings
-from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.runtime.weights import from_bytes

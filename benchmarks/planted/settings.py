@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from pipelines.config.task import Tabular
+from pipelines.config.task import TabularSettings
 
 
-class Visits(Tabular):
+class Visits(TabularSettings):
     implementation: ClassVar[str] = "benchmarks.planted.visits:Network"
     kind: str  # type: ignore[assignment]  # the import path of this class

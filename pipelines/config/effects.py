@@ -21,11 +21,11 @@ from pipelines.config.effect_rules import (
     is_several,
     setting_at,
 )
-from pipelines.config.features import Fourier
+from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source import Table
 from pipelines.config.strategies import kinds_with
-from pipelines.config.task import Language, Recommendation, Tabular
+from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
@@ -49,15 +49,15 @@ TABLE = (
     Use("train.momentum", "train.optimizer", ("sgd",)),
     Use("train.step_epochs", "train.schedule", ("step",)),
     Use("train.lr_gamma", "train.schedule", ("step",)),
-    Use("train.sync_batch_norm", "task.batch_norm", (True,), unless=lambda config: type(config.task) is not Tabular),
-    Use("task.batch_norm", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=Tabular),
-    Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=Tabular),
-    Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile", of=Tabular),
-    Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", of=Language),
-    Use("task.hidden", ".network", ("dlrm",), of=Recommendation),
-    Use("task.user", ".network", ("factors",), of=Recommendation),
-    Use("task.item", ".network", ("factors",), of=Recommendation),
-    Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", of=Fourier),
+    Use("train.sync_batch_norm", "task.batch_norm", (True,), unless=lambda config: type(config.task) is not TabularSettings),
+    Use("task.batch_norm", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=TabularSettings),
+    Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=TabularSettings),
+    Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile", of=TabularSettings),
+    Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", of=LanguageSettings),
+    Use("task.hidden", ".network", ("dlrm",), of=RecommendationSettings),
+    Use("task.user", ".network", ("factors",), of=RecommendationSettings),
+    Use("task.item", ".network", ("factors",), of=RecommendationSettings),
+    Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", of=FourierSettings),
     Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package"), of=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),
     Use("registry.metric", ".compare", (True,), unless=lambda config: bool(config.registry.slices)),

@@ -25,7 +25,7 @@ class TaskSettings(Section):
     categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
 
 
-class Tabular(TaskSettings):
+class TabularSettings(TaskSettings):
     """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
@@ -43,7 +43,7 @@ class Tabular(TaskSettings):
     (Gorishniy et al. 2024), which has 32. The loss is the mean of theirs, and the prediction their average."""
 
     @model_validator(mode="after")
-    def _members_have_no_batch_norm(self) -> "Tabular":
+    def _members_have_no_batch_norm(self) -> "TabularSettings":
         if self.members > 1 and self.batch_norm:
             raise ValueError(
                 f"members is {self.members}, but batch_norm is true, which is for one network; set members to 1, or batch_norm to false"
@@ -51,7 +51,7 @@ class Tabular(TaskSettings):
         return self
 
 
-class Vision(TaskSettings):
+class VisionSettings(TaskSettings):
     """A convolutional network for one column of images."""
 
     implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
@@ -63,7 +63,7 @@ class Vision(TaskSettings):
     """Dropout probability between layers, in training."""
 
 
-class Language(TaskSettings):
+class LanguageSettings(TaskSettings):
     """A GPT language model for one packed column. It predicts each token from the previous ones in the window."""
 
     implementation: ClassVar[str] = "pipelines.tasks.language:Language"
@@ -84,14 +84,14 @@ class Language(TaskSettings):
     """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
 
     @model_validator(mode="after")
-    def _heads_are_of_even_width(self) -> "Language":
+    def _heads_are_of_even_width(self) -> "LanguageSettings":
         if self.width % (2 * self.heads):
             near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
             raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {2 * self.heads}, such as {near}")
         return self
 
 
-class Forecasting(TaskSettings):
+class ForecastingSettings(TaskSettings):
     """DLinear (Zeng et al. 2023): splits the history of each series into trend and remainder, with one linear layer for each."""
 
     implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
@@ -102,13 +102,13 @@ class Forecasting(TaskSettings):
     """Window of the moving average that is the trend, in time steps; an odd number."""
 
     @model_validator(mode="after")
-    def _the_average_has_a_middle(self) -> "Forecasting":
+    def _the_average_has_a_middle(self) -> "ForecastingSettings":
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
         return self
 
 
-class Text(TaskSettings):
+class TextSettings(TaskSettings):
     """A convolutional network for texts (Kim 2014), over one column of words from the encoder `sequence`."""
 
     implementation: ClassVar[str] = "pipelines.tasks.text:Text"
@@ -123,7 +123,7 @@ class Text(TaskSettings):
     """Dropout probability between layers, in training."""
 
 
-class Speech(TaskSettings):
+class SpeechSettings(TaskSettings):
     """A convolutional network for one column of spectrograms."""
 
     implementation: ClassVar[str] = "pipelines.tasks.speech:Speech"
@@ -140,7 +140,7 @@ class Speech(TaskSettings):
     """Augmentation in training: maximum number of adjacent bands that are masked."""
 
 
-class Recommendation(TaskSettings):
+class RecommendationSettings(TaskSettings):
     """Predicts how a user rates an item, from features of both."""
 
     implementation: ClassVar[str] = "pipelines.tasks.recommendation:Recommendation"
@@ -160,7 +160,7 @@ class Recommendation(TaskSettings):
     """Dropout probability between layers, in training."""
 
 
-class NextItem(TaskSettings):
+class NextItemSettings(TaskSettings):
     """Predicts the next item of a sequence by causal self-attention over the previous items (SASRec)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
@@ -181,7 +181,7 @@ class NextItem(TaskSettings):
     """Number of negative samples in evaluation: items outside the history of a row, drawn once, among which the right one is ranked."""
 
     @model_validator(mode="after")
-    def _heads_share_the_width(self) -> "NextItem":
+    def _heads_share_the_width(self) -> "NextItemSettings":
         if self.width % self.heads:
             near = max(self.width // self.heads, 1) * self.heads
             raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {self.heads}, such as {near}")
@@ -189,14 +189,14 @@ class NextItem(TaskSettings):
 
 
 KINDS: dict[str, type[TaskSettings]] = {
-    "tabular": Tabular,
-    "vision": Vision,
-    "text": Text,
-    "speech": Speech,
-    "recommendation": Recommendation,
-    "next_item": NextItem,
-    "language": Language,
-    "forecasting": Forecasting,
+    "tabular": TabularSettings,
+    "vision": VisionSettings,
+    "text": TextSettings,
+    "speech": SpeechSettings,
+    "recommendation": RecommendationSettings,
+    "next_item": NextItemSettings,
+    "language": LanguageSettings,
+    "forecasting": ForecastingSettings,
 }
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.features import Sequence, Vocabulary
+from pipelines.config.features import SequenceSettings, VocabularySettings
 from pipelines.data.features import fit_encoders, needs
 from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
@@ -109,7 +109,7 @@ def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
         summaries, counted = summaries_of(gathered)
         hashes = gathered.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
         keys_repeat = bool(dataset.key) and repeat(hashes, sum(summaries.get(SPLIT, [])))
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, Vocabulary | Sequence)]
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, VocabularySettings | SequenceSettings)]
         table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         gathered.unpersist()

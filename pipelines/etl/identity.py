@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
-from pipelines.config.features import Bpe
+from pipelines.config.features import BpeSettings
 from pipelines.data.features import ENCODERS_VERSION
 from pipelines.data.sources.formats import RawTables
 from pipelines.data.versions.manifest import FORMAT
@@ -33,6 +33,6 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),
     }
-    if any(isinstance(settings, Bpe) for settings in config.dataset.encoders.values()):
+    if any(isinstance(settings, BpeSettings) for settings in config.dataset.encoders.values()):
         inputs["tokenizers"] = version("tokenizers")
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]

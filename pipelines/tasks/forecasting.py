@@ -15,7 +15,7 @@ from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import Forecasting as Settings
+from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, ForecastDetails

@@ -13,7 +13,7 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import Language as Settings
+from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task

@@ -15,7 +15,7 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import NextItem as Settings
+from pipelines.config.task import NextItemSettings as Settings
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import Recommendation as Settings
+from pipelines.config.task import RecommendationSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import Speech as Settings
+from pipelines.config.task import SpeechSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

@@ -6,7 +6,7 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.task import Tabular as Settings
+from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
 from pipelines.tasks.ensemble import Heads, SharedLinear

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
-from pipelines.config.task import Vision as Settings
+from pipelines.config.task import VisionSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.resnet import Residual, resnet18, resnet50

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from trainings import training, version_of
 
 from pipelines.config import Config
-from pipelines.config.task import Tabular as Settings
+from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import DriftError

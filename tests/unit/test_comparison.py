@@ -11,8 +11,7 @@ import pytest
 import torch
 from chromium import GOOD, seen
 
-from pipelines.config.task import NextItem as NextItemSettings
-from pipelines.config.task import Tabular
+from pipelines.config.task import NextItemSettings, TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.report.better import difference, influences
 from pipelines.report.comparison import comparison_page
@@ -42,14 +41,14 @@ def outputs(noise: float, seed: int) -> np.ndarray:
 
 def split_of(logits: np.ndarray, name: str = "test") -> Split:
     """What an evaluation keeps of a model with these outputs."""
-    details, target = ClassDetails(Tabular(), DATA, target_kind(DATA)), target_kind(DATA)
+    details, target = ClassDetails(TabularSettings(), DATA, target_kind(DATA)), target_kind(DATA)
     rows = {ROW_NUMBERS: torch.arange(ROWS), "x": torch.from_numpy(SIGNAL).float(), "rich": torch.from_numpy(TRUE).to(torch.uint8)}
     details.update(torch.from_numpy(logits), rows)
     metrics = target.metrics()
     target.update(metrics, torch.from_numpy(logits), rows["rich"])
     metrics["loss"].update(torch.full((ROWS,), 0.5), torch.ones(ROWS))
     values = {key: float(value) for key, value in metrics.compute().items()}
-    found = details.evaluated(name, values, directions(tabular.Tabular(Tabular(), DATA), ""))
+    found = details.evaluated(name, values, directions(tabular.Tabular(TabularSettings(), DATA), ""))
     return Split(name, found.summary, found.tables)
 
 

@@ -10,7 +10,7 @@ from groups import in_group
 from torch import Tensor, nn
 from trainings import StopsAfter, training, version_of
 
-from pipelines.config.task import Tabular as Settings
+from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.config.task import Forecasting, Language, NextItem, Tabular
+from pipelines.config.task import ForecastingSettings, LanguageSettings, NextItemSettings, TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
@@ -26,7 +26,7 @@ BINARY = Data((X, RICH), ("poor", "rich"), carried=(SEX,), names=lambda name: ["
 PRICE = Data((X, TensorColumn(name="price", dtype="float32", role="target")), decode=lambda values: values * 100)
 
 
-SLICED = Tabular(slices=("sex",))
+SLICED = TabularSettings(slices=("sex",))
 
 
 def binary(settings: TaskSettings = SLICED, data: Data = BINARY) -> ClassDetails:
@@ -96,12 +96,12 @@ def scored(*sizes: int, limit: int = MOST_SCORES) -> Evaluated:
     logits, rich = close_scores(sum(sizes))
     parts, first = [], 0
     for size in sizes:
-        part = binary(Tabular())
+        part = binary(TabularSettings())
         part.scores = Scores(limit)
         rows = slice(first, first + size)
         parts.append(added(part, (torch.from_numpy(logits[rows]), batch(size, first, rich=rich[rows]))))
         first += size
-    whole = binary(Tabular())
+    whole = binary(TabularSettings())
     whole.scores = Scores(limit)
     for each in parts:
         whole.merge(each.parts)
@@ -130,7 +130,7 @@ def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() ->
     column = TensorColumn(name="kind", dtype="int32", cardinality=4, role="target")
     data = Data((X, column), ("a", "b", "c", "never"))
     output, kind = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 3
-    found = added(binary(Tabular(), data), (output, batch(500, kind=kind)))
+    found = added(binary(TabularSettings(), data), (output, batch(500, kind=kind)))
     scores = output.double().softmax(1).numpy()
     for number, areas in enumerate(found.evaluated("test", {}).summary["areas"][:3]):
         assert areas["roc"] == pytest.approx(roc_auc_score(kind == number, scores[:, number]), abs=1e-12)
@@ -142,7 +142,7 @@ def test_with_too_many_scores_to_keep_they_are_counted_in_bins_whoever_has_them(
     found, again = scored(3_000, limit=2_999), scored(1_500, 1_500, limit=2_999)
     assert "areas" not in found.summary and "areas" not in again.summary
     assert found.tables["scores"] == again.tables["scores"] and "areas" in scored(1_500, 1_500, limit=3_000).summary
-    few, many = binary(Tabular()), binary(Tabular())
+    few, many = binary(TabularSettings()), binary(TabularSettings())
     few.expect(MOST_SCORES)
     many.expect(MOST_SCORES + 1)
     assert few.scores.is_complete and not many.scores.is_complete
@@ -152,13 +152,13 @@ def test_many_classes_are_counted_without_pairs() -> None:
     column = TensorColumn(name="kind", dtype="int32", cardinality=300, role="target")
     data = Data((X, column), tuple(map(str, range(300))))
     output = torch.eye(300)[:200] * 5
-    found = added(binary(Tabular(), data), (output, batch(200, kind=torch.arange(200) // 2))).evaluated("test", {})
+    found = added(binary(TabularSettings(), data), (output, batch(200, kind=torch.arange(200) // 2))).evaluated("test", {})
     assert found.tables.keys() == {"classes", "calibration", "worst", "outcomes"}
     assert sum(found.tables["classes"]["rows"]) == 200 and found.tables["classes"]["correct"][0] == 1
 
 
 def test_a_quantity_is_sampled_in_the_units_of_the_query() -> None:
-    details = QuantityDetails(Tabular(), PRICE, target_kind(PRICE))
+    details = QuantityDetails(TabularSettings(), PRICE, target_kind(PRICE))
     found = added(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).evaluated("test", {})
     assert sorted(zip(found.tables["sample"]["true"], found.tables["sample"]["predicted"], strict=True)) == [(150.0, 100.0), (200.0, 200.0)]
     assert found.tables["worst"]["row"] == [0, 1]
@@ -170,7 +170,7 @@ def test_forecasts_are_kept_with_history_and_truth() -> None:
     past = torch.arange(7 * 6 * 2).float().view(7, 6, 2)
     future = past[:, -1:] + torch.ones(7, 3, 2)
     rows = {ROW_NUMBERS: torch.arange(7), "past": past, "future": future}
-    found = added(ForecastDetails(Forecasting(), Data(columns)), (future + 2, rows)).evaluated("test", {})
+    found = added(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).evaluated("test", {})
     assert found.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
     forecasts = found.tables["forecasts"]
     assert len(set(forecasts["row"])) == 4 and len(forecasts["row"]) == 4 * 2 * 9
@@ -184,7 +184,7 @@ def test_ranks_are_among_all_items() -> None:
     data = Data(columns, raw=lambda name, values: names[values])
     scores = torch.tensor([[0, 0, 4.0, 3, 2, 1], [0, 0, 4.0, 3, 2, 1], [9, 9, 4.0, 3, 2, 1]])
     rows = {ROW_NUMBERS: torch.arange(3), "before": torch.full((3, 2), 3), "after": torch.tensor([[0, 2], [0, 5], [0, 1]])}
-    found = added(RankingDetails(NextItem(), data, lambda output, batch: {}), (scores, rows)).evaluated("test", {})
+    found = added(RankingDetails(NextItemSettings(), data, lambda output, batch: {}), (scores, rows)).evaluated("test", {})
     assert found.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
     assert found.tables["worst"]["true"] == [None, "d", "a"] and set(found.tables["worst"]["feature.before"]) == {"b b"}
 
@@ -192,7 +192,7 @@ def test_ranks_are_among_all_items() -> None:
 def test_windows_are_shown_as_text() -> None:
     column = TensorColumn(name="text", dtype="uint8", shape=(3,), cardinality=3)
     rows = {ROW_NUMBERS: torch.arange(2), "text": torch.tensor([[0, 1, 2], [1, 1, 2]], dtype=torch.uint8)}
-    details = WindowDetails(Language(), Data((column,), tokens=(b"", b"ab", b"c")))
+    details = WindowDetails(LanguageSettings(), Data((column,), tokens=(b"", b"ab", b"c")))
     found = added(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).evaluated("validation", {})
     assert found.tables["worst"]["feature.text"] == ["ababc", "\n\nabc"] and found.tables["worst"]["loss"] == [3.0, 1.0]
 
@@ -201,13 +201,13 @@ def test_a_large_image_is_thinned() -> None:
     image = TensorColumn(name="pixels", dtype="float32", shape=(224, 224, 3))
     data = Data((image, RICH), ("poor", "rich"))
     rows = {ROW_NUMBERS: torch.arange(2), "pixels": torch.rand(2, 224, 224, 3), "rich": torch.tensor([0, 1])}
-    found = added(binary(Tabular(), data), (torch.zeros(2, 1), rows)).evaluated("test", {})
+    found = added(binary(TabularSettings(), data), (torch.zeros(2, 1), rows)).evaluated("test", {})
     assert found.summary["shapes"] == {"feature.pixels": [28, 28, 3]}
     assert len(found.tables["worst"]["feature.pixels"][0]) * 4 <= SHOWN_BYTES
 
 
 def test_a_row_without_a_finite_loss_is_the_worst() -> None:
-    found = added(binary(Tabular()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).evaluated("test", {})
+    found = added(binary(TabularSettings()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).evaluated("test", {})
     assert found.tables["worst"]["row"] == [1, 0]
 
 
@@ -223,4 +223,4 @@ def test_a_row_without_a_finite_loss_is_the_worst() -> None:
 def test_a_slice_that_cannot_be_one_is_refused(name: str, said: str) -> None:
     more = TensorColumn(name="many", dtype="int32", cardinality=5_000), TensorColumn(name="pixels", dtype="uint8", shape=(8, 8))
     with pytest.raises(ConfigError, match=rf"task.slices has {said}"):
-        binary(Tabular(slices=(name,)), replace(BINARY, columns=(*BINARY.columns, *more)))
+        binary(TabularSettings(slices=(name,)), replace(BINARY, columns=(*BINARY.columns, *more)))

@@ -9,8 +9,8 @@ import torch
 from fitting import encoder_of, fit
 from pydantic import ValidationError
 
-from pipelines.config.features import Scale
-from pipelines.config.task import Forecasting as Settings
+from pipelines.config.features import ScaleSettings
+from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
@@ -107,4 +107,4 @@ def test_arrays_of_another_shape_or_without_a_number_are_refused() -> None:
 
 def test_every_entry_has_its_mean_and_deviation() -> None:
     with pytest.raises(ValidationError, match=r"mean has 2 numbers and deviation 3; the last axis of shape \[2, 3\] needs 3 of each"):
-        Scale.model_validate({**SCALE, "mean": [1, 2]})
+        ScaleSettings.model_validate({**SCALE, "mean": [1, 2]})

@@ -11,7 +11,7 @@ from groups import in_group
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.config.task import Language as Settings
+from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.from_arrays import write_arrays

@@ -9,7 +9,7 @@ from fitting import fit, gathered
 
 from pipelines.config import TaskSettings
 from pipelines.config.dataset import Dataset
-from pipelines.config.task import Tabular as Settings
+from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError

@@ -9,7 +9,7 @@ import pytest
 from fitting import encoder_of
 from raw import raw
 
-from pipelines.config.features import LogMel
+from pipelines.config.features import LogMelSettings
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.spectrogram import SILENCE, STEP
 from pipelines.data.versions.schema import to_numpy
@@ -89,7 +89,7 @@ def test_its_example_can_be_encoded(encoder: Encoder) -> None:
 
 def test_short_windows_are_said() -> None:
     with pytest.raises(ValueError, match="a window must fit"):
-        LogMel(sample_rate=RATE, seconds=0.01)
+        LogMelSettings(sample_rate=RATE, seconds=0.01)
 
 
 def test_a_real_recording_is_encoded(encoder: Encoder) -> None:

@@ -10,8 +10,7 @@ from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fitted, losses
 from torch import Tensor, nn
 from trainings import training
 
-from pipelines.config.task import Language as LanguageSettings
-from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.task import LanguageSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError

@@ -15,7 +15,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from pipelines.config.plugins import imported
 from pipelines.config.strategies import kinds, kinds_with, settings_class
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import Tabular as Settings
+from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError

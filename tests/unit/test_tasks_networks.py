@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from pipelines.config.task import Tabular as TabularSettings
-from pipelines.config.task import Vision as VisionSettings
+from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

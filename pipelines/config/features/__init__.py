@@ -8,61 +8,34 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from pipelines.config.features.arrays import Image, LogMel, Scale
+from pipelines.config.features.arrays import ImageSettings, LogMelSettings, ScaleSettings
 from pipelines.config.features.base import EncoderSettings
-from pipelines.config.features.categories import Binary, Hash, Label, Sequence, Vocabulary
-from pipelines.config.features.numbers import Fourier, Identity, Log1p, MinMax, NormalQuantile, Numeric, Quantile, Standardize
-from pipelines.config.features.tokens import Bpe, Bytes, Characters, Tokens
+from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, SequenceSettings, VocabularySettings
+from pipelines.config.features.numbers import (
+    FourierSettings,
+    IdentitySettings,
+    Log1pSettings,
+    MinMaxSettings,
+    NormalQuantileSettings,
+    NumericSettings,
+    QuantileSettings,
+    StandardizeSettings,
+)
+from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
 from pipelines.config.plugins import is_path, own_settings
 
 __all__ = [
-    "ALONE",
-    "BUILT_IN",
-    "Binary",
-    "Bpe",
-    "Bytes",
-    "Characters",
-    "EncoderSettings",
-    "Feature",
-    "Fourier",
-    "Hash",
-    "Identity",
-    "Image",
-    "Label",
-    "Log1p",
-    "LogMel",
-    "MinMax",
-    "NormalQuantile",
-    "Numeric",
-    "Quantile",
-    "Scale",
-    "Sequence",
-    "Standardize",
-    "Tokens",
-    "Vocabulary",
-    "settings_of",
-]
+    "ALONE", "BUILT_IN", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings", "EncoderSettings", "Feature",
+    "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings", "LabelSettings", "Log1pSettings", "LogMelSettings",
+    "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
+    "StandardizeSettings", "TokensSettings", "VocabularySettings", "settings_of",
+]  # fmt: skip
 
 BUILT_IN = (
-    Standardize
-    | MinMax
-    | Log1p
-    | Quantile
-    | NormalQuantile
-    | Fourier
-    | Identity
-    | Scale
-    | Vocabulary
-    | Sequence
-    | Hash
-    | Binary
-    | Label
-    | Image
-    | LogMel
-    | Bytes
-    | Characters
-    | Bpe
-)
+    StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
+    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | HashSettings | BinarySettings | LabelSettings |
+    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings
+)  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)
 """The name of an encoder alone is short for its settings with all defaults."""

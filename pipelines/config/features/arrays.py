@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pipelines.config.features.base import EncoderSettings
 
 
-class Scale(EncoderSettings):
+class ScaleSettings(EncoderSettings):
     """(x − mean) / deviation for each number of an array, as float32. Means and deviations are given here and not computed from
     the training split, which contains most values many times if windows overlap."""
 
@@ -21,7 +21,7 @@ class Scale(EncoderSettings):
     """Standard deviation of each entry of the last axis."""
 
     @model_validator(mode="after")
-    def _every_entry_has_its_numbers(self) -> "Scale":
+    def _every_entry_has_its_numbers(self) -> "ScaleSettings":
         if not len(self.mean) == len(self.deviation) == self.shape[-1]:
             raise ValueError(
                 f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}; "
@@ -30,7 +30,7 @@ class Scale(EncoderSettings):
         return self
 
 
-class Image(EncoderSettings):
+class ImageSettings(EncoderSettings):
     """Pixels as uint8, channels first, from PNG or JPEG files, or from raw bytes or arrays of that shape."""
 
     implementation: ClassVar[str] = "pipelines.data.features.arrays:Image"
@@ -39,7 +39,7 @@ class Image(EncoderSettings):
     """Channels, height, width. PNG and JPEG images are converted to this number of channels and resized."""
 
 
-class LogMel(EncoderSettings):
+class LogMelSettings(EncoderSettings):
     """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
     implementation: ClassVar[str] = "pipelines.data.features.audio:LogMel"
@@ -56,7 +56,7 @@ class LogMel(EncoderSettings):
     """Time from the start of one frame to the start of the next."""
 
     @model_validator(mode="after")
-    def _holds_a_frame(self) -> "LogMel":
+    def _holds_a_frame(self) -> "LogMelSettings":
         if self.hop_seconds * self.sample_rate < 1 or self.window_seconds * self.sample_rate < 2 or self.seconds < self.window_seconds:
             raise ValueError(
                 f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "

@@ -8,7 +8,7 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Text
 
 
-class Vocabulary(EncoderSettings):
+class VocabularySettings(EncoderSettings):
     """Number of the value as int32, numbered from 1 by descending frequency; 0 for NULL, rare and unseen values."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Vocabulary"
@@ -19,7 +19,7 @@ class Vocabulary(EncoderSettings):
     """Maximum number of values; the most frequent ones are kept."""
 
 
-class Sequence(EncoderSettings):
+class SequenceSettings(EncoderSettings):
     """The words of a text, or the elements of an array, as numbers: int32 of a fixed length. 0 is padding, 1 stands for rare and
     unseen words and for NULL elements of an array, and the other words are numbered from 2 by descending frequency. A text or
     array that is NULL is quarantined.
@@ -48,7 +48,7 @@ class Sequence(EncoderSettings):
         return self.vocabulary_of or self.inputs(feature)
 
 
-class Hash(EncoderSettings):
+class HashSettings(EncoderSettings):
     """Hash of the value modulo `buckets`, as int32; NULL is hashed like a value. For columns with too many values for a vocabulary."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Hash"
@@ -57,14 +57,14 @@ class Hash(EncoderSettings):
     """Number of buckets; values in the same bucket cannot be distinguished."""
 
 
-class Binary(EncoderSettings):
+class BinarySettings(EncoderSettings):
     """true and false, or 1 and 0, as uint8."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Binary"
     encoder: Literal["binary"] = "binary"
 
 
-class Label(EncoderSettings):
+class LabelSettings(EncoderSettings):
     """Number of the class in the sorted list of classes of the training split, as int64; rows with an unseen class are quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Label"

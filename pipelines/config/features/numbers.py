@@ -8,33 +8,33 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Seed
 
 
-class Numeric(EncoderSettings):
+class NumericSettings(EncoderSettings):
     impute: Literal["mean", "median", "none"] | float = "none"
     """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
 
 
-class Standardize(Numeric):
+class StandardizeSettings(NumericSettings):
     """(x − mean) / standard deviation, as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers:Standardize"
     encoder: Literal["standardize"] = "standardize"
 
 
-class MinMax(Numeric):
+class MinMaxSettings(NumericSettings):
     """(x − min) / (max − min), as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers:MinMax"
     encoder: Literal["minmax"] = "minmax"
 
 
-class Log1p(Numeric):
+class Log1pSettings(NumericSettings):
     """sign(x) · log(1 + |x|), as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers:Log1p"
     encoder: Literal["log1p"] = "log1p"
 
 
-class Quantile(Numeric):
+class QuantileSettings(NumericSettings):
     """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
     implementation: ClassVar[str] = "pipelines.data.features.quantiles:Quantile"
@@ -43,7 +43,7 @@ class Quantile(Numeric):
     """Maximum number of bins; bins with equal edges are merged."""
 
 
-class NormalQuantile(Numeric):
+class NormalQuantileSettings(NumericSettings):
     """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
     implementation: ClassVar[str] = "pipelines.data.features.quantiles:NormalQuantile"
@@ -52,7 +52,7 @@ class NormalQuantile(Numeric):
     """Number of quantiles that are stored; values between them are interpolated."""
 
 
-class Fourier(Numeric):
+class FourierSettings(NumericSettings):
     """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
     `impute` applies to each column separately."""
 
@@ -71,7 +71,7 @@ class Fourier(Numeric):
         return self.columns or super().inputs(feature)
 
 
-class Identity(Numeric):
+class IdentitySettings(NumericSettings):
     """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers:Identity"

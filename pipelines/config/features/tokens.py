@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from pipelines.config.features.base import EncoderSettings
 
 
-class Tokens(EncoderSettings):
+class TokensSettings(EncoderSettings):
     """Packed tokens: the documents of a part file are joined, each followed by token 0, and cut into windows of equal length."""
 
     packs: ClassVar[bool] = True
@@ -15,21 +15,21 @@ class Tokens(EncoderSettings):
     """Number of tokens that a window predicts. A window has one token more: it begins with the last token of the previous window."""
 
 
-class Bytes(Tokens):
+class BytesSettings(TokensSettings):
     """One token for each byte of UTF-8."""
 
     implementation: ClassVar[str] = "pipelines.data.features.tokens:Bytes"
     encoder: Literal["bytes"] = "bytes"
 
 
-class Characters(Tokens):
+class CharactersSettings(TokensSettings):
     """One token for each character of the training split, and one for all other characters."""
 
     implementation: ClassVar[str] = "pipelines.data.features.tokens:Characters"
     encoder: Literal["characters"] = "characters"
 
 
-class Bpe(Tokens):
+class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.data.features.bpe:Bpe"

@@ -24,17 +24,17 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_PIXELS = 64 * 2**20
 
 
-class Array(Encoder[config.Identity]):
+class Array(Encoder[config.IdentitySettings]):
     """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
         if not is_number(_nesting(kind, settings.shape)):
             return "with a shape it takes arrays of numbers, flat or nested like the shape; remove the shape for single numbers"
         return "" if settings.impute == "none" else "it does not impute elements of arrays; COALESCE them in the query"
 
     @classmethod
-    def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"dtype": identity_dtype(_nesting(inputs[0].type, settings.shape))}
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -52,12 +52,12 @@ class Array(Encoder[config.Identity]):
         return _scatter(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
 
 
-class Scale(Encoder[config.Scale]):
+class Scale(Encoder[config.ScaleSettings]):
     """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
     range of float32, are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.Scale, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
         return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -76,12 +76,12 @@ class Scale(Encoder[config.Scale]):
         return values.astype(np.float64) * self.settings.deviation + self.settings.mean
 
 
-class Image(Encoder[config.Image]):
+class Image(Encoder[config.ImageSettings]):
     """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are converted to this number
     of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.Image, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.ImageSettings, kind: pa.DataType) -> str:
         if is_bytes(kind) or is_number(_nesting(kind, settings.shape)):
             return ""
         return "it takes bytes, or arrays of numbers, flat or nested like the shape"

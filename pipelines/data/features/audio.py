@@ -15,12 +15,12 @@ from pipelines.data.features.spectrogram import Spectrogram, spectrogram
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
-class LogMel(Encoder[config.LogMel]):
+class LogMel(Encoder[config.LogMelSettings]):
     """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with integer samples and the sample rate of the
     settings is refused."""
 
     @classmethod
-    def refusal(cls, settings: config.LogMel, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.LogMelSettings, kind: pa.DataType) -> str:
         return "" if is_bytes(kind) else "it takes the bytes of WAV files, as from the formats binaryFile and tar"
 
     def column(self, name: str, role: Role) -> TensorColumn:

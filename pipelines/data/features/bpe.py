@@ -22,16 +22,16 @@ WORDS_TRAINED_ON = 2**24
 _ALPHABET = sorted(BYTE_LEVEL.alphabet())
 
 
-class Bpe(TokenEncoder[config.Bpe]):
+class Bpe(TokenEncoder[config.BpeSettings]):
     """State: `merges` in their order, as `left right` in the characters of BYTE_LEVEL. Tokens after END are the 256 bytes, sorted by
     their characters, and then the result of each merge."""
 
     @classmethod
-    def needs(cls, settings: config.Bpe) -> frozenset[str]:
+    def needs(cls, settings: config.BpeSettings) -> frozenset[str]:
         return frozenset({BYTE_WORDS})
 
     @classmethod
-    def fit(cls, settings: config.Bpe, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Learn the merges from the counted words, about a million distinct words per minute."""
         if not len(inputs[0].counts):
             raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
@@ -40,7 +40,7 @@ class Bpe(TokenEncoder[config.Bpe]):
         tokenizer.train_from_iterator(_repeat_words(inputs[0].counts), trainer)
         return {"merges": [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]}
 
-    def __init__(self, settings: config.Bpe, state: dict[str, Any]) -> None:
+    def __init__(self, settings: config.BpeSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         merges = [tuple(merge.split(" ")) for merge in state["merges"]]
         self._words = tuple(dict.fromkeys([*_ALPHABET, *("".join(pair) for pair in merges)]))

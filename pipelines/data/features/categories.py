@@ -31,17 +31,17 @@ class CategoryEncoder(Encoder[Settings]):
         return "" if is_category(kind) else "it takes text, numbers, booleans and times; CAST the column to STRING in the query"
 
 
-class Vocabulary(CategoryEncoder[config.Vocabulary]):
+class Vocabulary(CategoryEncoder[config.VocabularySettings]):
     """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
     million words; use `hash` for larger vocabularies."""
 
     @classmethod
-    def fit(cls, settings: config.Vocabulary, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.VocabularySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = inputs[0].counts
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
         return {"values": frequent["value"].to_pylist()}
 
-    def __init__(self, settings: config.Vocabulary, state: dict[str, Any]) -> None:
+    def __init__(self, settings: config.VocabularySettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._values = pa.array(state["values"], pa.string())
 
@@ -55,12 +55,12 @@ class Vocabulary(CategoryEncoder[config.Vocabulary]):
         return np.array([None, *self.state["values"]], dtype=object)[values]
 
 
-class Hash(CategoryEncoder[config.Hash]):
+class Hash(CategoryEncoder[config.HashSettings]):
     """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
     which no UTF-8 text contains."""
 
     @classmethod
-    def needs(cls, settings: config.Hash) -> frozenset[str]:
+    def needs(cls, settings: config.HashSettings) -> frozenset[str]:
         return frozenset()
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -76,19 +76,19 @@ class Hash(CategoryEncoder[config.Hash]):
         return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
 
 
-class Binary(Encoder[config.Binary]):
+class Binary(Encoder[config.BinarySettings]):
     """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
 
     @classmethod
-    def needs(cls, settings: config.Binary) -> frozenset[str]:
+    def needs(cls, settings: config.BinarySettings) -> frozenset[str]:
         return frozenset({COUNTS})
 
     @classmethod
-    def refusal(cls, settings: config.Binary, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.BinarySettings, kind: pa.DataType) -> str:
         return "" if is_number(kind) else "it takes true and false, or 1 and 0; write a condition in the query: income = '>50K' AS rich"
 
     @classmethod
-    def fit(cls, settings: config.Binary, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.BinarySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         boolean = types.is_boolean(inputs[0].type)
         counts = [0, 0]
         for value, count in zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True):
@@ -110,11 +110,11 @@ class Binary(Encoder[config.Binary]):
         return values.astype(bool) if self.classes == ("false", "true") else values
 
 
-class Label(CategoryEncoder[config.Label]):
+class Label(CategoryEncoder[config.LabelSettings]):
     """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
 
     @classmethod
-    def fit(cls, settings: config.Label, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.LabelSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = dict(zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True))
         if not counts:
             raise ConfigError(
@@ -123,7 +123,7 @@ class Label(CategoryEncoder[config.Label]):
         classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
         return {"classes": classes, "counts": [counts[name] for name in classes]}
 
-    def __init__(self, settings: config.Label, state: dict[str, Any]) -> None:
+    def __init__(self, settings: config.LabelSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._values = pa.array(state["classes"], pa.string())
 

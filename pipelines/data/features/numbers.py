@@ -15,7 +15,7 @@ from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=config.Numeric)
+Settings = TypeVar("Settings", bound=config.NumericSettings)
 
 
 class NumberEncoder(Encoder[Settings]):
@@ -54,15 +54,15 @@ class NumberEncoder(Encoder[Settings]):
         """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
 
 
-class Standardize(NumberEncoder[config.Standardize]):
+class Standardize(NumberEncoder[config.StandardizeSettings]):
     """State: `mean` and `deviation`. A constant column is encoded as 0."""
 
     @classmethod
-    def needs(cls, settings: config.Standardize) -> frozenset[str]:
+    def needs(cls, settings: config.StandardizeSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS}
 
     @classmethod
-    def fit(cls, settings: config.Standardize, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.StandardizeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         return super().fit(settings, inputs) | {"mean": moments.mean, "deviation": moments.deviation or 1.0}
 
@@ -73,15 +73,15 @@ class Standardize(NumberEncoder[config.Standardize]):
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
 
 
-class MinMax(NumberEncoder[config.MinMax]):
+class MinMax(NumberEncoder[config.MinMaxSettings]):
     """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
 
     @classmethod
-    def needs(cls, settings: config.MinMax) -> frozenset[str]:
+    def needs(cls, settings: config.MinMaxSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS}
 
     @classmethod
-    def fit(cls, settings: config.MinMax, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.MinMaxSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         assert moments.minimum is not None and moments.maximum is not None
         return super().fit(settings, inputs) | {"minimum": moments.minimum, "span": moments.maximum - moments.minimum or 1.0}
@@ -93,7 +93,7 @@ class MinMax(NumberEncoder[config.MinMax]):
         return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
 
 
-class Log1p(NumberEncoder[config.Log1p]):
+class Log1p(NumberEncoder[config.Log1pSettings]):
     def transform(self, values: np.ndarray) -> np.ndarray:
         return np.copysign(np.log1p(np.abs(values)), values)
 
@@ -102,17 +102,17 @@ class Log1p(NumberEncoder[config.Log1p]):
         return np.copysign(np.expm1(np.abs(wide)), wide)
 
 
-class Identity(NumberEncoder[config.Identity]):
+class Identity(NumberEncoder[config.IdentitySettings]):
     """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32."""
 
     @classmethod
-    def refusal(cls, settings: config.Identity, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
         if is_list(kind):
             return "arrays need their shape, such as {encoder: identity, shape: [28, 28]}"
         return super().refusal(settings, kind)
 
     @classmethod
-    def fit(cls, settings: config.Identity, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         state = super().fit(settings, inputs) | {"dtype": identity_dtype(inputs[0].type)}
         if state["impute"] is not None and "int" in state["dtype"]:
             state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
@@ -131,11 +131,11 @@ class Identity(NumberEncoder[config.Identity]):
         return values
 
 
-def imputation_needs(settings: config.Numeric) -> frozenset[str]:
+def imputation_needs(settings: config.NumericSettings) -> frozenset[str]:
     return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
 
 
-def fill_value(settings: config.Numeric, column: Input) -> float | None:
+def fill_value(settings: config.NumericSettings, column: Input) -> float | None:
     """The number that replaces NULL and NaN; None if such rows are refused."""
     if isinstance(settings.impute, float):
         return settings.impute

@@ -19,15 +19,15 @@ from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
-class Quantile(NumberEncoder[config.Quantile]):
+class Quantile(NumberEncoder[config.QuantileSettings]):
     """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
 
     @classmethod
-    def needs(cls, settings: config.Quantile) -> frozenset[str]:
+    def needs(cls, settings: config.QuantileSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS, SAMPLE}
 
     @classmethod
-    def fit(cls, settings: config.Quantile, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.QuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample = inputs[0].sample
         edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
         return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
@@ -53,17 +53,17 @@ class Quantile(NumberEncoder[config.Quantile]):
         return np.searchsorted(self.state["edges"], values, side="right")
 
 
-class NormalQuantile(NumberEncoder[config.NormalQuantile]):
+class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
     """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
     and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
     """
 
     @classmethod
-    def needs(cls, settings: config.NormalQuantile) -> frozenset[str]:
+    def needs(cls, settings: config.NormalQuantileSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS, SAMPLE}
 
     @classmethod
-    def fit(cls, settings: config.NormalQuantile, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.NormalQuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample = inputs[0].sample
         last = settings.quantiles - 1
         points = np.unique(sample[np.arange(last + 1) * (len(sample) - 1) // last])

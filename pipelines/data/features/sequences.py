@@ -14,21 +14,21 @@ from pipelines.data.features.statistics import COUNTS_SCHEMA, WORDS
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
 
 
-class Sequence(Encoder[config.Sequence]):
+class Sequence(Encoder[config.SequenceSettings]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     @classmethod
-    def needs(cls, settings: config.Sequence) -> frozenset[str]:
+    def needs(cls, settings: config.SequenceSettings) -> frozenset[str]:
         return frozenset({WORDS})
 
     @classmethod
-    def refusal(cls, settings: config.Sequence, kind: pa.DataType) -> str:
+    def refusal(cls, settings: config.SequenceSettings, kind: pa.DataType) -> str:
         if is_text(kind) or (is_list(kind) and is_category(kind.value_type)):
             return ""
         return "it takes text, or arrays of text or numbers; split(…) in the query turns text into an array"
 
     @classmethod
-    def fit(cls, settings: config.Sequence, inputs: Inputs[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.SequenceSettings, inputs: Inputs[Input]) -> dict[str, Any]:
         counts = pa.concat_tables([column.counts for column in inputs])
         if settings.lowercase and is_text(inputs[0].type):
             counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=COUNTS_SCHEMA)
@@ -37,7 +37,7 @@ class Sequence(Encoder[config.Sequence]):
         ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])
         return {"words": ordered["value"].slice(0, settings.max_size).to_pylist()}
 
-    def __init__(self, settings: config.Sequence, state: dict[str, Any]) -> None:
+    def __init__(self, settings: config.SequenceSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._words = pa.array(state["words"], pa.string())
 

@@ -22,7 +22,7 @@ from pipelines.data.features.statistics import CHARACTERS
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=config.Tokens)
+Settings = TypeVar("Settings", bound=config.TokensSettings)
 
 _OTHER = 1
 """For `characters`: the token of all characters that are not in the training split; it counts as, and decodes to, the byte `?`."""
@@ -72,7 +72,7 @@ class TokenEncoder(Packer[Settings]):
         return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length].copy() if count else stream[:0].reshape(0, length + 1)
 
 
-class Bytes(TokenEncoder[config.Bytes]):
+class Bytes(TokenEncoder[config.BytesSettings]):
     """Byte b of the UTF-8 text is token b + 1."""
 
     @cached_property
@@ -83,21 +83,21 @@ class Bytes(TokenEncoder[config.Bytes]):
         return np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + np.uint16(1)
 
 
-class Characters(TokenEncoder[config.Characters]):
+class Characters(TokenEncoder[config.CharactersSettings]):
     """State: `characters` of the training split, sorted by code point; the first one is token 2."""
 
     @classmethod
-    def needs(cls, settings: config.Characters) -> frozenset[str]:
+    def needs(cls, settings: config.CharactersSettings) -> frozenset[str]:
         return frozenset({CHARACTERS})
 
     @classmethod
-    def fit(cls, settings: config.Characters, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: config.CharactersSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         characters = inputs[0].counts["value"].to_pylist()
         if not characters:
             raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
         return {"characters": "".join(sorted(characters))}
 
-    def __init__(self, settings: config.Characters, state: dict[str, Any]) -> None:
+    def __init__(self, settings: config.CharactersSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._codes = code_points(state["characters"])
 
