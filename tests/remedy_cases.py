@@ -24,7 +24,7 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugins import own_settings
 from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
 from pipelines.data.features.raw import numbers
-from pipelines.data.loader import Loader, Order, shards_of
+from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.reader import Reader
 from pipelines.data.sources import content, documents, files
 from pipelines.data.sources.formats import raw_tables
@@ -327,8 +327,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: numbers(pa.array([1])), lambda folder: fitted("vocabulary", a=["1", "2", "3"])),
     ),
     "every worker owns at least one; lower train.workers": (
-        lambda folder: shards_of(0, 9, 8),
-        (lambda folder: shards_of(0, 8, 8),),
+        lambda folder: shard_range(0, 9, 8),
+        (lambda folder: shard_range(0, 8, 8),),
     ),
     "rows do not fill one global batch of": (
         lambda folder: Order(shards=8, global_batch=512, seed=0).steps(17),

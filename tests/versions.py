@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.versions.from_arrays import write_arrays
-from pipelines.data.versions.plain import taken_as_they_are
+from pipelines.data.versions.plain import identity_encoders
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 
@@ -35,4 +35,4 @@ def write_version(
         )
         for name, values in next(iter(splits.values()))[0].items()
     )
-    return write_arrays(str(folder), splits, taken_as_they_are(columns), row_group_bytes, **known)
+    return write_arrays(str(folder), splits, identity_encoders(columns), row_group_bytes, **known)

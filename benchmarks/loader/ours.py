@@ -128,7 +128,7 @@ def planning(row_groups: int, share: float) -> Result:
         filesystem, root = storage.locate(f"{folder}/many")
         storage.make_folder(filesystem, root)
         commit(filesystem, root, version.manifest.model_copy(update={"digest": digest, "splits": {"train": train}}), groups)
-        opening, _ = _timed(lambda: open_version(f"{folder}/many").of_split("train"))
+        opening, _ = _timed(lambda: open_version(f"{folder}/many").split_row_groups("train"))
     planned, (epoch, shards) = _timed(lambda: _plan(sizes))
     position = int(share * epoch.steps) * epoch.order.microbatch
     reader, memory = SimpleNamespace(row_bytes=one.bytes // one.rows), SimpleNamespace(blocks=[], chunk=None)

@@ -23,7 +23,9 @@ def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Rep
     by_table = {
         name: TableBalance(parsed=parsed, handed_on=tables.handed_on[name], refused=refused[name]) for name, parsed in tables.parsed.items()
     }
-    return Balance(tables=by_table, query=gathered.query_rows, taken=written.taken, refused=written.refused.total(), made=written.made)
+    return Balance(
+        tables=by_table, query=gathered.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
+    )
 
 
 def describe(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, together
+from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.etl.placement import INTERNAL
 from pipelines.etl.quality import REASON
 
@@ -23,12 +23,12 @@ QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("sour
 
 def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
     """Write malformed records, as `sources.read_tables` returns them, to the quarantine."""
-    return together([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
+    return merge_reports([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
 
 
 def sampled(rows: DataFrame) -> Report:
     """The refused ones of the rows, counted by reason, with samples; nothing is written."""
-    return together([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_sampled, REPORT_SCHEMA).collect()])
+    return merge_reports([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_sampled, REPORT_SCHEMA).collect()])
 
 
 def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

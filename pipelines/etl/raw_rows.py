@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.data.features import Encoders
+from pipelines.data.features.raw import is_category
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, is_shown
+from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS
 from pipelines.etl.placement import INTERNAL, TRAIN
 from pipelines.etl.row_sample import shown
 
@@ -20,7 +21,7 @@ class RawRows:
 
     def of(self, batch: pa.RecordBatch) -> pa.Table:
         """A copy of the rows with the columns of the query, those of the key first: texts are cut, and bytes and nested values left out."""
-        names = [field.name for field in batch.schema if field.name not in INTERNAL and is_shown(field.type)]
+        names = [field.name for field in batch.schema if field.name not in INTERNAL and is_category(field.type)]
         ordered = [*(name for name in self.key if name in names), *(name for name in names if name not in self.key)]
         every = pa.array(np.arange(len(batch)))
         return pa.table({name: shown(batch.column(name).take(every)) for name in ordered[:MOST_COLUMNS]})

@@ -70,7 +70,7 @@ def _tried(evaluator: Evaluator, table: DataFrame, translated: Translated, where
     kept = sample.filter(pc.is_null(evaluator.refused(sample, where)))
     if not len(kept):
         raise UntranslatableError(f"the query keeps none of the source's first {len(sample)} rows")
-    names = [name for name in translated.query.taken.names if any(quoted(name) in part for part in parts)]
+    names = [name for name in translated.query.input_schema.names if any(quoted(name) in part for part in parts)]
     return sample, hostile_rows(kept, names, set().union(*map(literals_in, translated.expressions)))
 
 

@@ -22,8 +22,8 @@ def spark_stages(spark: SparkSession, spans: Spans) -> tuple[SparkStage, ...]:
             stage = next((name for name, (begin, end) in spans.items() if begin <= began <= end), None)
             if stage is not None:
                 seconds = {name: round(value, 3) for name, value in numbers.items() if name.endswith("seconds")}
-                what = re.sub(r" at \S*/", " at ", numbers["what"])  # without the folder of the file
-                found.append(SparkStage(stage=stage, **{**numbers, **seconds, "what": what}))
+                what = re.sub(r" at \S*/", " at ", numbers["call"])  # without the folder of the file
+                found.append(SparkStage(stage=stage, **{**numbers, **seconds, "call": what}))
     return tuple(sorted(found, key=lambda stage: stage.number))
 
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.base import Packer
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, together
-from pipelines.data.versions.manifest import SPLITS, FittedEncoder, columns_of
+from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_columns
 from pipelines.data.versions.parts import write_part
 from pipelines.data.versions.raw_rows import RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
-        return columns_of(self.encoders)
+        return tensor_columns(self.encoders)
 
     def split_of(self, number: int) -> int:
         """The index of the split of a part."""
@@ -58,7 +58,7 @@ class Job:
 def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
     """Encoded bytes of each split's rows, by the split's index; an upper bound for documents, since a token has at least one
     byte of text. `counts` are the rows."""
-    columns = columns_of(encoders)
+    columns = tensor_columns(encoders)
     if Encoders(encoders).packer is None:
         return {split: count * sum(column.row_bytes for column in columns) for split, count in counts.items()}
     (packed,) = encoders.values()
@@ -81,7 +81,7 @@ def write_parts(rows: DataFrame, job: Job) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
     moved = placed(rows, job.parts).repartitionById(count, PART)
-    return together([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+    return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
 def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
                 continue
             encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
             taken = quarantine.set_aside(accepted, reasons, refusal_kind)
-            report.taken += len(taken)
+            report.accepted += len(taken)
             # Copies: a view would keep the whole raw batch in memory.
             places.append(taken.column(PLACE).to_numpy().view(np.uint64).copy())
             contents.append(taken.column(CONTENT).to_numpy().view(np.uint64).copy())
@@ -105,8 +105,8 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
                     pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
-    if report.taken and report.refused.total() <= job.allowed:
-        report.made = _made(encoders.packer, report.taken, pieces)
+    if report.accepted and report.refused.total() <= job.allowed:
+        report.expected_rows = _made(encoders.packer, report.accepted, pieces)
         order = np.concatenate(places), np.concatenate(contents)
         values = _packed(encoders.packer, *order, pieces) if encoders.packer else sort_rows(*order, pieces)
         _write_rows(job, number, report, values)

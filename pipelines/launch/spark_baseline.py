@@ -143,7 +143,7 @@ def _evaluation_data(
 
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
     """Rows of a split with _SCHEMA, one Spark task per part file."""
-    groups = version.of_split(split)
+    groups = version.split_row_groups(split)
     parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
     weights = None if task.class_weights is None else task.class_weights.numpy()
     return distribute(spark, parts, partial(_part, version, split, weights), _SCHEMA)

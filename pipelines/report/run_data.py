@@ -12,7 +12,7 @@ from pyarrow.fs import FileSelector
 
 from pipelines.config.renamed_keys import from_recorded
 from pipelines.data.versions import storage
-from pipelines.data.versions.checksummed_json import unsealed
+from pipelines.data.versions.checksummed_json import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, read_splits, unpack
 from pipelines.tracking.baseline import BASELINE
@@ -112,7 +112,7 @@ def collect(directory: str, folder: Path) -> None:
     except (OSError, LockstepError) as error:
         log.warning("%s cannot be read, so the page has only what MLflow has: %s", directory, error)
         return
-    if values := unsealed(contents.pop(ATTEMPTS, b"")):
+    if values := unseal_or_none(contents.pop(ATTEMPTS, b"")):
         (folder / ATTEMPTS).write_text(json.dumps({"attempts": values.get("attempts", [])}))
     for name, content in contents.items():
         try:

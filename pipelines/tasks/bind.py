@@ -9,7 +9,7 @@ from pipelines.config.plugins import imported, is_path
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.features.placeholders import placeholder_encoders
-from pipelines.data.versions.manifest import FittedEncoder, Manifest, columns_of
+from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
 
@@ -44,7 +44,7 @@ def data_of(manifest: Manifest) -> Data:
 
 
 def data_of_encoders(encoders: Mapping[str, FittedEncoder]) -> Data:
-    found = columns_of(encoders)
+    found = tensor_columns(encoders)
     predicted = next((column for column in found if column.role == "target"), found[0])
     encoder = restore_encoder(encoders[predicted.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()

@@ -80,7 +80,7 @@ class Evaluation:
         for batch in self._loader:
             if any(all_gather_object(broken_off())):
                 return None
-            self._add(self._loader.by_shard(batch), shards, most_shards)
+            self._add(self._loader.split_by_shard(batch), shards, most_shards)
         by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _, _ in in_order])

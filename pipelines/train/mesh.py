@@ -14,7 +14,7 @@ may each hold a part of the model: the "parameter shards".
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.train.reduce.context import WorkerContext
 
 
@@ -47,7 +47,7 @@ class Mesh:
     def shards_by_replica(self, shards: int) -> list[range]:
         """The shards that each replica owns: contiguous, and in the replicas' order."""
         if not self.shard_counts:
-            return [shards_of(replica, self.replicas, shards) for replica in range(self.replicas)]
+            return [shard_range(replica, self.replicas, shards) for replica in range(self.replicas)]
         ends = list(accumulate(self.shard_counts))
         assert ends[-1] == shards, "every shard has one owner"
         return [range(end - count, end) for count, end in zip(self.shard_counts, ends, strict=True)]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pipelines.config.train import Train
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
@@ -56,7 +56,7 @@ def _passes(settings: Train, size: int) -> Iterator[int]:
     ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
     for count in settings.strategy.blocks_of_shards(settings):
         for unit in range(count):
-            owned = shards_of(unit, count, settings.shards)
+            owned = shard_range(unit, count, settings.shards)
             if own := ends[owned.stop] - ends[owned.start]:
                 yield own // min(settings.grad_accum_steps, own)
 

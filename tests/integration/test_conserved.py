@@ -188,11 +188,11 @@ def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, 
 
 
 def _without_a_taken_row(report: Report) -> None:
-    report.taken -= 1
+    report.accepted -= 1
 
 
 def _with_a_row_twice(report: Report) -> None:
-    report.taken += 1
+    report.accepted += 1
 
 
 def _without_a_refused_row(report: Report) -> None:

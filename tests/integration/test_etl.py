@@ -96,14 +96,14 @@ def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> Non
 
 def test_raw_rows_of_validation_and_test_are_those_of_the_encoded_rows(version: Version) -> None:
     for split in ("validation", "test"):
-        ids = column(version, "id", version.of_split(split)).tolist()
+        ids = column(version, "id", version.split_row_groups(split)).tolist()
         raw = read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, range(len(ids)))
         assert raw is not None and raw["id"].to_pylist() == ids
     assert not list(Path(version.root).glob("rows-*/split=train"))
 
 
 def test_statistics_are_those_of_the_training_split(version: Version) -> None:
-    train = set(column(version, "id", version.of_split("train")).tolist())
+    train = set(column(version, "id", version.split_row_groups("train")).tolist())
     raw = [fields for fields in (line.split(",") for line in people()) if int(fields[0]) in train]
     ages, heights = np.array([int(age) for _, age, *_ in raw]), np.array([float(height) for _, _, height, *_ in raw if height])
     encoders, profile = version.manifest.encoders, version.manifest.profile

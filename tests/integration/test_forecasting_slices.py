@@ -16,7 +16,7 @@ from stores import new_store
 from pipelines.config import Config, load
 from pipelines.data.features import restore_encoder
 from pipelines.data.loader import Loader, Order
-from pipelines.data.loader.order import shards_of
+from pipelines.data.loader.order import shard_range
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.run import run
@@ -71,7 +71,7 @@ def rows_of(version: Version, split: str) -> np.ndarray:
     """History and future in the query's units, shape (rows, STEPS + HORIZON, series)."""
     pieces = []
     for column in version.columns:
-        tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.of_split(split)]
+        tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.split_row_groups(split)]
         values = np.concatenate([to_numpy(column, table.column(column.name).combine_chunks()) for table in tables])
         pieces.append(restore_encoder(version.manifest.encoders[column.name]).decode(values))
     return np.concatenate(pieces, axis=1)
@@ -93,7 +93,7 @@ def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Versio
 def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(version: Version) -> None:
     order, steps = Order(8, 32, seed=1, remainder="keep"), []
     for world_size in (1, 3, 8):
-        loaders = [Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True) for rank in range(world_size)]
+        loaders = [Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True) for rank in range(world_size)]
         steps.append([sorted(int(row) for batch in step for row in batch["row_number"]) for step in zip(*loaders, strict=True)])
     assert steps[0] == steps[1] == steps[2]
     assert sorted(number for step in steps[0] for number in step) == list(range(version.rows("train")))

@@ -20,7 +20,7 @@ from pipelines.config import Config, load
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader import Loader, Order
-from pipelines.data.loader.order import shards_of
+from pipelines.data.loader.order import shard_range
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import QualityError, SourceError
@@ -62,7 +62,7 @@ def version_of(config: Config) -> Version:
 
 def windows_in(version: Version, split: str) -> np.ndarray:
     (column,) = version.columns
-    groups = version.of_split(split)
+    groups = version.split_row_groups(split)
     tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in groups]
     return np.concatenate([to_numpy(column, table.column(0).combine_chunks()) for table in tables])
 
@@ -96,7 +96,7 @@ def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(plays: tuple
     order = Order(8, 32, seed=3, window=2, remainder="keep")
     steps = {}
     for world_size in (1, 2, 3, 8):
-        loaders = [Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True) for rank in range(world_size)]
+        loaders = [Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True) for rank in range(world_size)]
         batches = zip(*loaders, strict=True)
         steps[world_size] = [sorted(np.concatenate([batch["row_number"].numpy() for batch in step]).tolist()) for step in batches]
     assert steps[1] == steps[2] == steps[3] == steps[8]
@@ -165,7 +165,7 @@ def test_p6_the_digest_is_the_same_however_the_documents_come(home: Path, source
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
     assert version_of(config).digest == packed.digest
-    assert all(len({group.part for group in packed.of_split(split)}) > 1 for split in ("train",))
+    assert all(len({group.part for group in packed.split_row_groups(split)}) > 1 for split in ("train",))
 
 
 def test_code_is_cleaned_and_deduplicated_and_what_is_refused_is_counted(packed: Version, sources: Path) -> None:

@@ -17,7 +17,7 @@ from tables import read_tables
 
 from pipelines import api
 from pipelines.config import Config
-from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shard_range
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
@@ -98,7 +98,7 @@ def test_p2_every_row_is_in_one_batch(trained: dict[str, Slice], name: str, worl
     seen = [
         batch[ROW_NUMBERS]
         for rank in range(world_size)
-        for batch in Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True)
+        for batch in Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True)
     ]
     assert torch.equal(torch.cat(seen).sort().values, torch.arange(version.rows("train")))
 

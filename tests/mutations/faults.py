@@ -84,7 +84,7 @@ FAULTS = (
         "P7", "pipelines/serving/model/entry.py", "if (found := digest_of(folder / name)) != digest:", "if False:",
         "tests/integration/test_served_files.py",
     ),
-    Fault("P8", "pipelines/data/versions/checksummed_json.py", "if text != _sealed(", "if not _sealed(", "tests/unit/test_sealed.py"),
+    Fault("P8", "pipelines/data/versions/checksummed_json.py", "text != _append_seal(", "not _append_seal(", "tests/unit/test_sealed.py"),
     Fault("P8", "pipelines/data/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
     Fault("P8", "pipelines/train/finite.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
     Fault(

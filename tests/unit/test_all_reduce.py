@@ -13,7 +13,7 @@ import torch
 from groups import in_group
 from torch import Tensor
 
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.train.reduce import all_reduce, transports
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
@@ -58,7 +58,7 @@ def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: 
         transports._mapped = lambda *_: None
     all_reduce.SLICE_BYTES = slice_bytes
     transports.SharedMemory._barrier = _slow(transports.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
-    owned = [shards_of(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
+    owned = [shard_range(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
     all_reducer = TreeAllReduce(owned, SHARDS, context.rank, context.device, LARGEST_BYTES)
     found = []
     for _ in range(ROUNDS):

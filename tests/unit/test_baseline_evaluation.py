@@ -18,7 +18,7 @@ def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Pa
     version = version_of(config)
     task = task_of(config.task, version.manifest)
     assert isinstance(task, Supervised)
-    groups = list(range(len(version.of_split("test"))))
+    groups = list(range(len(version.split_row_groups("test"))))
     batches = list(_part(version, "test", None, groups))
     rows, truth = (np.concatenate([batch.column(name).to_numpy() for batch in batches]) for name in ("row", "target"))
     assert rows.tolist() == list(range(version.rows("test")))

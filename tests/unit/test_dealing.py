@@ -17,7 +17,7 @@ from trainings import training
 from pipelines.config import StrategySettings
 from pipelines.config.balance import Balance
 from pipelines.config.train import Train
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
@@ -58,7 +58,7 @@ def test_equal_workers_share_equally(workers: int, more: int) -> None:
     shards = workers + more
     mesh = Mesh(WorkerContext(0, workers))
     dealt = Mesh(WorkerContext(0, workers), shard_counts=shard_counts([1.0] * workers, [0.1] * workers, shards))
-    assert mesh.shards_by_replica(shards) == [shards_of(rank, workers, shards) for rank in range(workers)]
+    assert mesh.shards_by_replica(shards) == [shard_range(rank, workers, shards) for rank in range(workers)]
     assert sorted(map(len, dealt.shards_by_replica(shards))) == sorted(map(len, mesh.shards_by_replica(shards)))
     assert [shard for owned in dealt.shards_by_replica(shards) for shard in owned] == list(range(shards))
 

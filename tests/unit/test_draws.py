@@ -7,7 +7,7 @@ import pytest
 import torch
 from versions import write_version
 
-from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shards_of
+from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shard_range
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
@@ -68,7 +68,7 @@ def test_p3_every_row_has_one_key_whoever_reads_it(tmp_path: Path, world_size: i
     for epoch in range(2):
         found = {}
         for rank in range(world_size):
-            loader = Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True, row_keys=True)
+            loader = Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True, row_keys=True)
             loader.load_state_dict({"epoch": epoch, "step": 0, "order_version": 1})
             for batch in loader:
                 found.update(zip(batch[ROW_NUMBERS].tolist(), batch[ROW_KEYS].tolist(), strict=True))

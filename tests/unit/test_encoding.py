@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.config.dataset import Dataset
 from pipelines.data.features import Encoders, needs
-from pipelines.data.versions.manifest import FittedEncoder, columns_of
+from pipelines.data.versions.manifest import FittedEncoder, tensor_columns
 from pipelines.data.versions.schema import arrow_schema
 from pipelines.errors import ConfigError, SourceError
 
@@ -64,7 +64,7 @@ GOOD = st.tuples(
 def test_every_encoder_accepts_its_training_rows() -> None:
     table, reasons = Encoders(ENCODERS).encode(TRAINING)
     assert reasons.null_count == table.num_rows == 20
-    assert table.schema.equals(arrow_schema(columns_of(ENCODERS)), check_metadata=True)
+    assert table.schema.equals(arrow_schema(tensor_columns(ENCODERS)), check_metadata=True)
     assert [name for name, fitted in ENCODERS.items() if fitted.column.role == "target"] == ["class"]
 
 

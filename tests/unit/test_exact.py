@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader, Order, shards_of
+from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.weights import model_digest
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 @given(st.integers(1, 64), st.data())
 def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataObject) -> None:
     world_size = data.draw(st.integers(1, shards))
-    owned = [shards_of(rank, world_size, shards) for rank in range(world_size)]
+    owned = [shard_range(rank, world_size, shards) for rank in range(world_size)]
     scales = torch.tensor([1e-2, 1e-1, 1.0, 1e1, 1e2])
     terms = torch.randn(shards, 5, generator=torch.Generator().manual_seed(shards)) * scales
 
@@ -51,7 +51,7 @@ def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataO
 def test_p5_a_worker_adds_as_a_binary_counter(shards: int, data: st.DataObject) -> None:
     """The newest two sums at a time, and what is left are its largest nodes."""
     world_size = data.draw(st.integers(1, shards))
-    block = shards_of(data.draw(st.integers(0, world_size - 1)), world_size, shards)
+    block = shard_range(data.draw(st.integers(0, world_size - 1)), world_size, shards)
     waiting: list[tuple[int, int]] = []
     for shard, times in zip(block, additions(block, shards), strict=True):
         waiting.append((shard, shard + 1))
@@ -64,7 +64,7 @@ def test_p5_a_worker_adds_as_a_binary_counter(shards: int, data: st.DataObject) 
 
 
 def test_p5_a_power_of_two_of_workers_contributes_one_node_each() -> None:
-    assert [largest_nodes(shards_of(rank, 4, 8), 8) for rank in range(4)] == [[(0, 2)], [(2, 4)], [(4, 6)], [(6, 8)]]
+    assert [largest_nodes(shard_range(rank, 4, 8), 8) for rank in range(4)] == [[(0, 2)], [(2, 4)], [(4, 6)], [(6, 8)]]
     assert halves((0, 6)) == ((0, 4), (4, 6))
     assert largest_nodes(range(1, 7), 8) == [(1, 2), (2, 4), (4, 6), (6, 7)]
 

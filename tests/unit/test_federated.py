@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trainings import StopsAfter
 
 from pipelines.config import Config
-from pipelines.data.loader import Loader, shards_of
+from pipelines.data.loader import Loader, shard_range
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.launch.checks import check
@@ -191,7 +191,7 @@ def test_workers_play_equal_numbers_of_clients(workers: int) -> None:
     settings = Clients(client_column="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
     for number in range(20):
         taken, terms = assign_places(settings, 500, 0, number), places(settings, 500)
-        counts = [len(taken.keys() & set(shards_of(rank, workers, terms))) for rank in range(workers)]
+        counts = [len(taken.keys() & set(shard_range(rank, workers, terms))) for rank in range(workers)]
         assert sum(counts) == len(draw_clients(settings, 500, 0, number))
         assert max(counts) - min(counts) <= 1 + (terms % workers > 0)
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from versions import write_version
 
-from pipelines.data.loader import Batch, Loader, Order, shards_of
+from pipelines.data.loader import Batch, Loader, Order, shard_range
 from pipelines.data.loader.order import Epoch
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
@@ -75,7 +75,7 @@ def test_p3_a_global_step_has_the_same_rows_for_any_number_of_workers(
     order = Order(global_batch=512, seed=3, remainder=remainder)
     alone = list(Loader(version, "train", order, row_numbers=True))
     loaders = [
-        Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True, cache_bytes=cache_bytes)
+        Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True, cache_bytes=cache_bytes)
         for rank in range(world_size)
     ]
     assert {loader.steps_per_epoch for loader in loaders} == {len(alone)}
@@ -97,7 +97,7 @@ def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes
     def steps(world_size: int, state: dict[str, int], count: int) -> tuple[list[list[int]], dict[str, int]]:
         taken: list[list[int]] = [[] for _ in range(count)]
         for rank in range(world_size):
-            worker = Loader(version, "train", order, shards_of(rank, world_size, 8), row_numbers=True)
+            worker = Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True)
             worker.load_state_dict(state)
             at = 0
             while at < count:
@@ -160,7 +160,9 @@ def test_a_shard_alone_gives_its_part_of_every_batch(version: Version) -> None:
 
 def test_p2_evaluation_visits_every_row_once(version: Version) -> None:
     order = Order(global_batch=512, shuffle=False, remainder="keep")
-    rows = [row for rank in range(3) for batch in Loader(version, "test", order, shards_of(rank, 3, 8)) for row in batch["number"].tolist()]
+    rows = [
+        row for rank in range(3) for batch in Loader(version, "test", order, shard_range(rank, 3, 8)) for row in batch["number"].tolist()
+    ]
     assert sorted(rows) == list(range(700))
 
 
@@ -226,11 +228,11 @@ atexit.register(said)  # runs last
 import torch
 from pipelines.train.reduce.all_reduce import Background
 from pipelines.data.loader import Loader, Order
-from pipelines.data.loader.threads import compute_alone
+from pipelines.data.loader.openmp import limit_openmp_threads
 from pipelines.data.versions.versions import open_version
-import pipelines.data.loader.threads
+import pipelines.data.loader.openmp
 
-pipelines.data.loader.threads.ThreadpoolController = None  # to look for libraries is not for a thread
+pipelines.data.loader.openmp.ThreadpoolController = None  # to look for libraries is not for a thread
 loader = Loader(open_version(sys.argv[1]), "train", Order(global_batch=512), cache_bytes=0, prefetch_bytes=2**16)
 held, background = iter(loader), Background(torch.device("cpu"))
 next(held)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainings import StopsAfter, training, version_of
 
 from pipelines.config.train import Train
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import Comparison, ReplayCheck
 from pipelines.runtime.weights import model_digest
@@ -317,7 +317,7 @@ def test_what_int8_leaves_out_is_sent_later(replicas: int, rounds: int, size: fl
 def int8_means(context: WorkerContext, replicas: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     own = [[torch.randn(7, generator=generator), torch.randn(2, 3, generator=generator) * 100] for _ in range(replicas)]
-    played = [shards_of(rank, context.world_size, replicas) for rank in range(context.world_size)]
+    played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
     means = Int8Means(own[0], played, context.rank)
     return [mean for _ in range(3) for mean in means.mean([own[number] for number in played[context.rank]])]
 

@@ -10,7 +10,7 @@ from groups import in_group
 from torch import Tensor
 from trainings import training, version_of
 
-from pipelines.data.loader import shards_of
+from pipelines.data.loader import shard_range
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import task_of
 from pipelines.tasks.details import Evaluated
@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "check
 def test_a_worker_of_its_own_is_a_replica(world_size: int) -> None:
     meshes = [Mesh(WorkerContext(rank, world_size)) for rank in range(world_size)]
     assert [mesh.worker_shards(8) for mesh in meshes] == meshes[0].shards_by_replica(8)
-    assert [mesh.worker_shards(8) for mesh in meshes] == [shards_of(rank, world_size, 8) for rank in range(world_size)]
+    assert [mesh.worker_shards(8) for mesh in meshes] == [shard_range(rank, world_size, 8) for rank in range(world_size)]
 
 
 def test_the_workers_of_a_replica_read_the_same_rows() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.loader.order import Epoch, Order, Shard, shards_of
+from pipelines.data.loader.order import Epoch, Order, Shard, shard_range
 from pipelines.errors import ConfigError
 
 group_sizes = st.lists(st.integers(1, 300), min_size=1, max_size=40).map(lambda sizes: np.array(sizes, np.int64))
@@ -75,7 +75,7 @@ def test_p2_epochs_differ_and_so_do_their_remainders(sizes: list[int]) -> None:
 @given(st.integers(1, 64), st.data())
 def test_p3_workers_play_contiguous_blocks_that_cover_all_shards(shards: int, data: st.DataObject) -> None:
     world_size = data.draw(st.integers(1, shards))
-    blocks = [shards_of(rank, world_size, shards) for rank in range(world_size)]
+    blocks = [shard_range(rank, world_size, shards) for rank in range(world_size)]
     assert [shard for block in blocks for shard in block] == list(range(shards))
     assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
 
@@ -104,7 +104,7 @@ def test_shards_that_do_not_divide_the_batch_are_refused() -> None:
 
 def test_more_workers_than_shards_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"lower train.workers"):
-        shards_of(0, 9, 8)
+        shard_range(0, 9, 8)
 
 
 def test_an_epoch_of_a_hundred_thousand_row_groups_is_planned_from_prefix_sums() -> None:

@@ -15,7 +15,7 @@ from pipelines.config import parse
 from pipelines.data.features import fit_encoders
 from pipelines.data.features.fitting import needs
 from pipelines.data.versions import raw_rows as kept
-from pipelines.data.versions.attempt import Attempt, together
+from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.placement import CONTENT, PART, PLACE
@@ -67,7 +67,7 @@ def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, li
         whole = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
         (batch,) = _write_part(job, iter(whole.to_batches(max_chunksize=40)))
         reports += batch.column("report").to_pylist()
-    report = together(reports)
+    report = merge_reports(reports)
     groups = sorted(report.row_groups, key=lambda group: (group.part, group.index))
     encoded = [pq.read_table(folder / group.file) for group in groups]
     return attempt, pa.concat_tables(encoded), report.raw_rows

@@ -68,7 +68,7 @@ def test_every_byte_of_a_part_is_in_one_row_group_or_in_the_footer(version: Vers
 
 def test_p6_what_is_read_has_the_digest_that_was_taken_of_it(version: Version) -> None:
     held = list(read_all(version))  # all at once: what is read does not lie in memory that the next read uses again
-    for group, columns in zip(version.of_split("train"), held, strict=True):
+    for group, columns in zip(version.split_row_groups("train"), held, strict=True):
         assert isinstance(columns, dict)
         arrays = [from_numpy(column, columns[column.name]) for column in version.columns]
         assert row_group_digest(version.columns, pa.Table.from_arrays(arrays, schema=arrow_schema(version.columns))) == group.digest
@@ -118,7 +118,7 @@ def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
             continue  # a run of zeros was overwritten
         file.write_bytes(altered)
         noticed = 0
-        for group, found, expected in zip(version.of_split("train"), read_all(version), written, strict=True):
+        for group, found, expected in zip(version.split_row_groups("train"), read_all(version), written, strict=True):
             if isinstance(found, str):
                 assert f"{group.file}, row group {group.index}: " in found
                 noticed += 1
@@ -131,7 +131,7 @@ def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
 def test_p8_row_groups_and_files_that_changed_places_are_noticed(version: Version) -> None:
     first, second = files_of(version)
     contents = first.read_bytes(), second.read_bytes()
-    one, other = version.of_split("train")[1:3]
+    one, other = version.split_row_groups("train")[1:3]
     assert one.bytes == other.bytes
     swapped = bytearray(contents[0])
     swapped[one.offset : other.offset + other.bytes] = (

@@ -391,7 +391,7 @@ def test_each_shard_reads_its_rows_at_any_step_whoever_owns_it(tmp_path: Path, r
     version = write_version(tmp_path / "version", {"train": [{"x": numbers, "label": numbers}]})
     order = Order(SHARDS, 16, seed=3, remainder=remainder)
     whole = Loader(version, "train", order)
-    expected = [[part["x"].tolist() for part in whole.by_shard(batch)] for _ in range(2) for batch in whole]
+    expected = [[part["x"].tolist() for part in whole.split_by_shard(batch)] for _ in range(2) for batch in whole]
     streams = Streams(version, "train", order, owned, prefetch_bytes=2**20)
     asked = [(step, 2) for step in range(len(expected))] + [(5, 0), (6, 0), (whole.steps_per_epoch, 1), (0, 1), (1, 1), (5, 3)]
     asked += [(step, shard) for step in range(0, 4, 3) for shard in range(SHARDS)] + [(whole.steps_per_epoch + 1, 0), (2, 1)]

@@ -6,12 +6,12 @@
 4. `windows`   prefetches: decodes windows ahead of their use in threads, or caches the whole split.
 5. `chunks`    copies rows of windows into batches, several steps at a time.
 6. `transfer`  copies them to a GPU concurrently with computation.
-7. `producer`  runs all this in a background thread; `threads` keeps libraries from starting more threads in it.
+7. `producer`  runs all this in a background thread; `openmp` keeps libraries from starting more threads in it.
 8. `loader`    joins these into an iterator whose state is three integers.
 """
 
 from pipelines.data.loader.loader import Batch, Loader
-from pipelines.data.loader.order import ORDER_VERSION, Order, shards_of
+from pipelines.data.loader.order import ORDER_VERSION, Order, shard_range
 from pipelines.data.versions.schema import ROW_NUMBERS
 
-__all__ = ["ORDER_VERSION", "ROW_NUMBERS", "Batch", "Loader", "Order", "shards_of"]
+__all__ = ["ORDER_VERSION", "ROW_NUMBERS", "Batch", "Loader", "Order", "shard_range"]

@@ -28,27 +28,27 @@ class Block:
     names: tuple[str, ...]
     dtype: torch.dtype
     shape: tuple[int, ...]
-    carried: torch.dtype
+    storage_dtype: torch.dtype
     """The dtype for moving its bytes, since torch cannot gather uint16."""
 
     @property
     def is_wide(self) -> bool:
         return prod(self.shape) * self.dtype.itemsize >= WIDE_BYTES
 
-    def bytes_of(self, rows: int) -> int:
+    def size_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows, rounded up to the alignment of the next block."""
         return -(-len(self.names) * rows * prod(self.shape) * self.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
-def blocks_of(columns: Iterable[TensorColumn]) -> list[Block]:
+def column_blocks(columns: Iterable[TensorColumn]) -> list[Block]:
     def kind(column: TensorColumn) -> tuple[str, tuple[int, ...]]:
         return column.dtype, column.shape
 
-    found = []
-    for (dtype, shape), alike in groupby(sorted(columns, key=kind), kind):
-        of_torch = getattr(torch, dtype)
-        found.append(Block(tuple(column.name for column in alike), of_torch, shape, torch.int16 if dtype == "uint16" else of_torch))
-    return found
+    blocks = []
+    for (name, shape), group in groupby(sorted(columns, key=kind), kind):
+        dtype = getattr(torch, name)
+        blocks.append(Block(tuple(column.name for column in group), dtype, shape, torch.int16 if name == "uint16" else dtype))
+    return blocks
 
 
 NUMBERS = Block((ROW_NUMBERS,), torch.int64, (), torch.int64)
@@ -67,27 +67,29 @@ class Buffers:
 
     def empty(self, blocks: list[Block], rows: int) -> list[Tensor]:
         """A tensor of shape (columns, rows, *shape) for each block."""
-        lent = self.lend(max(ALIGNMENT, sum(block.bytes_of(rows) for block in blocks)))  # an empty array has no dtype to view as
-        memory = torch.from_numpy(lent)  # tensors on this memory keep `lent`, and nothing else does
-        tensors, at = [], 0
+        size = max(ALIGNMENT, sum(block.size_bytes(rows) for block in blocks))  # an empty array has no dtype to view as
+        memory = torch.from_numpy(self.lend(size))  # nothing but the tensors on this memory keeps it
+        tensors, start = [], 0
         for block in blocks:
-            count = len(block.names) * rows * prod(block.shape) * block.carried.itemsize
-            tensors.append(memory[at : at + count].view(block.carried).view(len(block.names), rows, *block.shape))
-            at += block.bytes_of(rows)
+            count = len(block.names) * rows * prod(block.shape) * block.storage_dtype.itemsize
+            tensors.append(memory[start : start + count].view(block.storage_dtype).view(len(block.names), rows, *block.shape))
+            start += block.size_bytes(rows)
         return tensors
 
     def lend(self, size: int) -> np.ndarray:
-        """So many bytes, of shape (size,)."""
+        """Lend memory of `size` bytes, uint8 of shape (size,)."""
         with self._lock:
-            fitting = [at for at, free in enumerate(self._free) if len(free) >= size]
-            held = self._free.pop(fitting[0] if fitting else 0) if self._free else None
-            if held is None or len(held) < size:  # free one that is too small before allocating a larger one
-                held = np.empty(HUGE_PAGES_BYTES if 3 * HUGE_PAGES_BYTES // 4 <= size < HUGE_PAGES_BYTES else size, np.uint8)
-        lent = held[:size]
-        weakref.finalize(lent, self._free.append, held).atexit = False
-        return lent
+            fitting = [number for number, free in enumerate(self._free) if len(free) >= size]
+            buffer = self._free.pop(fitting[0] if fitting else 0) if self._free else None
+            if buffer is None or len(buffer) < size:  # free one that is too small before allocating a larger one
+                buffer = np.empty(HUGE_PAGES_BYTES if 3 * HUGE_PAGES_BYTES // 4 <= size < HUGE_PAGES_BYTES else size, np.uint8)
+        view = buffer[:size]
+        weakref.finalize(view, self._free.append, buffer).atexit = False
+        return view
 
 
 def allocate(blocks: list[Block], rows: int, device: torch.device, pin: bool = False) -> list[Tensor]:
-    """The same from torch, whose allocators reuse pinned and GPU memory themselves."""
-    return [torch.empty((len(block.names), rows, *block.shape), dtype=block.carried, device=device, pin_memory=pin) for block in blocks]
+    """Tensors as from `Buffers.empty`, by torch's allocators, which reuse pinned and GPU memory themselves."""
+    return [
+        torch.empty((len(block.names), rows, *block.shape), dtype=block.storage_dtype, device=device, pin_memory=pin) for block in blocks
+    ]

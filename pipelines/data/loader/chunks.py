@@ -18,14 +18,14 @@ class Chunk:
     blocks: list[Block]
     values: list[Tensor]
     """Of each block, shape (columns, steps, rows of a batch, *shape)."""
-    copied: torch.cuda.Event | None = None
+    copy_event: torch.cuda.Event | None = None
     """On a GPU: the event that marks the end of the copy."""
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
         """Each step's batch: views of the chunk."""
-        if self.copied is not None:
+        if self.copy_event is not None:
             stream = torch.cuda.current_stream()
-            stream.wait_event(self.copied)
+            stream.wait_event(self.copy_event)
             for values in self.values:
                 values.record_stream(stream)  # or its memory could be reused before the step has read it
         by_step = [values.view(block.dtype).unbind(1) for block, values in zip(self.blocks, self.values, strict=True)]
@@ -40,20 +40,20 @@ class _Cursor:
     def __init__(self, number: int, shard: Shard, windows: Windows, position: int) -> None:
         self._number, self._shard, self._windows = number, shard, windows
         self._window, self._place = shard.find(position) if position < shard.rows else (len(shard.windows), 0)
-        self._held: Window | None = None
+        self._current: Window | None = None
 
     def runs(self, rows: int) -> Iterator[tuple[Window, slice]]:
         """The next `rows` rows, as slices of windows."""
         while rows:
-            if self._held is None:
-                self._held = self._windows.take(self._number, self._window)
+            if self._current is None:
+                self._current = self._windows.take(self._number, self._window)
             in_window = int(self._shard.window_rows[self._window])
             count = min(rows, in_window - self._place)
-            yield self._held, slice(self._place, self._place + count)
+            yield self._current, slice(self._place, self._place + count)
             rows -= count
             self._place += count
             if self._place == in_window:
-                self._held, self._window, self._place = None, self._window + 1, 0
+                self._current, self._window, self._place = None, self._window + 1, 0
 
 
 def chunks(epoch: Epoch, shards: dict[int, Shard], windows: Windows, step: int, chunk_bytes: int) -> Iterator[Chunk]:
@@ -63,14 +63,14 @@ def chunks(epoch: Epoch, shards: dict[int, Shard], windows: Windows, step: int, 
     """
     microbatch, full_steps = epoch.order.microbatch, epoch.order.full_steps(epoch.rows)
     cursors = {number: _Cursor(number, shard, windows, step * microbatch) for number, shard in shards.items()}
-    most, steps = max(1, chunk_bytes // (len(shards) * microbatch * windows.row_bytes)), 1
+    most_steps, steps = max(1, chunk_bytes // (len(shards) * microbatch * windows.row_bytes)), 1
     while step < full_steps:
-        steps = min(steps, most, full_steps - step)
+        steps = min(steps, most_steps, full_steps - step)
         yield _gather([(cursor, microbatch) for cursor in cursors.values()], steps, windows)
         step, steps = step + steps, 2 * steps
     if epoch.steps > full_steps and step == full_steps:
-        rest = [(cursor, shards[number].rows - full_steps * microbatch) for number, cursor in cursors.items()]
-        yield _gather(rest, 1, windows)
+        shares = [(cursor, shards[number].rows - full_steps * microbatch) for number, cursor in cursors.items()]
+        yield _gather(shares, 1, windows)
 
 
 def _gather(shares: list[tuple[_Cursor, int]], steps: int, windows: Windows) -> Chunk:
@@ -90,10 +90,13 @@ def _fill(targets: list[Tensor], cursor: _Cursor, steps: int, rows: int) -> None
     for window, span in cursor.runs(steps * rows):
         at = span.start
         while at < span.stop:
-            whole = (span.stop - at) // rows if place == 0 else 0
-            count = whole * rows or min(rows - place, span.stop - at)
-            spots = [target[:, step : step + whole] if whole else target[:, step : step + 1, place : place + count] for target in targets]
-            _copy(window, slice(at, at + count), spots)
+            whole_steps = (span.stop - at) // rows if place == 0 else 0
+            count = whole_steps * rows or min(rows - place, span.stop - at)
+            places = [
+                target[:, step : step + whole_steps] if whole_steps else target[:, step : step + 1, place : place + count]
+                for target in targets
+            ]
+            _copy(window, slice(at, at + count), places)
             at += count
             step, place = divmod(step * rows + place + count, rows)
 

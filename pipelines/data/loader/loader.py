@@ -40,7 +40,7 @@ class Loader:
 
     Usable by itself, under Ray or under torchrun:
 
-        loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), owned_shards=shards_of(0, 2, 8))
+        loader = Loader(open_version("data/digits"), "train", Order(global_batch=512), owned_shards=shard_range(0, 2, 8))
         for batch in loader: ...   # one epoch; the next `for` is the next epoch
 
     A batch contains the rows of every owned shard, shard after shard: `microbatch` rows each, fewer in the last step with
@@ -94,9 +94,9 @@ class Loader:
         """
         largest = int(self._reader.group_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
-        held = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
-        at_work = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
-        return held + self._prefetch_bytes + at_work + LIBRARIES_BYTES
+        windows = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
+        buffers = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
+        return windows + self._prefetch_bytes + buffers + LIBRARIES_BYTES
 
     def state_dict(self) -> dict[str, int]:
         """The position of the next batch."""
@@ -129,11 +129,11 @@ class Loader:
 
     def read_ahead(self) -> None:
         """Start prefetching from the current position before the next `for`. `close` ends it."""
-        position = self.state_dict()
-        at = position["epoch"], position["step"]
-        if self._ahead is None or self._ahead[0] != at:
+        state = self.state_dict()
+        position = state["epoch"], state["step"]
+        if self._ahead is None or self._ahead[0] != position:
             self._end_ahead()
-            self._ahead = at, self._producer(self.owned_shards, *at)
+            self._ahead = position, self._producer(self.owned_shards, *position)
 
     def own(self, shards: range) -> None:
         """Read these shards from the current position on, in the next `for`; the rows of a step do not depend on their owners."""
@@ -156,14 +156,14 @@ class Loader:
         """One shard's microbatches, from the current position to the end of the epoch; the position does not change."""
         yield from self._batches(self._producer(range(shard, shard + 1), self._epoch, self._step), self._epoch)
 
-    def by_shard(self, batch: Batch) -> list[Batch]:
+    def split_by_shard(self, batch: Batch) -> list[Batch]:
         """Split a batch into one microbatch for each owned shard; some are empty in a smaller last step."""
         order, rows = self.order, len(next(iter(batch.values())))
         if rows == len(self.owned_shards) * order.microbatch:
             counts = [order.microbatch] * len(self.owned_shards)
         else:
-            rest = order.remainder_rows(self.rows)
-            counts = [(shard + 1) * rest // order.shards - shard * rest // order.shards for shard in self.owned_shards]
+            remainder = order.remainder_rows(self.rows)
+            counts = [(shard + 1) * remainder // order.shards - shard * remainder // order.shards for shard in self.owned_shards]
         parts = {name: values.split(counts) for name, values in batch.items()}
         return [{name: split[number] for name, split in parts.items()} for number in range(len(self.owned_shards))]
 
@@ -177,19 +177,19 @@ class Loader:
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         self._running.add(producer)
         try:
-            while (chunk := self._taken(producer)) is not None:
-                yield from (self._keyed(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
+            while (chunk := self._next_chunk(producer)) is not None:
+                yield from (self._add_row_keys(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
         finally:
             producer.close()
             self._running.discard(producer)
 
-    def _keyed(self, batch: Batch, epoch: int) -> Batch:
-        """The batch with ROW_KEYS, and with row numbers only if they were asked for."""
+    def _add_row_keys(self, batch: Batch, epoch: int) -> Batch:
+        """Add ROW_KEYS, and remove the row numbers that they need unless the caller wants them."""
         stride, start = row_keys(self.order.seed, epoch)
-        kept = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
-        return {**kept, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
+        columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
+        return {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
 
-    def _taken(self, producer: Producer[Chunk]) -> Chunk | None:
+    def _next_chunk(self, producer: Producer[Chunk]) -> Chunk | None:
         started = time.perf_counter()
         chunk = producer.take()
         self.wait_seconds += time.perf_counter() - started

@@ -76,7 +76,7 @@ class Order:
         return steps
 
 
-def shards_of(rank: int, world_size: int, shards: int) -> range:
+def shard_range(rank: int, world_size: int, shards: int) -> range:
     """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers.
 
     Raises ConfigError if there are more workers than shards.
@@ -87,8 +87,8 @@ def shards_of(rank: int, world_size: int, shards: int) -> range:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Runs of consecutive rows, in the order of visits: three int64 arrays, each of shape (pieces,)."""
+class RowRuns:
+    """Runs of consecutive rows, in the order of visits: three int64 arrays, each of shape (runs,)."""
 
     group: np.ndarray
     """Row group."""
@@ -105,10 +105,10 @@ class Epoch:
         self.rows = int(group_rows.sum())
         self.first_row = np.cumsum(group_rows) - group_rows
         """Number of each row group's first row, shape (row groups,)."""
-        slices = _sliced(np.asarray(group_rows, np.int64), order.shards)
+        slices = _cut_slices(np.asarray(group_rows, np.int64), order.shards)
         if order.shuffle:
-            drawn = permutation(len(slices.rows), order.seed, SLICES, epoch)
-            slices = Pieces(slices.group[drawn], slices.start[drawn], slices.rows[drawn])
+            slice_order = permutation(len(slices.rows), order.seed, SLICES, epoch)
+            slices = RowRuns(slices.group[slice_order], slices.start[slice_order], slices.rows[slice_order])
         self._slices = slices
         self._ends = np.cumsum(slices.rows)
         self._offset = int(words(1, order.seed, OFFSET, epoch)[0] % np.uint64(max(self.rows, 1))) if order.shuffle else 0
@@ -123,21 +123,21 @@ class Epoch:
         arc = steps * order.microbatch
         windows = _windows(self._arc(number * arc, arc), order.window)
         if order.remainder == "keep":
-            rest = order.remainder_rows(self.rows)
-            start, stop = number * rest // order.shards, (number + 1) * rest // order.shards
+            rows = order.remainder_rows(self.rows)
+            start, stop = number * rows // order.shards, (number + 1) * rows // order.shards
             windows += _windows(self._arc(order.shards * arc + start, stop - start), order.window)
         return Shard(self, number, windows)
 
-    def _arc(self, start: int, rows: int) -> Pieces:
-        """The pieces that make up `rows` positions of the rotated circle from `start` on."""
+    def _arc(self, start: int, rows: int) -> RowRuns:
+        """The runs that make up `rows` positions of the rotated circle from `start` on."""
         first = (start + self._offset) % max(self.rows, 1)
-        runs = [(first, min(first + rows, self.rows)), (0, max(first + rows - self.rows, 0))]
-        cut = [self._run(begin, end) for begin, end in runs if end > begin]
+        spans = [(first, min(first + rows, self.rows)), (0, max(first + rows - self.rows, 0))]
+        runs = [self._runs(begin, end) for begin, end in spans if end > begin]
         empty = np.zeros(0, np.int64)
-        return Pieces(*(np.concatenate([empty, *(getattr(run, name) for run in cut)]) for name in ("group", "start", "rows")))
+        return RowRuns(*(np.concatenate([empty, *(getattr(run, name) for run in runs)]) for name in ("group", "start", "rows")))
 
-    def _run(self, begin: int, end: int) -> Pieces:
-        """The pieces between two positions of the unrotated circle, begin < end."""
+    def _runs(self, begin: int, end: int) -> RowRuns:
+        """The runs between two positions of the unrotated circle, begin < end."""
         first = int(np.searchsorted(self._ends, begin, side="right"))
         last = int(np.searchsorted(self._ends, end, side="left")) + 1
         group, start, rows = (values[first:last].copy() for values in (self._slices.group, self._slices.start, self._slices.rows))
@@ -145,13 +145,13 @@ class Epoch:
         start[0] += before
         rows[0] -= before
         rows[-1] -= int(self._ends[last - 1]) - end
-        return Pieces(group, start, rows)
+        return RowRuns(group, start, rows)
 
 
 class Shard:
-    """One shard's rows in one epoch, as windows: consecutive pieces that are permuted as a whole."""
+    """One shard's rows in one epoch, as windows: consecutive runs that are permuted together."""
 
-    def __init__(self, epoch: Epoch, number: int, windows: list[Pieces]) -> None:
+    def __init__(self, epoch: Epoch, number: int, windows: list[RowRuns]) -> None:
         self.windows = windows
         self._epoch, self._number = epoch, number
         self.window_rows = np.array([int(window.rows.sum()) for window in windows], np.int64)
@@ -164,30 +164,30 @@ class Shard:
         return window, position - int(self.window_ends[window] - self.window_rows[window])
 
     def permutation(self, window: int) -> np.ndarray:
-        """The order of visits to the window's rows: indices into its concatenated pieces, shape (rows,), int64."""
+        """The order of visits to the window's rows: indices into its concatenated runs, shape (rows,), int64."""
         rows, order = int(self.window_rows[window]), self._epoch.order
         if not order.shuffle:
             return np.arange(rows)
         return permutation(rows, order.seed, WINDOW, self._epoch.number, self._number, window)
 
     def row_numbers(self, window: int) -> np.ndarray:
-        """Numbers of the window's rows within the split, for its concatenated pieces before the permutation."""
-        pieces = self.windows[window]
-        first = self._epoch.first_row[pieces.group] + pieces.start
-        inside = np.arange(int(self.window_rows[window])) - np.repeat(np.cumsum(pieces.rows) - pieces.rows, pieces.rows)
-        return np.repeat(first, pieces.rows) + inside
+        """Numbers of the window's rows within the split, for its concatenated runs before the permutation."""
+        runs = self.windows[window]
+        first = self._epoch.first_row[runs.group] + runs.start
+        inside = np.arange(int(self.window_rows[window])) - np.repeat(np.cumsum(runs.rows) - runs.rows, runs.rows)
+        return np.repeat(first, runs.rows) + inside
 
 
-def _sliced(group_rows: np.ndarray, shards: int) -> Pieces:
+def _cut_slices(group_rows: np.ndarray, shards: int) -> RowRuns:
     """Row groups, each cut into equal slices where there are fewer than SLICES_PER_SHARD for a shard."""
     groups = len(group_rows)
     cuts = -(-SLICES_PER_SHARD * shards // max(groups, 1)) if groups < SLICES_PER_SHARD * shards else 1
     edges = group_rows[:, None] * np.arange(cuts + 1) // cuts
     start, rows = edges[:, :-1].ravel(), np.diff(edges, axis=1).ravel()
     group = np.repeat(np.arange(groups), cuts)
-    return Pieces(group[rows > 0], start[rows > 0], rows[rows > 0])
+    return RowRuns(group[rows > 0], start[rows > 0], rows[rows > 0])
 
 
-def _windows(pieces: Pieces, window: int) -> list[Pieces]:
-    starts = range(0, len(pieces.rows), window)
-    return [Pieces(*(values[at : at + window] for values in (pieces.group, pieces.start, pieces.rows))) for at in starts]
+def _windows(runs: RowRuns, window: int) -> list[RowRuns]:
+    starts = range(0, len(runs.rows), window)
+    return [RowRuns(*(values[at : at + window] for values in (runs.group, runs.start, runs.rows))) for at in starts]

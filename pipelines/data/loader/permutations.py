@@ -30,24 +30,24 @@ def words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, windo
 def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
     """A permutation of range(count): the order that sorts random words.
 
-    Each word's low bits are replaced by its index, so that sorting the words, which is three times as fast as
-    argsort, also gives the indices, and equal words cannot sort differently on another processor.
+    Each word's low bits are replaced by its index, so that sorting the words also gives the indices. That is three times as fast as
+    argsort, and equal words cannot sort differently on another processor.
     """
     low = np.uint64(2 ** max(count - 1, 1).bit_length() - 1)
-    drawn = words(count, seed, purpose, epoch, shard, window)
-    drawn &= ~low
-    drawn |= np.arange(count, dtype=np.uint64)
-    drawn = _sorted(drawn)
-    drawn &= low
-    return drawn.view(np.int64)
+    shuffled = words(count, seed, purpose, epoch, shard, window)
+    shuffled &= ~low
+    shuffled |= np.arange(count, dtype=np.uint64)
+    shuffled = _sort_words(shuffled)
+    shuffled &= low
+    return shuffled.view(np.int64)
 
 
-def _sorted(drawn: np.ndarray) -> np.ndarray:
-    """Distinct random words of 64 bits, in order.
+def _sort_words(distinct: np.ndarray) -> np.ndarray:
+    """Sort distinct random words of 64 bits.
 
     First by their 16 high bits, which NumPy sorts by radix, and then, when few are far from their place, by merging runs:
     100,000 take 11 ns each, and 39 in one sort, whose vector instructions are slow on some processors.
     """
-    drawn = drawn.take((drawn >> np.uint64(48)).astype(np.uint16).argsort(kind="stable"))
-    drawn.sort(kind="stable")
-    return drawn
+    distinct = distinct.take((distinct >> np.uint64(48)).astype(np.uint16).argsort(kind="stable"))
+    distinct.sort(kind="stable")
+    return distinct

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from threading import Event, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
-from pipelines.data.loader.threads import compute_alone
+from pipelines.data.loader.openmp import limit_openmp_threads
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Producer(Generic[Item]):
 def _produce(items: Generator[Item, None, None], ready: "queue.Queue[Any]", stop: Event) -> None:
     """Put the items, then None or the exception that ended them, until told to stop."""
     try:
-        compute_alone()
+        limit_openmp_threads()
         for item in items:
             if stop.is_set():
                 return items.close()

@@ -21,7 +21,7 @@ from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
 
-FOOTERS_KEPT = 256
+CACHED_FOOTERS = 256
 UNCOMPRESSED_SLACK = 4
 """A row group is refused if its pages declare more than this many times the size of its rows."""
 
@@ -30,7 +30,7 @@ class Reader:
     """Row groups of a version's split, in order, as NumPy arrays. Thread-safe."""
 
     def __init__(self, version: Version, split: str) -> None:
-        self.groups = version.of_split(split)
+        self.groups = version.split_row_groups(split)
         if not self.groups:
             raise DatasetError(f"{version.root} has no rows in split {split}; give it a share in dataset.split and run jobs/etl.py again")
         self.columns = version.columns
@@ -55,7 +55,9 @@ class Reader:
         group = self.groups[number]
         try:
             batches = self._decode(group).to_batches()
-            values = {column.name: _joined([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
+            values = {
+                column.name: _concatenate([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns
+            }
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
@@ -77,7 +79,7 @@ class Reader:
         return table
 
     def _bytes(self, group: RowGroup, source: pa.NativeFile) -> memoryview:
-        """The row group's, in memory that is used again: fresh memory would take longer to touch than to fill."""
+        """Bytes of the row group, in memory that is used again: fresh memory would take longer to touch than to fill."""
         content = self._memory.lend(group.bytes).data
         source.seek(group.offset)
         if (got := source.readinto(content)) != group.bytes:
@@ -98,7 +100,7 @@ class Reader:
         footer = pq.read_metadata(pa.BufferReader(content))
         with self._lock:
             self._footers[group.file] = footer
-            if len(self._footers) > FOOTERS_KEPT:
+            if len(self._footers) > CACHED_FOOTERS:
                 self._footers.popitem(last=False)
         return footer
 
@@ -143,10 +145,10 @@ class _Excerpt:
     def close(self) -> None: ...
 
 
-def _check(content: bytes | memoryview, wanted: str, what: str) -> None:
-    if wanted and (found := checksum(content)) != wanted:
-        raise DatasetError(f"{what} have the checksum {found[:12]}, and {wanted[:12]} when they were written")
+def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
+    if expected and (actual := checksum(content)) != expected:
+        raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
 
 
-def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+def _concatenate(chunks: list[np.ndarray]) -> np.ndarray:
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, blocks_of
-from pipelines.data.loader.order import Pieces, Shard
+from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, column_blocks
+from pipelines.data.loader.openmp import limit_openmp_threads
+from pipelines.data.loader.order import RowRuns, Shard
 from pipelines.data.loader.reader import Reader
-from pipelines.data.loader.threads import compute_alone
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Memory:
     """Memory for windows and chunks, kept from epoch to epoch; and the whole split if it fits into the cache."""
 
     def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
-        found = blocks_of(column for column in reader.columns if column.role != "carried")
-        self.narrow, self.wide = [block for block in found if not block.is_wide], [block for block in found if block.is_wide]
+        blocks = column_blocks(column for column in reader.columns if column.role != "carried")
+        self.narrow, self.wide = [block for block in blocks if not block.is_wide], [block for block in blocks if block.is_wide]
         self.row_numbers = row_numbers
         self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow
         self.blocks = [*self._permuted, *self.wide]
@@ -119,7 +119,7 @@ class Windows:
         self._next = 0
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=compute_alone)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=limit_openmp_threads)
 
     def take(self, shard: int, window: int) -> Window:
         """The decoded window. Every window is taken once, in the order of use."""
@@ -168,15 +168,15 @@ class Windows:
                     torch.index_select(lane, 0, at, out=gathered)
         return Window(permuted, wide, at)
 
-    def _permute(self, pieces: Pieces, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
-        """Decode the pieces: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
+    def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
+        """Decode the runs: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
 
-        A column's pieces are concatenated and permuted while they are in the CPU's cache, which takes a third less time
+        A column's runs are concatenated and permuted while they are in the CPU's cache, which takes a third less time
         than concatenating all columns first.
         """
         memory, rows, end = self._memory, len(at), 0
         wide, decoded = memory.wide_window(rows), []
-        for group, start, count in zip(*(values.tolist() for values in (pieces.group, pieces.start, pieces.rows)), strict=True):
+        for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
             columns = self._reader.read(group)
             lay(columns, memory.wide, wide, slice(start, start + count), end)
             decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
@@ -184,7 +184,7 @@ class Windows:
         for block, targets in zip(memory.narrow, permuted, strict=False):
             lane = memory.lane(block, rows)
             for name, target in zip(block.names, targets.unbind(0), strict=True):
-                laid = lane.numpy()
-                np.concatenate([piece[name].view(laid.dtype) for piece in decoded], out=laid)
+                lane_array = lane.numpy()
+                np.concatenate([run[name].view(lane_array.dtype) for run in decoded], out=lane_array)
                 torch.index_select(lane, 0, at, out=target)
         return wide

@@ -1,8 +1,8 @@
 """The on-disk format of a dataset version. `etl` writes it and `loader` reads it; they share nothing else.
 
     <dataset.path>/<version>/
-      manifest.json                    written last, names the committed attempt; without it there is no version;
-                                       ends with the SHA-256 of its own bytes, and contains those of the two tables
+      manifest.json                    written last; without it there is no version. It names the committed attempt, ends with the
+                                       SHA-256 of its own bytes, and contains those of the two tables.
       row_groups-<attempt>.parquet     one row per row group, in the order of positions
       sources-<attempt>.parquet        one row per file of the raw tables: its path, size and checksum
       data-<attempt>/split=train/part-….parquet
@@ -12,7 +12,7 @@
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
 3. `manifest`  describes a version and its digest; `checksummed_json` is JSON with its own checksum; `listings` are the tables beside it.
-4. `storage`   the file operations that make a version visible whole or not at all.
+4. `storage`   the file operations that make a version visible complete or not at all.
 5. `sources`   the raw files of a version.
 6. `commit`    turns an `attempt` into a version, if its row counts agree (`balance`).
    `raw_rows`  are rows as they were, which only pages show.

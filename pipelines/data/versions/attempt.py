@@ -45,9 +45,9 @@ class Report:
     """Refused rows by file, relative to the version."""
     raw_rows: list[str] = field(default_factory=list)
     """Files of raw rows, relative to the version."""
-    taken: int = 0
+    accepted: int = 0
     """Rows that every encoder took."""
-    made: int = 0
+    expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
 
     def refuse(self, reason: str, record: str, rows: int = 1) -> None:
@@ -58,8 +58,8 @@ class Report:
         self.row_groups += other.row_groups
         self.quarantine += other.quarantine
         self.raw_rows += other.raw_rows
-        self.taken += other.taken
-        self.made += other.made
+        self.accepted += other.accepted
+        self.expected_rows += other.expected_rows
         for reason, rows in other.refused.items():
             self.refuse(reason, other.samples[reason], rows)
 
@@ -69,12 +69,12 @@ class Report:
         return pa.RecordBatch.from_pydict({"report": [json.dumps(values)]})
 
 
-def together(texts: list[str]) -> Report:
-    """The collected rows of REPORT_SCHEMA as one report."""
-    whole = Report()
+def merge_reports(texts: list[str]) -> Report:
+    """Merge the collected rows of REPORT_SCHEMA into one report."""
+    report = Report()
     for text in texts:
         values = json.loads(text)
         groups = [RowGroup(**group) for group in values["row_groups"]]
         counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
-        whole.add(Report(**{**values, **counts, "row_groups": groups}))
-    return whole
+        report.add(Report(**{**values, **counts, "row_groups": groups}))
+    return report

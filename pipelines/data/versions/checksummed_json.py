@@ -15,7 +15,7 @@ def checksum(content: bytes) -> str:
 
 def seal(values: Mapping[str, Any]) -> bytes:
     """`values`, which are not empty, as sealed JSON."""
-    return _sealed(json.dumps(values, indent=1).encode().removesuffix(b"\n}"))
+    return _append_seal(json.dumps(values, indent=1).encode().removesuffix(b"\n}"))
 
 
 def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
@@ -31,20 +31,20 @@ def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
         raise ValueError(f"it is {type(values).__name__}, not an object")
     if SEAL not in values:
         return values, False
-    if text != _sealed(text[: -len(_sealed(b""))]):
+    if text != _append_seal(text[: -len(_append_seal(b""))]):
         raise ValueError(f"its {SEAL} is not that of its bytes")
     del values[SEAL]
     return values, True
 
 
-def unsealed(text: bytes) -> dict[str, Any] | None:
+def unseal_or_none(text: bytes) -> dict[str, Any] | None:
     """The values without the seal; None if the text is not as `seal` wrote it."""
     try:
-        values, is_sealed = unseal(text)
+        values, has_seal = unseal(text)
     except ValueError:
         return None
-    return values if is_sealed else None
+    return values if has_seal else None
 
 
-def _sealed(body: bytes) -> bytes:
+def _append_seal(body: bytes) -> bytes:
     return body + f',\n "{SEAL}": "{checksum(body)}"\n}}\n'.encode()

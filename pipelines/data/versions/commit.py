@@ -19,7 +19,7 @@ from pipelines.data.versions.listings import write_table
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_rows import RAW_ROWS
-from pipelines.data.versions.sources import Sources, summarised, write_sources
+from pipelines.data.versions.sources import Sources, source_summaries, write_sources
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def commit(
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
     if sources:
         checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)
-        manifest = manifest.model_copy(update={"sources": summarised(sources), "sources_checksum": checksum})
+        manifest = manifest.model_copy(update={"sources": source_summaries(sources), "sources_checksum": checksum})
     if storage.create(filesystem, f"{root}/manifest.json", manifest.to_json()):
         return manifest
     earlier = read_manifest(filesystem, root)

@@ -1,4 +1,4 @@
-"""What an ETL knows about its data beyond the manifest. Pages are made from it; nothing of it enters a version or its digest."""
+"""Knowledge of an ETL about its data beyond the manifest: for pages, and no part of a version or its digest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class SparkStage:
     stage: str
     """The stage of the ETL that it belongs to, such as `fit`."""
     number: int
-    what: str
+    call: str
     """Spark's name of it: the call, with its file and line."""
     tasks: int
     seconds: float

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
-from pipelines.data.versions.manifest import FittedEncoder, Manifest, columns_of, content_digest, split_summaries
+from pipelines.data.versions.manifest import FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns
 from pipelines.data.versions.parts import RowGroup, write_part
 from pipelines.data.versions.schema import arrow_schema, from_numpy
 from pipelines.data.versions.versions import Version, open_version
@@ -22,16 +22,16 @@ def write_arrays(
     splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
     encoders: dict[str, FittedEncoder],
     row_group_bytes: int = 16 * 2**20,
-    **known: Any,
+    **manifest_fields: Any,
 ) -> Version:
     """Write the only version of the dataset's folder `path`, and open it.
 
-    A split is a list of parts, a part an array of shape (rows, …) for each encoder's column. `known` are fields of the
+    A split is a list of parts, a part an array of shape (rows, …) for each encoder's column. `manifest_fields` are fields of the
     manifest. Raises DatasetError if the folder holds other rows already.
     """
     filesystem, folder = storage.locate(path)
     root = f"{folder}/{VERSION}"
-    columns = columns_of(encoders)
+    columns = tensor_columns(encoders)
     groups: list[RowGroup] = []
     for split, parts in splits.items():
         storage.make_folder(filesystem, f"{root}/data-{ATTEMPT}/split={split}")
@@ -46,7 +46,7 @@ def write_arrays(
         attempt=ATTEMPT,
         encoders=encoders,
         splits=split_summaries(encoders, groups),
-        **known,
+        **manifest_fields,
     )
     commit(filesystem, root, manifest, groups)
     return open_version(path)

@@ -20,13 +20,13 @@ def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
     return checksum(content)
 
 
-def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, wanted: str) -> pa.Table:
-    """The table in the file `path`. Raises CorruptError if its checksum is not `wanted`, or it is not a table of `schema` without NULLs."""
+def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, expected_checksum: str) -> pa.Table:
+    """The table in the file `path`. Raises CorruptError if it has another checksum, another schema, or NULLs."""
     content = storage.read(filesystem, path)
     if content is None:
         raise CorruptError(f"{path} is missing; {DAMAGED}")
-    if (found := checksum(content)) != wanted:
-        raise CorruptError(f"{path} has {found[:19]}; the manifest says {wanted[:19] or 'nothing'}; {DAMAGED}")
+    if (actual_checksum := checksum(content)) != expected_checksum:
+        raise CorruptError(f"{path} has {actual_checksum[:19]}; the manifest says {expected_checksum[:19] or 'nothing'}; {DAMAGED}")
     try:
         # In this thread: one of Arrow's that lets go of `content` while the interpreter ends would abort the process.
         table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)

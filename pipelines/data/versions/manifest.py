@@ -57,7 +57,7 @@ class ServedQuery(Section):
     """Conditions that a row must satisfy, by the reason for refusing it; without those on columns that only the target uses."""
 
     @property
-    def taken(self) -> pa.Schema:
+    def input_schema(self) -> pa.Schema:
         return schema_from_text(self.inputs)
 
 
@@ -129,7 +129,7 @@ class Manifest(Section):
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
-        return columns_of(self.encoders)
+        return tensor_columns(self.encoders)
 
     @property
     def target(self) -> TensorColumn:
@@ -150,7 +150,7 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
             raise OutdatedError(f"{path} has format {older}; this version of Lockstep reads format {FORMAT}: run jobs/etl.py again")
         case int(newer) if newer > FORMAT:
             raise DatasetError(f"{path} has format {newer}; this version of Lockstep reads format {FORMAT}: upgrade Lockstep")
-        case int(ours) if ours == FORMAT and is_sealed:
+        case int(number) if number == FORMAT and is_sealed:
             pass
         case _:
             raise CorruptError(f"{path} is not a manifest as it was written: it has no format, or no checksum; {DAMAGED}")
@@ -161,13 +161,13 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
         raise CorruptError(f"{path} is not a manifest: {'.'.join(map(str, fault['loc']))}: {fault['msg']}; {DAMAGED}") from error
 
 
-def columns_of(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn, ...]:
+def tensor_columns(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn, ...]:
     return tuple(fitted.column for fitted in encoders.values())
 
 
 def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
     """A summary of every split, including those without rows."""
-    row_bytes = sum(column.row_bytes for column in columns_of(encoders))
+    row_bytes = sum(column.row_bytes for column in tensor_columns(encoders))
     groups = list(row_groups)
     return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
 

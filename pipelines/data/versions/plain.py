@@ -30,12 +30,12 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
     groups: list[RowGroup] = []
     for part, entry in enumerate(files):
         footer = _footer(filesystem, entry.path)
-        found = tuple(_column(field, target, entry.path) for field in footer.schema.to_arrow_schema())
-        if columns and found != columns:
+        declared = tuple(_column(field, target, entry.path) for field in footer.schema.to_arrow_schema())
+        if columns and declared != columns:
             raise DatasetError(
-                f"{entry.path} has columns {_names(found)}; {files[0].path} has {_names(columns)}: they must be equal; open them apart"
+                f"{entry.path} has columns {_names(declared)}; {files[0].path} has {_names(columns)}: they must be equal; open them apart"
             )
-        columns = found
+        columns = declared
         offset = entry.size - 8 - footer.serialized_size
         file = entry.path.removeprefix(root).lstrip("/")
         for index in range(footer.num_row_groups):
@@ -46,7 +46,7 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
     return Version(filesystem, root, _manifest(columns, groups), tuple(groups))
 
 
-def taken_as_they_are(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
+def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
     """Encoders for columns that were not made by ETL."""
     feature = {"encoder": "identity"}
     return {column.name: FittedEncoder(feature=feature, inputs=(column.name,), state={}, column=column) for column in columns}
@@ -84,7 +84,7 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
 
 
 def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
-    encoders = taken_as_they_are(columns)
+    encoders = identity_encoders(columns)
     digest = content_digest(encoders, groups)
     splits = split_summaries(encoders, groups)
     return Manifest(name="plain", version=digest[:12], digest=digest, attempt="", encoders=encoders, splits=splits)

@@ -69,8 +69,8 @@ def to_numpy(column: TensorColumn, values: pa.Array) -> np.ndarray:
 
     Raises DatasetError if the values have another type than the column, or NULLs.
     """
-    if values.type != (wanted := _arrow_type(column.dtype, column.shape)):
-        raise DatasetError(f"column {column.name} is {values.type}; the manifest says {wanted}")
+    if values.type != (expected_type := _arrow_type(column.dtype, column.shape)):
+        raise DatasetError(f"column {column.name} is {values.type}; the manifest says {expected_type}")
     if values.null_count:
         raise DatasetError(f"column {column.name} has {values.null_count} NULLs; a tensor column has none")
     if not column.shape:

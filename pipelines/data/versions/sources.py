@@ -30,7 +30,7 @@ Sources = dict[str, tuple[SourceFile, ...]]
 """Files by table."""
 
 
-def summarised(sources: Sources) -> dict[str, SourceSummary]:
+def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
     """The summary of each table, for the manifest."""
     return {
         table: SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=_digest(files))
@@ -44,10 +44,10 @@ def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
     return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
-def read_sources(filesystem: FileSystem, path: str, wanted: str) -> Sources:
-    """The tables that have files. Raises CorruptError if the file's checksum is not `wanted`."""
+def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> Sources:
+    """The tables that have files. Raises CorruptError if the file's checksum is not `expected_checksum`."""
     sources: dict[str, list[SourceFile]] = {}
-    for row in read_table(filesystem, path, _SCHEMA, wanted).to_pylist():
+    for row in read_table(filesystem, path, _SCHEMA, expected_checksum).to_pylist():
         sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
     return {table: tuple(files) for table, files in sources.items()}
 

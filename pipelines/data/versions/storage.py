@@ -80,8 +80,8 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
     """The entries of a folder, sorted by path; none if it does not exist."""
     with store_errors(folder):
-        found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
-    return sorted(found, key=lambda entry: entry.path)
+        infos = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return sorted(infos, key=lambda entry: entry.path)
 
 
 def remove_folder(filesystem: FileSystem, folder: str) -> None:

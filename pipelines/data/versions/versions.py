@@ -41,21 +41,21 @@ class Version:
     def digest(self) -> str:
         return self.manifest.digest
 
-    def of_split(self, split: str) -> tuple[RowGroup, ...]:
+    def split_row_groups(self, split: str) -> tuple[RowGroup, ...]:
         """The split's row groups in (part, index) order, which is the order of positions."""
-        found = [group for group in self.row_groups if group.split == split]
-        return tuple(sorted(found, key=lambda group: (group.part, group.index)))
+        groups = (group for group in self.row_groups if group.split == split)
+        return tuple(sorted(groups, key=lambda group: (group.part, group.index)))
 
     def rows(self, split: str) -> int:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
     def sources(self) -> Sources:
-        """Its raw files, by table; none if it was made without ETL.
+        """List the raw files, by table; none if the version was made without ETL.
 
         Raises CorruptError if their list is gone or altered.
         """
-        wanted = self.manifest.sources_checksum
-        return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), wanted) if wanted else {}
+        checksum = self.manifest.sources_checksum
+        return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), checksum) if checksum else {}
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:
@@ -64,17 +64,17 @@ def versions(path: str) -> list[tuple[str, Manifest]]:
     Ignores versions of an older format; raises OutdatedError if there are no others.
     """
     filesystem, folder = storage.locate(path)
-    found: list[tuple[str, Manifest]] = []
+    current: list[tuple[str, Manifest]] = []
     outdated: OutdatedError | None = None
     for entry in storage.entries(filesystem, folder):
         try:
             if not entry.is_file and (manifest := read_manifest(filesystem, entry.path)):
-                found.append((entry.path, manifest))
+                current.append((entry.path, manifest))
         except OutdatedError as error:
             outdated = error
-    if outdated and not found:
+    if outdated and not current:
         raise outdated
-    return sorted(found, key=lambda pair: _made_or_confirmed(filesystem, *pair), reverse=True)
+    return sorted(current, key=lambda pair: _made_or_confirmed(filesystem, *pair), reverse=True)
 
 
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
@@ -86,15 +86,16 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
     filesystem, root = storage.locate(path)
     manifest = read_manifest(filesystem, root)
     if manifest is None:
-        found = versions(path)
-        if not found:
+        entries = versions(path)
+        if not entries:
             raise DatasetError(f"{path} holds no dataset version; run jobs/etl.py with the same config first")
-        matching = [pair for pair in found if identity is None or pair[1].identity == identity]
+        matching = [pair for pair in entries if identity is None or pair[1].identity == identity]
         if not matching:
-            newest = found[0][1]
+            newest = entries[0][1]
             raise DatasetError(
-                f"{path} holds {len(found)} version(s), none made from this config's `source` and `dataset`; the newest, {newest.version}, "
-                f"has {_differences(newest.identity, identity or {})}; run jobs/etl.py first, or set them as they were"
+                f"{path} holds {len(entries)} version(s), none made from this config's `source` and `dataset`; "
+                f"the newest, {newest.version}, has {_differences(newest.identity, identity or {})}; run jobs/etl.py "
+                "first, or set them as they were"
             )
         root, manifest = matching[0]
     version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
@@ -119,12 +120,12 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> t
     return tuple(RowGroup(**row) for row in table.to_pylist())
 
 
-def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
     """A few of the dotted keys whose values differ, with both values."""
-    before, now = dict(_leaves(theirs)), dict(_leaves(ours))
+    before, now = dict(_leaves(identity)), dict(_leaves(expected))
     keys = [key for key in {**now, **before} if before.get(key, ABSENT) != now.get(key, ABSENT)]
-    told = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
-    return ", ".join(told) + (f", and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
+    texts = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
+    return ", ".join(texts) + (f", and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
 
 
 def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:

@@ -230,6 +230,6 @@ def skewed(stages: Iterable[SparkStage]) -> Iterator[Finding]:
             yield Finding(
                 "skew",
                 f"{stage.stage}: the longest of {stage.tasks} tasks took {stage.longest_seconds:.1f} s, the median "
-                f"{stage.median_seconds:.1f} s (Spark's stage {stage.number}, {stage.what}): its partition has more rows, or its "
+                f"{stage.median_seconds:.1f} s (Spark's stage {stage.number}, {stage.call}): its partition has more rows, or its "
                 "machine is slow",
             )

@@ -104,7 +104,7 @@ def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
             began,
             {
                 "number": stage.stageId(),
-                "what": stage.name(),
+                "call": stage.name(),
                 "tasks": stage.numTasks(),
                 "seconds": ended - began,
                 "task_seconds": stage.executorRunTime() / 1_000,

@@ -27,7 +27,7 @@ from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.data.versions.commit import remove_attempt, remove_dead_attempts, remove_unnamed, sources_path
 from pipelines.data.versions.manifest import SourceSummary
-from pipelines.data.versions.sources import Sources, read_sources, summarised, write_sources
+from pipelines.data.versions.sources import Sources, read_sources, source_summaries, write_sources
 from pipelines.data.versions.versions import CONFIRMED
 from pipelines.errors import CorruptError, DatasetError
 from pipelines.etl.quality import reasons
@@ -96,7 +96,7 @@ def commit(attempt: Attempt, found: Predictions, sources: Sources) -> Prediction
     named = {file.removeprefix(inside) for file in (*found.files, *found.quarantine) if file.startswith(inside)}
     remove_unnamed(attempt.filesystem, attempt.root, attempt.name, named)
     checksum = write_sources(attempt.filesystem, sources_path(attempt.root, attempt.name), sources)
-    found = found.model_copy(update={"sources_checksum": checksum, "inputs": summarised(sources)})
+    found = found.model_copy(update={"sources_checksum": checksum, "inputs": source_summaries(sources)})
     if storage.create(attempt.filesystem, f"{attempt.root}/manifest.json", seal(found.model_dump(mode="json"))):
         return found
     earlier = read(attempt.filesystem, attempt.root)

@@ -25,7 +25,7 @@ from pipelines.config.did_you_mean import some_of
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import Attempt, Report, together
+from pipelines.data.versions.attempt import Attempt, Report, merge_reports
 from pipelines.data.versions.commit import remove_attempt
 from pipelines.data.versions.sources import Sources
 from pipelines.data.versions.versions import confirm
@@ -169,12 +169,12 @@ def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot
     suit_columns(rows)
     weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
     written = _collected(rows, job)
-    own = together([row.report for row in written])
+    own = merge_reports([row.report for row in written])
     own.add(malformed)
     faults = {reason: count for reason, count in own.refused.items() if reason not in model.dropping}
-    check_quarantined(own.taken + sum(faults.values()), faults, found.config.source.max_quarantined, own.samples)
+    check_quarantined(own.accepted + sum(faults.values()), faults, found.config.source.max_quarantined, own.samples)
     # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
-    rows_in = tables.rows_parsed if job.takes == "rows" else own.taken + own.refused.total()
+    rows_in = tables.rows_parsed if job.takes == "rows" else own.accepted + own.refused.total()
     return _described([(row.file, row.rows) for row in written if row.file], own, tables.rows_parsed, rows_in, job, snapshot)
 
 
@@ -195,7 +195,7 @@ def _described(files: list[tuple[str, int]], report: Report, parsed: int, rows_i
         quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
         rows_parsed=parsed,
         rows_in=rows_in,
-        rows_out=report.taken,
+        rows_out=report.accepted,
         refused=dict(sorted(report.refused.items())),
         versions={package: version(package) for package in ("pyspark", "pyarrow")},
     )

@@ -51,7 +51,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             reasons = predicted.column(REFUSED)
             taken = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(without_value(reason))).select(job.keep)
             predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
-            report.taken += len(taken)
+            report.accepted += len(taken)
             part.write(pa.RecordBatch.from_arrays([*taken.columns, *predicted.columns], [*taken.schema.names, *predicted.schema.names]))
     yield pa.RecordBatch.from_pydict({"file": [part.file], "rows": [part.rows], "report": report.to_batch().column("report")})
 

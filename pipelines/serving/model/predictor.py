@@ -12,7 +12,7 @@ from pipelines.config import TaskSettings
 from pipelines.data.features import Encoders
 from pipelines.data.features.base import Packer
 from pipelines.data.rowwise.engine import Evaluator
-from pipelines.data.versions.manifest import FittedEncoder, Manifest, columns_of
+from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.data.versions.schema import schema_from_text, to_numpy
 from pipelines.serving.model.columns import fitting_rows
 from pipelines.tasks.bind import task_of
@@ -30,7 +30,7 @@ class Predictor:
     def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
         features = features_of(manifest)
         self._encoders = Encoders(features)
-        self._columns = columns_of(features)
+        self._columns = tensor_columns(features)
         self._task = task_of(settings, manifest)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = self._task.model()
@@ -109,6 +109,6 @@ def inputs_of(manifest: Manifest) -> pa.Schema:
     """The columns that the model takes: those that the served query reads, or else the columns of the query that features are
     encoded from."""
     if manifest.served_query:
-        return manifest.served_query.taken
+        return manifest.served_query.input_schema
     read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])

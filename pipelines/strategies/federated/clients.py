@@ -48,7 +48,7 @@ def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarra
     Raises CorruptError if a file is gone or has other rows than the manifest says.
     """
     files: dict[str, list[RowGroup]] = {}
-    for group in version.of_split(split):
+    for group in version.split_row_groups(split):
         files.setdefault(group.file, []).append(group)
     return np.concatenate([_of_file(version, file, groups, column) for file, groups in files.items()])
 

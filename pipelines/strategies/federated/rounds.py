@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from pipelines.data.loader import Loader, Order, shards_of
+from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.permutations import CLIENT_ROWS, permutation, row_keys
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
@@ -85,7 +85,7 @@ class Rounds(Loader):
 
     def _round(self, number: int) -> Round:
         every = assign_places(self._clients, len(self._owned.values), self.order.seed, number)
-        owned = shards_of(self._context.rank, self._context.world_size, self._places)
+        owned = shard_range(self._context.rank, self._context.world_size, self._places)
         mine = {place: client for place, client in every.items() if place in owned}
         rows = self._read(list(mine.values()))
         total = sum(int(self._owned.counts[client]) for client in every.values())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader, shards_of
+from pipelines.data.loader import Loader, shard_range
 from pipelines.data.versions.versions import Version
 from pipelines.runtime.weights import weights_of
 from pipelines.strategies.federated.check import check_federated
@@ -150,7 +150,7 @@ class Federated(Strategy):
     @property
     def _played(self) -> list[range]:
         """Every worker's places."""
-        return [shards_of(rank, self._context.world_size, self._places) for rank in range(self._context.world_size)]
+        return [shard_range(rank, self._context.world_size, self._places) for rank in range(self._context.world_size)]
 
     @cached_property
     def _parameter_means(self) -> ReplicaMeans:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader, shards_of
+from pipelines.data.loader import Loader, shard_range
 from pipelines.runtime.weights import weights_of
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
@@ -48,7 +48,7 @@ class LocalSgd(Strategy):
         self._task, self._context, self._local = task, context, settings.strategy_as(Settings)
         replicas = self._local.replicas
         self._shards_of_replica = settings.shards // replicas
-        self._played = [shards_of(rank, context.world_size, replicas) for rank in range(context.world_size)]
+        self._played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
         self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_of_replica for played in self._played))
         self.model = build().to(context.device)
         check_model(self.model)
@@ -66,7 +66,7 @@ class LocalSgd(Strategy):
 
     def batches(self, loader: Loader) -> Iterator[list[Batch]]:
         """Each step's rows, one batch for each replica that this worker plays."""
-        return (_by_replica(loader.by_shard(batch), batch, self._shards_of_replica) for batch in loader)
+        return (_by_replica(loader.split_by_shard(batch), batch, self._shards_of_replica) for batch in loader)
 
     def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if not self._is_checked:

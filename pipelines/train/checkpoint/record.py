@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipelines.data.versions.checksummed_json import seal, unsealed
+from pipelines.data.versions.checksummed_json import seal, unseal_or_none
 
 FORMAT = 2
 RECORD = "record.json"
@@ -39,4 +39,4 @@ def to_json(record: Record) -> bytes:
 
 def from_json(content: bytes) -> dict[str, Any] | None:
     """A record's values; None if the content is damaged."""
-    return unsealed(content)
+    return unseal_or_none(content)

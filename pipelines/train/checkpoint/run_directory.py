@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from pyarrow.fs import FileType, LocalFileSystem
 
 from pipelines.data.versions import storage
-from pipelines.data.versions.checksummed_json import checksum, seal, unsealed
+from pipelines.data.versions.checksummed_json import checksum, seal, unseal_or_none
 from pipelines.errors import DatasetError, TrainingError
 from pipelines.runtime import atomic
 
@@ -100,7 +100,7 @@ class RunDirectory:
     def get_json(self, name: str) -> dict[str, Any] | None:
         """A file's values; None if there is none. Raises TrainingError if the file is damaged."""
         content = self.get(name)
-        values = None if content is None else unsealed(content)
+        values = None if content is None else unseal_or_none(content)
         if content is not None and values is None:
             raise TrainingError(f"{self.path}/{name} is damaged; restore it, or remove it")
         return values
@@ -108,7 +108,7 @@ class RunDirectory:
     def glance(self, name: str) -> dict[str, Any] | None:
         """A file's values; None if there is none or it is damaged. For files that are rewritten often."""
         content = self.get(name)
-        return None if content is None else unsealed(content)
+        return None if content is None else unseal_or_none(content)
 
     def has(self, name: str) -> bool:
         return self._kind(name) != FileType.NotFound

@@ -61,7 +61,7 @@ class Exact(Strategy):
 
     def batches(self, loader: Loader) -> Iterator[list[Batch]]:
         """Each step's microbatches, one for each shard that this worker owns."""
-        return map(loader.by_shard, loader)
+        return map(loader.split_by_shard, loader)
 
     def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if not self.model.training:

@@ -8,7 +8,7 @@ from threadpoolctl import ThreadpoolController
 _CONTROLLER = ThreadpoolController()
 
 
-def compute_alone() -> None:
+def limit_openmp_threads() -> None:
     """Run the operations of the calling thread in that thread alone, from now on.
 
     By default OpenMP gives every computing thread a team of one thread per core. The teams compete for
