@@ -47,7 +47,7 @@ def test_a_job_leaves_with_the_signal_s_code_and_without_a_traceback(work: str, 
 
 AMID_A_CALL = """
 import os, signal, time
-from pipelines import interrupts
+from pipelines.runtime import interrupts
 from pipelines.errors import exit_on_error
 from pipelines.spark.cancellation import Leaving
 
