@@ -40,6 +40,7 @@ from pipelines.etl.make import Made, make
 from pipelines.etl.shares import checked
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.runtime.interrupts import Deferred, done
+from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
@@ -182,6 +183,7 @@ def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred
             if found is not None and found.attempt == attempt.name:
                 _warn(attempt.root, error)
                 return found
+            stop_tasks()
             remove_attempt(attempt.filesystem, attempt.root, attempt.name)
         raise
 

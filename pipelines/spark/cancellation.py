@@ -5,15 +5,16 @@ call waits for the answer: a thread cancels Spark's jobs, and sends the signal a
 """
 
 import logging
-import os
 import re
 import signal
 import sys
+import time
 from contextlib import suppress
 from socketserver import BaseServer
 from threading import Event, Thread, main_thread
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import psutil
 from py4j.protocol import Py4JError
@@ -24,7 +25,9 @@ from pipelines.runtime.interrupts import NUMBERS, install, is_done, note, receiv
 DAEMON_SETTING = "spark.python.daemon.module"
 WORKER = "pyspark.worker"
 """An argument of all of Spark's Python processes."""
-_AGAIN_SECONDS = 0.3
+JOB_MARK = {"LOCKSTEP_SPARK_JOB": uuid4().hex}
+"""Variables of this job's Python processes. They tell them from those of other jobs, also after Java, their parent, has ended."""
+_AGAIN_SECONDS, _END_SECONDS = 0.3, 10.0
 _printed = BaseServer.handle_error
 
 
@@ -96,15 +99,25 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
 
 
-def _kill_workers() -> None:
+def stop_tasks() -> None:
+    """Cancel Spark's jobs and end their Python processes of this machine, so that none writes files while these are removed."""
+    with suppress(Py4JError, OSError):
+        if session := SparkSession.getActiveSession():
+            session.sparkContext.cancelAllJobs()
+    deadline = time.monotonic() + _END_SECONDS
+    while (killed := _kill_workers()) and time.monotonic() < deadline:  # again: a task that Spark tried once more starts new ones
+        psutil.wait_procs(killed, timeout=_END_SECONDS)
+
+
+def _kill_workers() -> list[psutil.Process]:
     """Kill Spark's Python processes of this machine: one that computes would go on for seconds after its task is cancelled."""
-    job = psutil.Process()
-    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
-    with suppress(psutil.Error):
-        for process in ((under_submit and job.parent()) or job).children(recursive=True):
-            with suppress(psutil.Error):
-                if WORKER in process.cmdline():
-                    process.kill()
+    killed = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if WORKER in process.cmdline() and JOB_MARK.items() <= process.environ().items():
+                process.kill()
+                killed.append(process)
+    return killed
 
 
 def _amid_call(frame: FrameType | None) -> bool:

@@ -15,7 +15,7 @@ import pipelines
 from pipelines.data.sources.files import OPEN_BYTES
 from pipelines.runtime.compat.spark import jvm
 from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver, fix_settings
-from pipelines.spark.cancellation import Leaving, quiet_workers, without_broken_connections
+from pipelines.spark.cancellation import JOB_MARK, Leaving, quiet_workers, without_broken_connections
 from pipelines.spark.driver import of_java
 from pipelines.spark.security import private_settings
 from pipelines.spark.wide_tables import settings_for
@@ -97,7 +97,9 @@ def session(name: str) -> SparkSession:
         of_java.listen()
         fix_driver()
         # `progress` replaces Spark's bar, which is drawn even without a terminal.
-        settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false", "spark.executorEnv.PYTHONPATH": _python_path()}
+        settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false"}
+        for name, value in {"PYTHONPATH": _python_path(), **JOB_MARK}.items():
+            settings[f"spark.executorEnv.{name}"] = value
         spark = SparkSession.builder.appName(name).config(map={**settings, **_of_context()}).getOrCreate()
     leaving.spark = spark
     leaving.install()  # again: Spark has replaced the handler of SIGINT

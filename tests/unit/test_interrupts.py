@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from pipelines.runtime.interrupts import Deferred, Taken, handled, is_not_of_a_signal
+from pipelines.spark.cancellation import JOB_MARK, stop_tasks
 
 JOB = """
 import os, signal, sys, time
@@ -171,3 +173,19 @@ def test_what_a_library_logs_of_a_signal_is_not_printed(
     except RuntimeError:
         logging.getLogger("sqlalchemy.pool").exception("Error closing cursor")
     assert caplog.messages == printed
+
+
+def test_python_processes_of_this_job_are_ended_also_after_java_and_no_others() -> None:
+    """A signal to the whole group ends Java first, and its Python processes belong to nobody: one would write a part after its removal."""
+    worker = "[sys.executable, '-c', 'import time; time.sleep(60)', 'pyspark.worker']"
+    code = f"import subprocess, sys; print(subprocess.Popen({worker}, stdout=subprocess.DEVNULL).pid)"
+    environments = (JOB_MARK, dict.fromkeys(JOB_MARK, "another job"))
+    started = [
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, check=True)
+        for variables in environments
+    ]
+    ours, other = (psutil.Process(int(process.stdout)) for process in started)
+    stop_tasks()
+    is_ours_alive, is_other_alive = (process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in (ours, other))
+    other.kill()
+    assert (is_ours_alive, is_other_alive) == (False, True)

@@ -42,6 +42,7 @@ from pipelines.serving.batch.source import Input, complete_views, deciding, file
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.predictor import REFUSED
+from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
@@ -140,6 +141,7 @@ def _predicted(
         with suppress(DatasetError, OSError):
             there = output.read(filesystem, attempt.root)
             if there is None or there.attempt != attempt.name:
+                stop_tasks()
                 remove_attempt(filesystem, attempt.root, attempt.name)
         raise
     with suppress(DatasetError, OSError):
