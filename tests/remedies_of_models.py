@@ -54,7 +54,7 @@ from pipelines.serving.http.requests import read_body
 from pipelines.serving.http.start import _check_port
 from pipelines.serving.model.model import download_model, load_model, without_other_duckdb
 from pipelines.serving.registry import alias
-from pipelines.serving.registry.candidate import candidate
+from pipelines.serving.registry.candidate import read_candidate
 from pipelines.serving.registry.run import _target
 from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
@@ -93,7 +93,7 @@ def candidate_of(folder: Path, name: str = "toy", path: str = "", key: tuple[str
     """The run of `trained`, with its config or a changed one. Without `path`, its dataset stands in the config's folder."""
     config = trained().config
     dataset = config.dataset.model_copy(update={"path": path or config.dataset.path, "key": key})
-    return candidate(config.model_copy(update={"name": name, "dataset": dataset}), trained().run_id)
+    return read_candidate(config.model_copy(update={"name": name, "dataset": dataset}), trained().run_id)
 
 
 def deleted_candidate(folder: Path) -> Any:
@@ -122,7 +122,7 @@ def trained_on(config: Config) -> Any:
     client.set_terminated(run_id)
     made = client.create_logged_model("0", name="model", source_run_id=run_id)
     client.finalize_logged_model(made.model_id, "READY")
-    return candidate(config, run_id)
+    return read_candidate(config, run_id)
 
 
 @contextmanager
@@ -257,7 +257,7 @@ def made_by_make(name: str) -> None:
 def promoted(folder: Path) -> Any:
     """The first champion of `people`."""
     with unchanged_uri():
-        return alias.promoted(connect(store(folder)), store(folder), "people", f"models:/{model(folder)}", training(folder), None, {})
+        return alias.promote_model(connect(store(folder)), store(folder), "people", f"models:/{model(folder)}", training(folder), None, {})
 
 
 def slow_promotion(folder: Path, seconds: float = 0.0) -> Any:

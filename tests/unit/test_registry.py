@@ -26,10 +26,11 @@ from pipelines.serving.model.model import download_model
 from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias
-from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, turned_off
-from pipelines.serving.registry.measure import Target, _judge_slices, _not_worse, _truth, of_rows
+from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, skip_reasons
+from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, judge_predictions
 from pipelines.serving.registry.run import rollback
-from pipelines.serving.registry.scores import class_metric, compared, quantity_metric
+from pipelines.serving.registry.scores import bootstrap_comparison, class_metric, quantity_metric
+from pipelines.serving.registry.target import Target
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))
@@ -47,7 +48,7 @@ def test_the_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[bool,
     assert np.isnan(found) if not total else found == pytest.approx(sum(weight * right for weight, right in pairs) / total)
 
 
-def test_metrics_of_rows() -> None:
+def test_metrics_judge_predictions() -> None:
     truth, probabilities = np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
     ones = np.ones(3)
     assert class_metric("accuracy", truth, probabilities)(ones) == pytest.approx(2 / 3)
@@ -66,12 +67,12 @@ def test_a_bootstrap_tells_a_worse_model_from_an_equal_one() -> None:
         return np.stack([1 - score, score], axis=1)
 
     good, bad = class_metric("auc", truth, model(0.5)), class_metric("auc", truth, model(2.0))
-    same = compared(good, good, True, len(truth), 0.95, 100, seed=1)
+    same = bootstrap_comparison(good, good, True, len(truth), 0.95, 100, seed=1)
     assert (same.lower, same.candidate) == (0, same.champion)
-    worse = compared(bad, good, True, len(truth), 0.95, 100, seed=1)
+    worse = bootstrap_comparison(bad, good, True, len(truth), 0.95, 100, seed=1)
     assert worse.lower < worse.candidate - worse.champion < -0.1
-    assert worse == compared(bad, good, True, len(truth), 0.95, 100, seed=1)
-    assert compared(good, bad, True, len(truth), 0.95, 100, seed=1).lower > 0.1
+    assert worse == bootstrap_comparison(bad, good, True, len(truth), 0.95, 100, seed=1)
+    assert bootstrap_comparison(good, bad, True, len(truth), 0.95, 100, seed=1).lower > 0.1
 
 
 def test_bounds_name_what_was_found_and_what_is_wanted() -> None:
@@ -95,9 +96,9 @@ def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: 
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     target = Target("auc", "rich", served.manifest, ("false", "true"))
     rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
-    found = of_rows(Registry(), target, rows, 0.5, model, model)
-    assert [str(gate) for gate in found.checked] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
-    assert found.numbers == {"rows": 0} and not found.checked[0].holds
+    found = judge_predictions(Registry(), target, rows, 0.5, model, model)
+    assert [str(gate) for gate in found.conditions] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
+    assert found.numbers == {"rows": 0} and not found.conditions[0].holds
     assert found.not_checked == {
         "champion": "the model predicts no test row",
         "slices": "registry.slices is empty",
@@ -110,10 +111,10 @@ def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: S
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     settings = Registry(slices=("member",), slice_bound=0.5, slice_rows=2)
     target = Target("auc", "rich", served.manifest, ("false", "true"))
-    found = of_rows(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
-    assert found.checked == []
+    found = judge_predictions(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
+    assert found.conditions == []
     assert found.not_checked["slices"].startswith("auc of member ") and found.not_checked["skew"] == "there is none"
-    assert json.loads(json.dumps(found.plain(), allow_nan=False))["not_checked"] == found.not_checked
+    assert json.loads(json.dumps(found.record(), allow_nan=False))["not_checked"] == found.not_checked
 
 
 def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Served) -> None:
@@ -123,10 +124,10 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
     rows = served.raw.filter(word.is_null() | (word != "ant") | pc.field("rich"))
     predicted = pa.Table.from_pandas(Predictor(served.config.task, served.manifest, served.weights).predict(rows))
     found, settings = Judgement(), Registry(slices=("word",), slice_bound=0.0, slice_rows=2)
-    _judge_slices(settings, target, rows, _truth(target, rows)[0], predicted, found)
-    assert [gate.name for gate in found.checked if gate.gate == "slices"]
+    _judge_slices(settings, target, Predictions(rows, target.truth(rows)[0], predicted), found)
+    assert [gate.name for gate in found.conditions if gate.gate == "slices"]
     assert found.not_checked["slices"] == "auc of word ant is not defined"
-    assert "slices" not in found.held and "slices (auc of word ant is not defined)" in str(found)
+    assert "slices" not in found.passed_gates and "slices (auc of word ant is not defined)" in str(found)
     assert found.failures(()) == []
     assert found.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
 
@@ -141,8 +142,8 @@ def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(ser
         (unplaced, DatasetError, r"the champion refuses all of the test rows, so the models cannot be compared; set registry\.compare to"),
     ):
         with pytest.raises(error, match=message):
-            _not_worse(Registry(), target, rows, _truth(target, rows)[0], pa.table({}), champion, {})
-    found = of_rows(Registry(compare=False), target, served.raw, None, champion, champion)
+            _is_no_worse(Registry(), target, Predictions(rows, target.truth(rows)[0], pa.table({})), champion, {})
+    found = judge_predictions(Registry(compare=False), target, served.raw, None, champion, champion)
     assert found.not_checked["champion"] == "registry.compare is false"
 
 
@@ -156,7 +157,7 @@ def test_a_judgement_says_which_gates_are_held_which_failed_and_which_are_not_ch
     assert found.failures(("champion", "bounds"))[1:] == [
         "champion is required and not checked (there is no other champion to compare with)"
     ]
-    assert (found.plain()["held"], found.plain()["failed"]) == (["bounds"], ["size"])
+    assert (found.record()["held"], found.record()["failed"]) == (["bounds"], ["size"])
 
 
 def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(served: Served) -> None:
@@ -164,7 +165,7 @@ def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(
     client = MlflowClient(uri)
 
     def champion_before() -> str | None:
-        found = alias.before(client, uri, "moved", alias.champion(client, uri, "moved"))
+        found = alias.champion_before(client, uri, "moved", alias.champion(client, uri, "moved"))
         return found and str(found.version)
 
     promoted(served, "moved")
@@ -213,8 +214,8 @@ def test_a_rollback_to_a_run_that_is_gone_for_good_leaves_the_alias(served: Serv
     client = MlflowClient(uri := served.config.tracking.uri)
     gone = client.create_run("0").info.run_id
     name = "gone"
-    first = alias.promoted(client, uri, name, served.uri, gone, None, {})
-    alias.promoted(client, uri, name, served.uri, served.run_id, first, {})
+    first = alias.promote_model(client, uri, name, served.uri, gone, None, {})
+    alias.promote_model(client, uri, name, served.uri, served.run_id, first, {})
     client.delete_run(gone)
     client._tracking_client.store._hard_delete_run(gone)  # as `mlflow gc` does
     config = served.config.model_copy(update={"registry": Registry(model=name)})
@@ -240,12 +241,12 @@ def test_a_champion_whose_alias_was_moved_or_removed_by_hand_is_still_the_rival(
 
 
 def test_a_gate_that_is_not_set_does_not_wait_for_one_that_failed() -> None:
-    assert turned_off(Registry(), "there is none") == {
+    assert skip_reasons(Registry(), "there is none") == {
         "champion": "there is none",
         "slices": "registry.slices is empty",
         "latency": "registry.latency_ms is not set",
     }
-    assert turned_off(Registry(slices=("city",), latency_ms=5.0), None) == {}
+    assert skip_reasons(Registry(slices=("city",), latency_ms=5.0), None) == {}
 
 
 def promoted(served: Served, name: str) -> str:
@@ -253,7 +254,7 @@ def promoted(served: Served, name: str) -> str:
     client = MlflowClient(uri)
     present = alias.champion(client, uri, name)
     tags = alias.tags_after(present, alias.history(client, uri, name))
-    return str(alias.promoted(client, uri, name, served.uri, served.run_id, present, tags).version)
+    return str(alias.promote_model(client, uri, name, served.uri, served.run_id, present, tags).version)
 
 
 def test_of_promotions_at_once_one_wins_and_the_others_are_told(served: Served) -> None:
@@ -262,7 +263,7 @@ def test_of_promotions_at_once_one_wins_and_the_others_are_told(served: Served) 
 
     def answer(_: int) -> str:
         try:
-            return str(alias.promoted(client, uri, "race", served.uri, served.run_id, None, {}).version)
+            return str(alias.promote_model(client, uri, "race", served.uri, served.run_id, None, {}).version)
         except TrackingError as error:
             return str(error)
 
@@ -280,7 +281,7 @@ def test_a_champion_that_was_replaced_meanwhile_is_named(served: Served) -> None
     client = MlflowClient(uri)
     assert promoted(served, "replaced") == "1"
     with pytest.raises(TrackingError, match="the champion is now version 1, not none; run again to be compared with it"):
-        alias.promoted(client, uri, "replaced", served.uri, served.run_id, None, {})
+        alias.promote_model(client, uri, "replaced", served.uri, served.run_id, None, {})
     assert promoted(served, "replaced") == "3"
     assert client.get_model_version("replaced", "3").tags[alias.PREVIOUS] == "1"
 

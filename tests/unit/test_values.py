@@ -28,7 +28,8 @@ from pipelines.report.run_page import run_page
 from pipelines.report.tables import class_tables
 from pipelines.serving.model.model import download_model
 from pipelines.serving.registry.gates import bounds
-from pipelines.serving.registry.measure import Target, of_rows
+from pipelines.serving.registry.measure import judge_predictions
+from pipelines.serving.registry.target import Target
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import task_of as bound_task
 from pipelines.tasks.targets import Determination
@@ -227,7 +228,7 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     mlflow.set_tracking_uri(before)
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
-    found = of_rows(settings, Target("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
-    (gate,) = found.checked
+    found = judge_predictions(settings, Target("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
+    (gate,) = found.conditions
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)
     assert found.numbers["auc"] == "undefined: one class" and json.dumps(found.numbers, allow_nan=False)

@@ -1,13 +1,13 @@
 """Registers versions, and moves the alias `champion`, one promotion at a time.
 
 MLflow's registry cannot set an alias on a condition. But it numbers the versions of a model in one transaction, and creates each with
-its tags. So a version is a ticket: it is created as `pending`, and whoever then finds a lower one that is pending steps back. Of two
-promotions at once, the one with the lower number goes on, and the other is told. Before it moves the alias, it also makes sure that the
-champion is the one it was compared with, and afterwards, that its move was not overwritten.
+its tags. So a version is a ticket: a promotion creates it as `pending`, and steps back if a version with a lower number is pending. Of two
+promotions at once, the one with the lower number goes on, and the other fails. Before it moves the alias, it also makes sure that it
+was compared with the present champion, and afterwards, that its move was not overwritten.
 
-What this guarantees: no two promotions move the alias at once, as long as a request takes less than half of LEASE_SECONDS, since a
-ticket is ignored when its process is known to have ended, or when it is older than that. An alias that is set by other means, such as
-MLflow's UI, is noticed only before and after the move.
+No two promotions move the alias at once, as long as a request takes less than half of LEASE_SECONDS. A ticket is ignored when its
+process has ended, or when it is older than that. An alias that is set by other means, such as MLflow's UI, is noticed only before and
+after the move.
 """
 
 import time
@@ -61,11 +61,11 @@ def tags_after(present: ModelVersion | None, past: Sequence[ModelVersion]) -> di
 def rival(present: ModelVersion | None, past: Sequence[ModelVersion], run_id: str) -> ModelVersion | None:
     """The version that a run is compared with: the champion, or the last one of another run that passed the gates if the alias was
     removed or set to this run by hand."""
-    others = [version for version in past if version.run_id != run_id]
-    return next(reversed(others), None) if present is None or present.run_id == run_id else present
+    other_runs = [version for version in past if version.run_id != run_id]
+    return next(reversed(other_runs), None) if present is None or present.run_id == run_id else present
 
 
-def before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
+def champion_before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
     """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one.
 
     Raises TrackingError if that version is deleted.
@@ -86,7 +86,7 @@ def before(client: MlflowClient, uri: str, name: str, present: ModelVersion | No
             ) from error
 
 
-def promoted(
+def promote_model(
     client: MlflowClient, uri: str, name: str, source: str, run_id: str, expected: ModelVersion | None, tags: Mapping[str, str]
 ) -> ModelVersion:
     """Register a version of the model at `source`, `models:/…`, and make it the champion in place of `expected`.
@@ -96,26 +96,25 @@ def promoted(
     mlflow.set_tracking_uri(uri)  # MLflow looks for the source there, and not where the client does
     with reaching(uri):
         _create(client, name)
-        before = expected.version if expected else ""
         model_id = source.removeprefix("models:/") if "@" not in source and source.startswith("models:/m-") else None
-        state = {**tags, STATE: "pending", PREVIOUS: tags.get(PREVIOUS, str(before)), HEARTBEAT: heartbeat()}
-        ours = client.create_model_version(name, source, run_id, tags=state, model_id=model_id)
-    began = time.monotonic()
+        state = {**tags, STATE: "pending", PREVIOUS: tags.get(PREVIOUS, str(expected.version) if expected else ""), HEARTBEAT: heartbeat()}
+        ticket = client.create_model_version(name, source, run_id, tags=state, model_id=model_id)
+    start = time.monotonic()
     try:
         with reaching(uri):
-            _check_turn(client, name, ours, expected, began)
-            client.set_registered_model_alias(name, CHAMPION, ours.version)
-            _check_kept(client, name, ours)
-            client.set_model_version_tag(name, ours.version, STATE, "promoted")
-            _remove_abandoned(client, name, ours)
+            _check_turn(client, name, ticket, expected, start)
+            client.set_registered_model_alias(name, CHAMPION, ticket.version)
+            _check_alias(client, name, ticket)
+            client.set_model_version_tag(name, ticket.version, STATE, "promoted")
+            _remove_abandoned(client, name, ticket)
     except TrackingError as error:
         if isinstance(error.__cause__, MlflowException | OSError):
             raise TrackingError(
-                f"version {ours.version} of {name} is registered, but MLflow no longer answered, so the alias {CHAMPION} may not have "
+                f"version {ticket.version} of {name} is registered, but MLflow no longer answered, so the alias {CHAMPION} may not have "
                 f"been moved to it: {error.__cause__}; run the same command again"
             ) from error
         raise
-    return ours
+    return ticket
 
 
 def _create(client: MlflowClient, name: str) -> None:
@@ -126,27 +125,26 @@ def _create(client: MlflowClient, name: str) -> None:
             raise
 
 
-def _check_turn(client: MlflowClient, name: str, ours: ModelVersion, expected: ModelVersion | None, began: float) -> None:
-    others = [found for found in client.search_model_versions(f"name = '{name}'") if int(found.version) < int(ours.version)]
-    busy = [found for found in others if found.tags.get(STATE) == "pending" and is_alive(found.tags)]
-    now = _alias(client, name)
-    wanted = str(expected.version) if expected else ""
-    told = ""
+def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected: ModelVersion | None, start: float) -> None:
+    busy = [version for version in _earlier_pending(client, name, ticket) if is_alive(version.tags)]
+    champion = _alias(client, name)
+    expected_champion = str(expected.version) if expected else ""
+    reason = ""
     if busy:
-        told = f"run {busy[0].run_id} is being promoted as version {busy[0].version} ({at_work(busy[0].tags)}); run again after it"
-    elif now != wanted:
-        told = f"the champion is now version {now or 'none'}, not {wanted or 'none'}; run again to be compared with it"
-    elif time.monotonic() - began > LEASE_SECONDS / 2:
-        told = "MLflow took too long to answer; run again"
-    if told:
-        client.set_model_version_tag(name, ours.version, STATE, "withdrawn")
-        raise TrackingError(f"version {ours.version} of {name} does not become the champion: {told}")
+        reason = f"run {busy[0].run_id} is being promoted as version {busy[0].version} ({at_work(busy[0].tags)}); run again after it"
+    elif champion != expected_champion:
+        reason = f"the champion is now version {champion or 'none'}, not {expected_champion or 'none'}; run again to be compared with it"
+    elif time.monotonic() - start > LEASE_SECONDS / 2:
+        reason = "MLflow took too long to answer; run again"
+    if reason:
+        client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
+        raise TrackingError(f"version {ticket.version} of {name} does not become the champion: {reason}")
 
 
-def _check_kept(client: MlflowClient, name: str, ours: ModelVersion) -> None:
-    if (now := _alias(client, name)) != str(ours.version):
-        client.set_model_version_tag(name, ours.version, STATE, "withdrawn")
-        raise TrackingError(f"version {ours.version} of {name} was the champion, and version {now or 'none'} was set in its place")
+def _check_alias(client: MlflowClient, name: str, ticket: ModelVersion) -> None:
+    if (champion := _alias(client, name)) != str(ticket.version):
+        client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
+        raise TrackingError(f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place")
 
 
 def _alias(client: MlflowClient, name: str) -> str:
@@ -154,9 +152,13 @@ def _alias(client: MlflowClient, name: str) -> str:
     return str(client.get_registered_model(name).aliases.get(CHAMPION, ""))
 
 
-def _remove_abandoned(client: MlflowClient, name: str, ours: ModelVersion) -> None:
+def _remove_abandoned(client: MlflowClient, name: str, ticket: ModelVersion) -> None:
     """Remove earlier versions of the same run whose promotion was broken off."""
-    for found in client.search_model_versions(f"name = '{name}'"):
-        broken_off = found.tags.get(STATE) == "pending" and not is_alive(found.tags)
-        if found.run_id == ours.run_id and broken_off and int(found.version) < int(ours.version):
-            client.delete_model_version(name, found.version)
+    for version in _earlier_pending(client, name, ticket):
+        if version.run_id == ticket.run_id and not is_alive(version.tags):
+            client.delete_model_version(name, version.version)
+
+
+def _earlier_pending(client: MlflowClient, name: str, ticket: ModelVersion) -> list[ModelVersion]:
+    versions = client.search_model_versions(f"name = '{name}'")
+    return [version for version in versions if int(version.version) < int(ticket.version) and version.tags.get(STATE) == "pending"]

@@ -1,4 +1,4 @@
-"""A run that asks to be promoted: its model, its dataset version, and the gates of its lineage."""
+"""The candidate, a run that may be promoted: its model, its dataset version, and the gates of its lineage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ class Candidate:
         return str(self.model.model_uri)
 
 
-def candidate(config: Config, run_id: str) -> Candidate:
+def read_candidate(config: Config, run_id: str) -> Candidate:
     """Read a run. Raises TrackingError if there is no such training, if it is deleted, not finished or has no model; ConfigError if it
     was trained on what another config makes; DatasetError if its dataset version is gone."""
     uri = config.tracking.uri
-    found = recorded(uri, run_id)
-    if found.status != "FINISHED":
-        raise TrackingError(f"run {run_id} is {found.status}; only a finished training can be promoted")
-    if (pipeline := found.config.get("name")) != config.name:
+    record = recorded(uri, run_id)
+    if record.status != "FINISHED":
+        raise TrackingError(f"run {run_id} is {record.status}; only a finished training can be promoted")
+    if (pipeline := record.config.get("name")) != config.name:
         raise ConfigError(f"--run {run_id} is of the pipeline {pipeline}, and the config is that of {config.name}; give its own config")
     client = connect(uri)
     with reaching(uri):
@@ -62,22 +62,19 @@ def _version(config: Config, run_id: str, digest: str) -> Version:
     return version
 
 
-def lineage(found: Candidate, digest: str, dataset: str) -> list[Gate]:
-    """The gates of the records that lead from the model back to the raw data. `digest` is that of the weights in the model's files,
-    `dataset` the one that the model names."""
+def lineage_gates(candidate: Candidate, digest: str, dataset: str) -> list[Gate]:
+    """The gates of the records that lead from the model back to the raw data. `digest` is of the weights in the model's files, and
+    `dataset` is the digest that the model names."""
+    sources = candidate.version.manifest.sources
     return [
-        equal("the digest of the weights", digest, found.tags.get(MODEL_DIGEST, "nothing")),
-        equal("the digest of the model's dataset", dataset, found.version.digest),
-        Gate("the number of checksums of raw files", bool(found.version.manifest.sources), _files(found.version), "at least 1"),
+        equal("the digest of the weights", digest, candidate.tags.get(MODEL_DIGEST, "nothing")),
+        equal("the digest of the model's dataset", dataset, candidate.version.digest),
+        Gate("the number of checksums of raw files", bool(sources), float(sum(table.files for table in sources.values())), "at least 1"),
     ]
 
 
-def commit(config: Config, found: Candidate) -> list[Gate]:
+def commit_gates(config: Config, candidate: Candidate) -> list[Gate]:
     """The gate of the code's commit, if the config has it."""
-    name = found.tags.get(GIT_COMMIT, "")
+    name = candidate.tags.get(GIT_COMMIT, "")
     is_clean = bool(name) and not name.endswith("-dirty")
     return [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if config.registry.clean_git else []
-
-
-def _files(version: Version) -> float:
-    return float(sum(table.files for table in version.manifest.sources.values()))

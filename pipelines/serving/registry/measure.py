@@ -1,8 +1,9 @@
 """Has models predict the test rows, each in a process of its own with its own code, for the gates that need predictions."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,63 +11,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.registry import Registry
-from pipelines.data.features import Encoders
-from pipelines.data.features.raw import numbers
-from pipelines.data.versions.manifest import Manifest
-from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.process import ModelProcess
-from pipelines.serving.registry.gates import Gate, Judgement, at_least, at_most, recordable, turned_off
-from pipelines.serving.registry.scores import HIGHER_IS_BETTER, OF_CLASSES, OF_QUANTITIES, Metric, class_metric, compared, quantity_metric
-from pipelines.tasks.bind import task_of
-from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
+from pipelines.serving.registry.gates import Gate, Judgement, at_least, at_most, recordable, skip_reasons
+from pipelines.serving.registry.scores import bootstrap_comparison
+from pipelines.serving.registry.target import Target
 
-_ROWS_AT_ONCE = 8_192
+_BATCH_ROWS = 8_192
 _WARM_UP, _REQUESTS = 10, 100
-_NOTHING: Mapping[str, str] = {}
-WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
-"""What leaves out every gate that needs rows."""
 
 
 @dataclass(frozen=True)
-class Target:
-    """What the models predict, and the metric that compares them."""
+class Predictions:
+    """Rows with their true values, and a model's predictions of them."""
 
-    metric: str
-    column: str
-    """Of the query."""
-    manifest: Manifest
-    classes: tuple[str, ...]
-    """Empty for a quantity."""
+    rows: pa.Table
+    truth: NDArray[Any]
+    table: pa.Table
 
-    @property
-    def higher(self) -> bool:
-        return HIGHER_IS_BETTER[self.metric]
-
-    @property
-    def checked(self) -> str:
-        """The metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a probability cannot
-        express how far beyond 1 - 1e-16 an output is."""
-        return "accuracy" if self.classes else self.metric
-
-
-def target_of(config: Config, manifest: Manifest) -> Target:
-    """Raises ConfigError if the metric cannot be computed from the predictions of rows."""
-    task = task_of(config.task, manifest)
-    classes = task.data.classes or tuple(map(str, range(manifest.target.cardinality or 0))) if isinstance(task, Supervised) else ()
-    known: tuple[str, ...] = ()
-    if isinstance(task, Supervised):
-        known = (("auc",) if len(classes) == 2 else ()) + OF_CLASSES if classes else OF_QUANTITIES
-    metric = config.registry.metric or task.monitor[0]
-    if metric not in known:
-        choice = f", or choose {', '.join(known)}" if known else ""
-        raise ConfigError(f"registry.metric: {metric} cannot be computed from a row's prediction; set {WITHOUT_ROWS}{choice}")
-    return Target(metric, manifest.encoders[manifest.target.name].inputs[0], manifest, classes)
+    def filter(self, mask: NDArray[np.bool_]) -> "Predictions":
+        return Predictions(self.rows.filter(pa.array(mask)), self.truth[mask], self.table.filter(pa.array(mask)))
 
 
 def check_slices(settings: Registry, names: list[str]) -> None:
@@ -77,153 +44,117 @@ def check_slices(settings: Registry, names: list[str]) -> None:
         raise ConfigError("registry.slice_bound: slices need one: the worst value of registry.metric that a slice may have")
 
 
-def of_files(settings: Registry, folder: Path) -> list[Gate]:
-    """The gate of the model's size."""
+def size_gates(settings: Registry, folder: Path) -> list[Gate]:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     return [] if settings.size_mb is None else [at_most("the size", size, settings.size_mb, " MB")]
 
 
-def of_rows(
+def judge_predictions(
     settings: Registry,
     target: Target,
     rows: pa.Table,
     logged: float | None,
     candidate: Path,
     champion: Path | None,
-    otherwise: Mapping[str, str] = _NOTHING,
+    no_check: Mapping[str, str] | None = None,
 ) -> Judgement:
-    """The gates that need predictions of the test rows. `logged` is the run's test metric `target.checked` if `rows` are the whole
-    split; `otherwise` says why `skew` or `champion` are not checked. Raises ConfigError or DatasetError if the champion cannot predict
+    """The gates that need predictions of the test rows. `logged` is the run's test metric `target.skew.metric` if `rows` are the entire
+    split; `no_check` says why `skew` or `champion` are not checked. Raises ConfigError or DatasetError if the champion cannot predict
     them."""
-    found = Judgement()
+    no_check = {"skew": "the run has no such metric", "champion": "registry.compare is false", **(no_check or {})}
+    judgement = Judgement()
     with ModelProcess(candidate, "query") as model:
-        bound = settings.latency_ms
-        latency = [] if bound is None else [at_most("the latency", _latency(model, rows), bound, " ms")]
-        found.add("latency", latency, "registry.latency_ms is not set")
-        ours, accepted = _predicted(model, rows)
-    rows, ours = rows.filter(pa.array(accepted)), ours.filter(pa.array(accepted))
-    truth, known = _truth(target, rows)
-    rows, ours, truth = rows.filter(pa.array(known)), ours.filter(pa.array(known)), truth[known]
-    if not len(truth):
-        found.numbers = {"rows": 0}
-        found.add("skew", [at_least("the number of test rows that the model predicts", 0, 1)], "")
-        no_rival = None if champion is not None and settings.compare else otherwise.get("champion", "registry.compare is false")
-        found.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row") | turned_off(settings, no_rival)
-        return found
-    ones = np.ones(len(truth))
-    found.numbers = {"rows": len(truth), target.metric: recordable(_value(target, truth, ours))}
-    reached = []
-    if logged is not None:
-        reached = [_reproduced(target.checked, _metric(replace(target, metric=target.checked), truth, ours)(ones), logged)]
-    found.add("skew", reached, otherwise.get("skew", "the run has no such metric"))
+        latency = [] if settings.latency_ms is None else [at_most("the latency", _latency_ms(model, rows), settings.latency_ms, " ms")]
+        judgement.add("latency", latency, "registry.latency_ms is not set")
+        table, is_accepted = _predict(model, rows)
+    truth, is_known = target.truth(rows)
+    predictions = Predictions(rows, truth, table).filter(is_accepted & is_known)
+    judgement.numbers = {"rows": len(predictions.truth)}
+    if not len(predictions.truth):
+        judgement.add("skew", [at_least("the number of test rows that the model predicts", 0, 1)], "")
+        no_rival = None if champion is not None and settings.compare else no_check["champion"]
+        judgement.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row") | skip_reasons(settings, no_rival)
+        return judgement
+    judgement.numbers[target.metric] = recordable(target.value(predictions.truth, predictions.table))
+    judgement.add("skew", [] if logged is None else [_reproduces_logged_metric(target.skew, predictions, logged)], no_check["skew"])
     if champion is None or not settings.compare:
-        found.add("champion", [], otherwise.get("champion", "registry.compare is false"))
+        judgement.add("champion", [], no_check["champion"])
     else:
-        found.add("champion", [_not_worse(settings, target, rows, truth, ours, champion, found.numbers)], "")
-    _judge_slices(settings, target, rows, truth, ours, found)
-    return found
+        judgement.add("champion", [_is_no_worse(settings, target, predictions, champion, judgement.numbers)], "")
+    _judge_slices(settings, target, predictions, judgement)
+    return judgement
 
 
-def _reproduced(metric: str, value: float, logged: float) -> Gate:
-    near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
-    return Gate(f"{metric} of the model from raw rows", near, value, f"the run's test/{metric}, {logged:.6g},")
+def _reproduces_logged_metric(target: Target, predictions: Predictions, logged: float) -> Gate:
+    value = target.weighted_metric(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
+    is_near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
+    return Gate(f"{target.metric} of the model from raw rows", is_near, value, f"the run's test/{target.metric}, {logged:.6g},")
 
 
-def _not_worse(
-    settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, champion: Path, numbers_found: dict[str, Any]
-) -> Gate:
-    """Only rows that both models accept count; how many those are is recorded."""
+def _is_no_worse(settings: Registry, target: Target, predictions: Predictions, champion: Path, numbers: dict[str, Any]) -> Gate:
+    """The gate of the comparison with the champion, on the rows that both models accept; `numbers` get its values."""
     with ModelProcess(champion, "query") as model:
-        if told := misfits(model.inputs, rows.schema):
+        if faults := misfits(model.inputs, predictions.rows.schema):
             raise ConfigError(
-                f"the champion cannot predict the rows of this config: they have {some_of(told)}; set registry.compare to false"
+                f"the champion cannot predict the rows of this config: they have {some_of(faults)}; set registry.compare to false"
             )
-        theirs, both = _predicted(model, rows)
-    kept = pa.array(both)
-    if not both.any():
+        champion_table, is_accepted = _predict(model, predictions.rows)
+    if not is_accepted.any():
         raise DatasetError("the champion refuses all of the test rows, so the models cannot be compared; set registry.compare to false")
-    undefined = _value(target, truth[both], ours.filter(kept))
+    shared, rows = predictions.filter(is_accepted), int(is_accepted.sum())
+    undefined = target.value(shared.truth, shared.table)
     if isinstance(undefined, str):
-        wanted = "a comparison with the champion (choose another registry.metric, or more test rows)"
-        return Gate(f"{target.metric} of the {int(both.sum())} test rows", False, recordable(undefined), wanted)
-    mine, other = (_metric(target, truth[both], predicted.filter(kept)) for predicted in (ours, theirs))
-    found = compared(mine, other, target.higher, int(both.sum()), settings.confidence, settings.resamples, settings.seed)
-    allowed = settings.tolerance * abs(found.champion)
-    numbers_found["comparison"] = {
-        "rows": int(both.sum()), "candidate": found.candidate, "champion": found.champion, "lower": found.lower, "allowed": allowed,
-    }  # fmt: skip
-    name = (
-        f"{target.metric} minus the champion's, {found.candidate:.6g} and {found.champion:.6g} on the same rows, at confidence "
-        f"{settings.confidence:g}"
+        condition = "a comparison with the champion (choose another registry.metric, or more test rows)"
+        return Gate(f"{target.metric} of the {rows} test rows", False, recordable(undefined), condition)
+    tables = shared.table, champion_table.filter(pa.array(is_accepted))
+    candidate_metric, champion_metric = (target.weighted_metric(shared.truth, table) for table in tables)
+    comparison = bootstrap_comparison(
+        candidate_metric, champion_metric, target.is_higher_better, rows, settings.confidence, settings.resamples, settings.seed
     )
-    return Gate(name if target.higher else name.replace("minus", "below"), found.lower >= -allowed, found.lower, f"at least {-allowed:.6g}")
+    allowed = settings.tolerance * abs(comparison.champion)
+    numbers["comparison"] = {"rows": rows, **vars(comparison), "allowed": allowed}
+    name = (
+        f"{target.metric} {'minus' if target.is_higher_better else 'below'} the champion's, {comparison.candidate:.6g} and "
+        f"{comparison.champion:.6g} on the same rows, at confidence {settings.confidence:g}"
+    )
+    return Gate(name, comparison.lower >= -allowed, comparison.lower, f"at least {-allowed:.6g}")
 
 
-def _judge_slices(settings: Registry, target: Target, rows: pa.Table, truth: NDArray[Any], ours: pa.Table, found: Judgement) -> None:
-    bound = at_least if target.higher else at_most
-    gates, undefined, numbers_of_slices = [], [], {}
+def _judge_slices(settings: Registry, target: Target, predictions: Predictions, judgement: Judgement) -> None:
+    bound = at_least if target.is_higher_better else at_most
+    gates, undefined = [], []
+    numbers: dict[str, Any] = {}
     for column in settings.slices:
-        places: dict[Any, list[int]] = {}
-        for row, value in enumerate(rows[column].to_pylist()):
-            places.setdefault(str(value), []).append(row)
-        for value, listed in sorted(places.items()):
-            if len(listed) < settings.slice_rows:
+        texts = np.array([str(value) for value in predictions.rows[column].to_pylist()], object)
+        for text, rows in sorted(Counter(texts).items()):
+            if rows < settings.slice_rows:
                 continue
-            taken = np.array(listed)
-            measured = _value(target, truth[taken], ours.take(pa.array(taken)))
-            numbers_of_slices[f"{column} {value}"] = {"rows": len(taken), target.metric: recordable(measured)}
-            if isinstance(measured, str):
-                undefined.append(f"{column} {value}")
+            part = predictions.filter(texts == text)
+            value = target.value(part.truth, part.table)
+            numbers[f"{column} {text}"] = {"rows": rows, target.metric: recordable(value)}
+            if isinstance(value, str):
+                undefined.append(f"{column} {text}")
             else:
-                name = f"{target.metric} of the {len(taken)} rows with {column} {value}"
-                gates.append(bound(name, measured, settings.slice_bound or 0.0))
-    found.numbers["slices"] = numbers_of_slices
-    found.add("slices", gates, f"no value has {settings.slice_rows} rows" if settings.slices else "registry.slices is empty")
+                gates.append(bound(f"{target.metric} of the {rows} rows with {column} {text}", value, settings.slice_bound or 0.0))
+    judgement.numbers["slices"] = numbers
+    judgement.add("slices", gates, f"no value has {settings.slice_rows} rows" if settings.slices else "registry.slices is empty")
     if undefined:
-        found.not_checked["slices"] = f"{target.metric} of {some_of(undefined)} is not defined"
+        judgement.not_checked["slices"] = f"{target.metric} of {some_of(undefined)} is not defined"
 
 
-def _predicted(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:
+def _predict(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:
     """The predictions, and whether each row was accepted."""
-    batches = [model.predict(batch) for batch in rows.combine_chunks().to_batches(max_chunksize=_ROWS_AT_ONCE)]
+    batches = [model.predict(batch) for batch in rows.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)]
     table = pa.Table.from_batches(batches, model.outputs)
     return table, table["refused"].is_null().to_numpy()
 
 
-def _truth(target: Target, rows: pa.Table) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The number of the class, or the value in the query's units, of each row, and whether it is known."""
-    if not target.classes:
-        found = numbers(rows[target.column].combine_chunks())
-        return found, np.isfinite(found)
-    fitted = target.manifest.encoders[target.manifest.target.name]
-    encoded, reasons = Encoders({target.manifest.target.name: fitted}).encode(rows)
-    known = reasons.is_null().to_numpy(zero_copy_only=False)
-    truth = np.zeros(len(rows), np.int64)
-    truth[known] = to_numpy(fitted.column, encoded.column(0).combine_chunks())
-    return truth, known
-
-
-def _value(target: Target, truth: NDArray[Any], predicted: pa.Table) -> Value:
-    """The metric of all these rows, or why it has none: only the AUC needs more than a row."""
-    number = _metric(target, truth, predicted)(np.ones(len(truth)))
-    return number if not np.isnan(number) else ONE_CLASS if target.metric == "auc" else NOT_A_NUMBER
-
-
-def _metric(target: Target, truth: NDArray[Any], predicted: pa.Table) -> Metric:
-    if not target.classes:
-        return quantity_metric(target.metric, truth, predicted["prediction"].to_numpy())
-    # A class that a model does not know has the probability 0.
-    names = [f"probability_{name}" for name in target.classes]
-    columns = [predicted[name].to_numpy() if name in predicted.column_names else np.zeros(len(truth)) for name in names]
-    return class_metric(target.metric, truth, np.stack(columns, axis=1))
-
-
-def _latency(model: ModelProcess, rows: pa.Table) -> float:
-    """Milliseconds of the 95th percentile of single rows."""
+def _latency_ms(model: ModelProcess, rows: pa.Table) -> float:
+    """The 95th percentile of single rows."""
     (row,) = rows.slice(0, 1).combine_chunks().to_batches()
     seconds = []
     for _ in range(_WARM_UP + _REQUESTS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         model.predict(row)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return float(np.percentile(seconds[_WARM_UP:], 95) * 1e3)

@@ -17,8 +17,8 @@ from pipelines.etl.run import check_unchanged, of_tables
 from pipelines.serving.registry.gates import Gate, equal
 
 
-def test_rows(spark: SparkSession, config: Config, version: str, most: int) -> tuple[pa.Table, Gate]:
-    """The query's columns of at most so many rows of the test split, always the same ones in the same order, and the gate that the
+def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) -> tuple[pa.Table, Gate]:
+    """The query's columns of at most `max_rows` rows of the test split, always the same rows in the same order, and the gate that the
     sources are those of the `version`. If they are not, there are no rows.
 
     Raises SourceError if a source changed during reading.
@@ -26,13 +26,13 @@ def test_rows(spark: SparkSession, config: Config, version: str, most: int) -> t
     tables = raw_tables(config.source)
     before = of_tables(config.source, tables, lambda table: table.state())
     steady = not analyse(spark, config, tables)
-    found = of_tables(config.source, tables, lambda table: table.identity(spark))
-    gate = equal("the version that the sources, by their checksums, would make", version_name(config, tables, found, spark), version)
+    identities = of_tables(config.source, tables, lambda table: table.identity(spark))
+    gate = equal("the version that the sources, by their checksums, would make", version_name(config, tables, identities, spark), version)
     if not gate.holds:
         return pa.table({}), gate
     with source_errors(config.source):
         read_tables(spark, tables)
         rows = accepted(judge(run_query(spark, config, steady), config, steady)).where(f"{SPLIT} = {TEST}")
-        table = rows.orderBy(ROW, CONTENT).limit(most).drop(*INTERNAL).toArrow()
+        table = rows.orderBy(ROW, CONTENT).limit(max_rows).drop(*INTERNAL).toArrow()
     check_unchanged(tables, before)
     return table, gate

@@ -18,9 +18,10 @@ from pipelines.etl.run import freed
 from pipelines.serving.model.model import download_model
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias, measure
-from pipelines.serving.registry.candidate import Candidate, candidate, commit, lineage
-from pipelines.serving.registry.gates import Gate, Judgement, bounds, turned_off
+from pipelines.serving.registry.candidate import Candidate, commit_gates, lineage_gates, read_candidate
+from pipelines.serving.registry.gates import Gate, Judgement, bounds, skip_reasons
 from pipelines.serving.registry.rows import test_rows
+from pipelines.serving.registry.target import WITHOUT_ROWS, Target, find_target
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
 from pipelines.tracking.client import connect, reaching
@@ -32,16 +33,16 @@ log = logging.getLogger(__name__)
 
 DECISION = "lockstep.decision"
 """Tag of a run and of a version."""
-_OF_ROWS = ("sources", "skew", "champion", "slices", "latency")
+_ROW_GATES = ("sources", "skew", "champion", "slices", "latency")
 """The gates that need the test rows, in their order."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What `promote` or `rollback` has decided."""
+    """The result of `promote` or `rollback`."""
 
     name: str
-    """Of the registered model."""
+    """The registered model."""
     version: str
     run_id: str
     text: str
@@ -55,28 +56,28 @@ def promote(config: Config, run_id: str) -> Decision:
     """
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
-    found = candidate(config, run_id)
+    candidate = read_candidate(config, run_id)
     present, history = alias.champion(client, uri, name), alias.history(client, uri, name)
     if present is not None and present.run_id == run_id and alias.is_promoted(present, history):
         return Decision(name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}")
     # Whoever set or removed the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
     rival = alias.rival(present, history, run_id)
     with TemporaryDirectory(prefix="lockstep-registry-") as folder:
-        judgement = _judged(config, found, rival, Path(folder))
+        judgement = _judge(config, candidate, rival, Path(folder))
     record: dict[str, Any] = {
         "run": run_id,
-        "model": found.uri,
+        "model": candidate.uri,
         "champion": str(present.version) if present else None,
-        **judgement.plain(),
+        **judgement.record(),
         "settings": config.registry.model_dump(mode="json"),
         GIT_COMMIT: git_commit(),
     }
     if failed := judgement.failures(config.registry.required):
-        told = f"{'; '.join(failed)}; {judgement}"
-        _record(client, uri, run_id, {**record, "decision": "refused"}, f"refused: {told}")
-        raise RefusedError(f"run {run_id} does not become the champion of {name}: {told}")
-    tags = {"dataset.digest": found.version.digest, **alias.tags_after(present, history)}
-    version = alias.promoted(client, uri, name, found.uri, run_id, present, tags)
+        reason = f"{'; '.join(failed)}; {judgement}"
+        _record(client, uri, run_id, {**record, "decision": "refused"}, f"refused: {reason}")
+        raise RefusedError(f"run {run_id} does not become the champion of {name}: {reason}")
+    tags = {"dataset.digest": candidate.version.digest, **alias.tags_after(present, history)}
+    version = alias.promote_model(client, uri, name, candidate.uri, run_id, present, tags)
     before = f"version {present.version}" if present else "no champion"
     if config.registry.compare and rival is not None and rival is not present:
         before += f", compared with version {rival.version}, which was promoted last"
@@ -91,7 +92,7 @@ def rollback(config: Config) -> Decision:
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     present = alias.champion(client, uri, name)
-    previous = alias.before(client, uri, name, present)
+    previous = alias.champion_before(client, uri, name, present)
     if previous is None:
         raise TrackingError(f"{name} has no champion before version {present.version if present else 'none'}, so nothing to roll back to")
     _check_run(client, uri, previous)
@@ -99,9 +100,11 @@ def rollback(config: Config) -> Decision:
     tags = {alias.PREVIOUS: previous.tags.get(alias.PREVIOUS, ""), "lockstep.rollback_of": replaced}
     source = f"models:/{previous.model_id}" if previous.model_id else previous.source
     run_id = str(previous.run_id)
-    version = alias.promoted(client, uri, name, str(source), run_id, present, tags)
-    again = f"run {run_id}, version {previous.version} of {name}, is the champion again"
-    text = f"{again} as version {version.version}, after {f'version {replaced}' if replaced else 'no champion'}"
+    version = alias.promote_model(client, uri, name, str(source), run_id, present, tags)
+    text = (
+        f"run {run_id}, version {previous.version} of {name}, is the champion again as version {version.version}, after "
+        f"{f'version {replaced}' if replaced else 'no champion'}"
+    )
     record = {"run": run_id, "champion": replaced or None, "decision": "rolled back", "version": str(version.version)}
     _record(client, uri, run_id, record, text, version)
     return Decision(name, str(version.version), run_id, text)
@@ -122,73 +125,77 @@ def _check_run(client: MlflowClient, uri: str, version: ModelVersion) -> None:
     check_is_not_deleted(uri, run)
 
 
-def _judged(config: Config, found: Candidate, rival: ModelVersion | None, folder: Path) -> Judgement:
-    """The gates. Spark starts only if those that need no rows hold."""
+def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, folder: Path) -> Judgement:
+    """Check the gates. Spark starts only if those that need no rows hold."""
     settings, uri = config.registry, config.tracking.uri
     no_rival = "there is no other champion to compare with" if settings.compare else "registry.compare is false"
-    not_asked = turned_off(settings, None if rival and settings.compare else no_rival)
-    target = _target(config, found, rival)
-    ours = download_model(uri, found.uri, folder / "candidate")
-    with ModelProcess(ours, "query") as model:
+    skipped = skip_reasons(settings, None if rival and settings.compare else no_rival)
+    target = _target(config, candidate, rival)
+    files = download_model(uri, candidate.uri, folder / "candidate")
+    with ModelProcess(files, "query") as model:
         about = model.about
     judgement = Judgement()
-    judgement.add("bounds", bounds(settings, found.metrics, reasons(found.tags)), "registry.at_least and registry.at_most are empty")
-    judgement.add("size", measure.of_files(settings, ours), "registry.size_mb is not set")
-    judgement.add("lineage", lineage(found, about["digest"], about["dataset"]), "")
-    judgement.add("commit", commit(config, found), "registry.clean_git is false")
+    judgement.add(
+        "bounds", bounds(settings, candidate.metrics, reasons(candidate.tags)), "registry.at_least and registry.at_most are empty"
+    )
+    judgement.add("size", measure.size_gates(settings, files), "registry.size_mb is not set")
+    judgement.add("lineage", lineage_gates(candidate, about["digest"], about["dataset"]), "")
+    judgement.add("commit", commit_gates(config, candidate), "registry.clean_git is false")
     if target is None:
-        judgement.not_checked |= dict.fromkeys(("sources", "skew"), no_rival) | not_asked
+        judgement.not_checked |= dict.fromkeys(("sources", "skew"), no_rival) | skipped
     elif judgement.failures(()):
-        judgement.not_checked |= dict.fromkeys(_OF_ROWS, "another gate failed before") | not_asked
+        judgement.not_checked |= dict.fromkeys(_ROW_GATES, "another gate failed before") | skipped
     else:
-        theirs = download_model(uri, f"models:/{rival.name}/{rival.version}", folder / "champion") if rival and settings.compare else None
-        _judge_rows(config, found, target, judgement, ours, theirs, not_asked)
+        champion = None
+        if rival and settings.compare:
+            champion = download_model(uri, f"models:/{rival.name}/{rival.version}", folder / "champion")
+        _judge_rows(config, candidate, target, judgement, files, champion, skipped)
     return judgement
 
 
-def _target(config: Config, found: Candidate, rival: ModelVersion | None) -> measure.Target | None:
-    """What the gates that need test rows compare; None if the config has none of them. Raises ConfigError if the version has no test
+def _target(config: Config, candidate: Candidate, rival: ModelVersion | None) -> Target | None:
+    """The target of the gates that need test rows; None if the config has no such gate. Raises ConfigError if the version has no test
     rows, or if the metric cannot be computed from them."""
     settings = config.registry
     if not ((settings.compare and rival) or settings.slices or settings.latency_ms):
         return None
-    if not found.version.rows("test"):
+    if not candidate.version.rows("test"):
         raise ConfigError(
-            f"version {found.version.manifest.version} has no test rows to compare models on; set {measure.WITHOUT_ROWS}, or give "
+            f"version {candidate.version.manifest.version} has no test rows to compare models on; set {WITHOUT_ROWS}, or give "
             "dataset.split a test share and train again"
         )
-    return measure.target_of(config, found.version.manifest)
+    return find_target(config, candidate.version.manifest)
 
 
 def _judge_rows(
     config: Config,
-    found: Candidate,
-    target: measure.Target,
+    candidate: Candidate,
+    target: Target,
     judgement: Judgement,
-    ours: Path,
-    theirs: Path | None,
-    not_asked: dict[str, str],
+    files: Path,
+    champion: Path | None,
+    skipped: dict[str, str],
 ) -> None:
     """Add the gates that need the test rows."""
-    settings, test_rows_of_version = config.registry, found.version.rows("test")
+    settings, version = config.registry, candidate.version
     spark = session(config.name)
     with freed(spark):
-        rows, sources = test_rows(spark, config, found.version.manifest.version, settings.most_rows)
+        rows, sources = test_rows(spark, config, version.manifest.version, settings.most_rows)
     judgement.add("sources", [sources], "")
     if not sources.holds:
-        judgement.not_checked |= dict.fromkeys(_OF_ROWS[1:], "the sources have changed") | not_asked
+        judgement.not_checked |= dict.fromkeys(_ROW_GATES[1:], "the sources have changed") | skipped
         return
     measure.check_slices(settings, rows.column_names)
-    is_whole = len(rows) < settings.most_rows
-    logged = found.metrics.get(f"test/{target.checked}") if is_whole else None
+    has_all_rows = len(rows) < settings.most_rows
+    logged = candidate.metrics.get(f"test/{target.skew.metric}") if has_all_rows else None
     sampled = f"only {settings.most_rows:,} of the test rows were taken, registry.most_rows"
-    otherwise = {**not_asked, "skew": f"the run has no metric test/{target.checked}" if is_whole else sampled}
-    measured = measure.of_rows(settings, target, rows, logged, ours, theirs, otherwise)
-    if is_whole:
+    no_check = {**skipped, "skew": f"the run has no metric test/{target.skew.metric}" if has_all_rows else sampled}
+    measured = measure.judge_predictions(settings, target, rows, logged, files, champion, no_check)
+    if has_all_rows:
         count = measured.numbers["rows"]
-        same = Gate("the number of test rows", count == test_rows_of_version, float(count), str(test_rows_of_version))
-        judgement.add("sources", [same], "")
-    judgement.checked += measured.checked
+        expected = version.rows("test")
+        judgement.add("sources", [Gate("the number of test rows", count == expected, float(count), str(expected))], "")
+    judgement.conditions += measured.conditions
     judgement.not_checked |= measured.not_checked
     judgement.numbers = measured.numbers
 

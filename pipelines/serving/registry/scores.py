@@ -15,7 +15,7 @@ Metric = Callable[[Floats], float]
 """A metric of rows as a function of their weights, float64 of shape (rows,)."""
 
 HIGHER_IS_BETTER = {"auc": True, "accuracy": True, "loss": False, "rmse": False, "mae": False, "mse": False}
-OF_CLASSES, OF_QUANTITIES = ("accuracy", "loss"), ("rmse", "mae", "mse")
+CLASS_METRICS, QUANTITY_METRICS = ("accuracy", "loss"), ("rmse", "mae", "mse")
 
 
 def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> Metric:
@@ -60,12 +60,14 @@ class Comparison:
     candidate: float
     champion: float
     lower: float
-    """With the wanted confidence, the model is better than the champion by at least this, which may be negative."""
+    """With the required confidence, the model is better than the champion by at least this, which may be negative."""
 
 
-def compared(candidate: Metric, champion: Metric, higher: bool, rows: int, confidence: float, resamples: int, seed: int) -> Comparison:
-    """Compare two models' metrics of the same rows. `higher` says whether a higher value is better."""
-    random, sign = np.random.default_rng(seed), 1.0 if higher else -1.0
+def bootstrap_comparison(
+    candidate: Metric, champion: Metric, is_higher_better: bool, rows: int, confidence: float, resamples: int, seed: int
+) -> Comparison:
+    """Compare two models' metrics of the same rows."""
+    random, sign = np.random.default_rng(seed), 1.0 if is_higher_better else -1.0
     differences = np.empty(resamples)
     for number in range(resamples):
         weights = np.bincount(random.integers(0, rows, rows), minlength=rows).astype(np.float64)
