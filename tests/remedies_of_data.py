@@ -61,10 +61,10 @@ from pipelines.etl.shares import Unit, asked_of, compared, described, is_off, of
 from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.installed import disagreement, installed
 from pipelines.serving.batch import output
-from pipelines.serving.batch.formats import with_actual_formats
+from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model
 from pipelines.serving.batch.run import _check_apart
-from pipelines.serving.batch.source import with_inputs
+from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.requests import rows_of
 from pipelines.spark import ambient_settings as ambient
 from pipelines.spark.executor_versions import check_executors
@@ -328,14 +328,14 @@ class Counted(TableSettings):
 
 def counted(folder: Path, *inputs: str, **overrides: Any) -> Config:
     path = yaml(folder, source={"tables": {"people": {"format": f"{__name__}:Counted"}}, "query": "SELECT 1 AS age"})
-    return with_inputs(load(path, overrides), inputs, "people")[0]
+    return set_input_paths(load(path, overrides), inputs, "people")[0]
 
 
 def in_parquet_table(folder: Path, **overrides: str) -> Config:
     """The config of a prediction for a table of Parquet."""
     file = write(folder, "a.csv", "1,x\n")
     path = yaml(folder, source={"tables": {"people": {"format": "parquet", "path": file}}, "query": "SELECT age, job FROM people"})
-    return with_actual_formats(load(path, overrides), ("people",))
+    return detect_formats(load(path, overrides), ("people",))
 
 
 def gzipped(folder: Path, length: int | None = None) -> list[bytes]:

@@ -38,8 +38,8 @@ from pipelines.etl.placement import check_splits
 from pipelines.etl.quality import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_apart
 from pipelines.report.arguments import asked as read_report
-from pipelines.serving.batch.formats import with_actual_formats
-from pipelines.serving.batch.source import with_inputs
+from pipelines.serving.batch.formats import detect_formats
+from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.requests import rows_of
 from pipelines.strategies.sharded.degrees import check_degrees
@@ -184,7 +184,7 @@ def sharded(folder: Path, **settings: Any) -> None:
 
 def formats(folder: Path, content: bytes) -> Config:
     people = {**VALUES["source"]["tables"]["people"], "path": wrote(folder / "a.csv", content)}
-    return with_actual_formats(config(source={"tables": {"people": people}, "query": "SELECT 1"}), ("people",))
+    return detect_formats(config(source={"tables": {"people": people}, "query": "SELECT 1"}), ("people",))
 
 
 A_NUMBER = pa.schema({"a": pa.int64()})
@@ -342,12 +342,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: Reader(version(folder), "train"),),
     ),
     "the path is missing; write --input": (
-        lambda folder: with_inputs(config(), ["people="], "people"),
-        (lambda folder: with_inputs(config(), ["people=a.csv"], "people"),),
+        lambda folder: set_input_paths(config(), ["people="], "people"),
+        (lambda folder: set_input_paths(config(), ["people=a.csv"], "people"),),
     ),
     "the config has the tables {}; name one of them": (
-        lambda folder: with_inputs(two_tables(), ["a.csv"], ""),
-        (lambda folder: with_inputs(two_tables(), ["people=a.csv"], ""),),
+        lambda folder: set_input_paths(two_tables(), ["a.csv"], ""),
+        (lambda folder: set_input_paths(two_tables(), ["people=a.csv"], ""),),
     ),
     "name the servers {}; set one with --tracking.uri": (
         lambda folder: read_report(

@@ -7,7 +7,7 @@ from pipelines.config.did_you_mean import some_of
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left
-from pipelines.serving.batch.absent import Reads, _check_not_needed
+from pipelines.serving.batch.missing_columns import Reads, _check_not_needed
 
 NAMES = [f"column_{number}" for number in range(600)]
 

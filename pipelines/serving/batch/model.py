@@ -18,11 +18,11 @@ from pipelines.tracking.client import connect
 
 @dataclass(frozen=True)
 class Model:
-    """What the driver knows of a model."""
+    """A model as the driver knows it."""
 
     uri: str
     about: Mapping[str, Any]
-    """As `serve.alone` tells it."""
+    """The description from `serving.model.alone`."""
     archive: Path
     inputs: pa.Schema
     """The columns that it takes."""
@@ -39,18 +39,18 @@ class Model:
         return set(self.about["conditions"]) - set(self.about["source"].get("expect", ()))
 
 
-def fetched(config: Config, uri: str, folder: str) -> Model:
+def fetch_model(config: Config, uri: str, folder: str) -> Model:
     """Download a model into a folder, verify its files, and pack them there. Raises TrackingError, CorruptError, and ConfigError
     unless it was trained on what the config's pipeline makes."""
     connect(config.tracking.uri)
-    there = download_model(config.tracking.uri, uri, folder)
-    with ModelProcess(there) as process:
+    files = download_model(config.tracking.uri, uri, folder)
+    with ModelProcess(files) as process:
         about, inputs, outputs = process.about, process.inputs, process.outputs
     archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
     model = Model(uri, about, archive, inputs, outputs)
     check_model(config, model)
     with tarfile.open(archive, "w") as tar:
-        tar.add(there, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
+        tar.add(files, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
     return model
 
 

@@ -44,13 +44,13 @@ class Predictions(Section):
     """First 12 hex digits of the digest of model, input and settings."""
     attempt: str
     model: str
-    """The URI that was given."""
+    """Its URI."""
     model_digest: str
     """Of the weights."""
     dataset_digest: str
     """Of the dataset version that the model was trained on."""
     settings: dict[str, Any]
-    """What decides the output besides the model and the bytes of the input."""
+    """Settings that decide the output besides the model and the bytes of the input."""
     inputs: dict[str, SourceSummary]
     """The tables that were read."""
     sources_checksum: str = ""
@@ -79,26 +79,26 @@ class Predictions(Section):
         return "\n".join(lines)
 
 
-def check_balance(found: Predictions) -> None:
+def check_balance(manifest: Predictions) -> None:
     """Raises DatasetError, with the numbers, if a row is lost or comes twice."""
-    refused, written, kept = sum(found.refused.values()), sum(found.files.values()), sum(found.quarantine.values())
-    if found.rows_in != found.rows_out + refused or (found.rows_out, refused) != (written, kept):
+    refused, rows_in_files = sum(manifest.refused.values()), (sum(manifest.files.values()), sum(manifest.quarantine.values()))
+    if manifest.rows_in != manifest.rows_out + refused or (manifest.rows_out, refused) != rows_in_files:
         raise DatasetError(
-            f"rows do not balance, so that nothing is committed: {found.rows_in:,} came in, {found.rows_out:,} were predicted and "
-            f"{refused:,} refused; the files hold {written:,} and {kept:,}; run again"
+            f"rows do not balance, so that nothing is committed: {manifest.rows_in:,} came in, {manifest.rows_out:,} were predicted and "
+            f"{refused:,} refused; the files hold {rows_in_files[0]:,} and {rows_in_files[1]:,}; run again"
         )
 
 
-def commit(attempt: Attempt, found: Predictions, sources: Sources) -> Predictions:
-    """Publish the manifest, and return the one that is there now: this one, or that of another attempt at the same snapshot."""
-    check_balance(found)
-    inside = f"{found.snapshot}/"
-    named = {file.removeprefix(inside) for file in (*found.files, *found.quarantine) if file.startswith(inside)}
+def commit(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
+    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster."""
+    check_balance(manifest)
+    inside = f"{manifest.snapshot}/"
+    named = {file.removeprefix(inside) for file in (*manifest.files, *manifest.quarantine) if file.startswith(inside)}
     remove_unnamed(attempt.filesystem, attempt.root, attempt.name, named)
     checksum = write_sources(attempt.filesystem, sources_path(attempt.root, attempt.name), sources)
-    found = found.model_copy(update={"sources_checksum": checksum, "inputs": source_summaries(sources)})
-    if storage.create(attempt.filesystem, f"{attempt.root}/manifest.json", seal(found.model_dump(mode="json"))):
-        return found
+    manifest = manifest.model_copy(update={"sources_checksum": checksum, "inputs": source_summaries(sources)})
+    if storage.create(attempt.filesystem, f"{attempt.root}/manifest.json", seal(manifest.model_dump(mode="json"))):
+        return manifest
     earlier = read(attempt.filesystem, attempt.root)
     assert earlier is not None
     if earlier.attempt != attempt.name:
@@ -125,7 +125,7 @@ def read(filesystem: FileSystem, root: str) -> Predictions | None:
 
 
 def snapshots(filesystem: FileSystem, folder: str) -> list[Predictions]:
-    """All committed ones of an output, the one that was made or confirmed last first."""
+    """All committed snapshots of an output, the latest to be made or confirmed first."""
     manifests = [manifest for entry in storage.entries(filesystem, folder) if (manifest := read(filesystem, entry.path))]
     return sorted(manifests, key=lambda manifest: _time(filesystem, f"{folder}/{manifest.snapshot}", manifest), reverse=True)
 
@@ -136,35 +136,39 @@ def _time(filesystem: FileSystem, root: str, manifest: Predictions) -> int:
     return max(int(manifest.created.timestamp() * 1e9), *(int(name) for name in names if name.isdecimal()), 0)
 
 
-def continued(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], sources: Sources) -> tuple[Predictions | None, Sources]:
+def file_count(manifest: Predictions) -> int:
+    return sum(table.files for table in manifest.inputs.values())
+
+
+def find_base(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], sources: Sources) -> tuple[Predictions | None, Sources]:
     """The snapshot with equal settings that covers the most of the files and nothing else, and the files that it lacks."""
-    wanted = {name: Counter(file.checksum for file in files) for name, files in sources.items()}
-    for earlier in sorted(snapshots(filesystem, folder), key=lambda found: sum(one.files for one in found.inputs.values()), reverse=True):
+    checksums = {name: Counter(file.checksum for file in files) for name, files in sources.items()}
+    for earlier in sorted(snapshots(filesystem, folder), key=file_count, reverse=True):
         if earlier.settings != settings:
             continue
-        known = read_sources(filesystem, sources_path(f"{folder}/{earlier.snapshot}", earlier.attempt), earlier.sources_checksum)
-        had = {name: Counter(file.checksum for file in files) for name, files in known.items()}
-        if all(counts <= wanted.get(name, Counter()) for name, counts in had.items()):
-            return earlier, {name: _without(files, had.get(name, Counter())) for name, files in sources.items()}
+        base_sources = read_sources(filesystem, sources_path(f"{folder}/{earlier.snapshot}", earlier.attempt), earlier.sources_checksum)
+        base_checksums = {name: Counter(file.checksum for file in files) for name, files in base_sources.items()}
+        if all(counts <= checksums.get(name, Counter()) for name, counts in base_checksums.items()):
+            return earlier, {name: _without(files, base_checksums.get(name, Counter())) for name, files in sources.items()}
     return None, sources
 
 
-def _without(files: tuple[Any, ...], had: Counter[str]) -> tuple[Any, ...]:
-    left, kept = Counter(had), []
+def _without(files: tuple[Any, ...], checksums: Counter[str]) -> tuple[Any, ...]:
+    remaining, new_files = Counter(checksums), []
     for file in files:
-        if left[file.checksum]:
-            left[file.checksum] -= 1
+        if remaining[file.checksum]:
+            remaining[file.checksum] -= 1
         else:
-            kept.append(file)
-    return tuple(kept)
+            new_files.append(file)
+    return tuple(new_files)
 
 
 def sweep(filesystem: FileSystem, folder: str) -> None:
     """Remove the files of attempts that died a day ago or more."""
     for entry in storage.entries(filesystem, folder):
         with suppress(CorruptError):
-            found = read(filesystem, entry.path)
-            remove_dead_attempts(filesystem, entry.path, found.attempt if found else "")
+            manifest = read(filesystem, entry.path)
+            remove_dead_attempts(filesystem, entry.path, manifest.attempt if manifest else "")
 
 
 def open_predictions(path: str) -> pads.Dataset:
@@ -173,18 +177,18 @@ def open_predictions(path: str) -> pads.Dataset:
     Raises DatasetError if there are none, CorruptError if a file is missing or has another number of rows.
     """
     filesystem, folder = storage.locate(path)
-    found = read(filesystem, folder)
-    if found is not None:
+    manifest = read(filesystem, folder)
+    if manifest is not None:
         folder = folder.rpartition("/")[0]
     elif not (committed := snapshots(filesystem, folder)):
         raise DatasetError(f"{path} holds no predictions; run jobs/predict.py first")
     else:
-        found = committed[0]
-    for name, rows in found.files.items():
+        manifest = committed[0]
+    for name, rows in manifest.files.items():
         try:
-            there = pq.read_metadata(f"{folder}/{name}", filesystem=filesystem).num_rows
+            file_rows = pq.read_metadata(f"{folder}/{name}", filesystem=filesystem).num_rows
         except (OSError, pa.ArrowException) as error:
             raise CorruptError(f"{folder}/{name} cannot be read: {error}; {_REMEDY}") from error
-        if there != rows:
-            raise CorruptError(f"{folder}/{name} has {there:,} rows; the manifest says {rows:,}; {_REMEDY}")
-    return pads.dataset([f"{folder}/{name}" for name in found.files], format="parquet", filesystem=filesystem)
+        if file_rows != rows:
+            raise CorruptError(f"{folder}/{name} has {file_rows:,} rows; the manifest says {rows:,}; {_REMEDY}")
+    return pads.dataset([f"{folder}/{name}" for name in manifest.files], format="parquet", filesystem=filesystem)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of
@@ -35,10 +35,20 @@ from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.run import check_unchanged, freed
 from pipelines.serving.batch import output
-from pipelines.serving.batch.formats import with_actual_formats
-from pipelines.serving.batch.model import Model, fetched
+from pipelines.serving.batch.formats import detect_formats
+from pipelines.serving.batch.model import Model, fetch_model
 from pipelines.serving.batch.output import Predictions
-from pipelines.serving.batch.source import Input, complete_views, deciding, files_of, only, opened, rows_of, separable, with_inputs
+from pipelines.serving.batch.source import (
+    Input,
+    checksum_files,
+    complete_views,
+    input_identity,
+    input_rows,
+    is_separable,
+    open_input,
+    select_files,
+    set_input_paths,
+)
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.predictor import REFUSED
@@ -62,19 +72,19 @@ def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Seque
     stages = Stages()
     with TemporaryDirectory(prefix="lockstep-model-") as folder:
         with stages("model"):
-            model = fetched(config, uri, folder)
-        config, names = with_inputs(config, inputs, str(model.about["table"]))
+            model = fetch_model(config, uri, folder)
+        config, names = set_input_paths(config, inputs, str(model.about["table"]))
         _check_apart(place, config)
-        config = with_actual_formats(config, names)
+        config = detect_formats(config, names)
         with stages("spark"):
             spark = stages.spark = session(config.name)
             check_executors(spark)
         with freed(spark):
-            found = opened(spark, config, model, names)
-            before = {name: table.state() for name, table in found.tables.items()}
-            kept = _kept(spark, found, model, keep)
+            source = open_input(spark, config, model, names)
+            before = {name: table.state() for name, table in source.tables.items()}
+            kept_columns = _kept_columns(spark, source, model, keep)
             spark.sparkContext.addFile(str(model.archive))
-            return _predicted(spark, found, model, kept, place, before, stages)
+            return _predict(spark, source, model, kept_columns, place, before, stages)
 
 
 def _check_apart(place: str, config: Config) -> None:
@@ -85,106 +95,101 @@ def _check_apart(place: str, config: Config) -> None:
                 raise ConfigError(f"--output {place} lies in {path}, where source.tables.{name} is read from; give a folder outside")
 
 
-def _kept(spark: SparkSession, found: Input, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
+def _kept_columns(spark: SparkSession, source: Input, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
     """The columns to keep. Raises ConfigError if there are no such columns, or if the model's are missing or of another type."""
-    rows = rows_of(spark, found, model.takes).drop(REASON)
+    rows = input_rows(spark, source, model.takes).drop(REASON)
     schema = raw_schema(rows)
-    where = " and ".join(f"source.tables.{name}" for name in found.tables) if model.takes == "rows" else "source.query"
-    if told := misfits(model.inputs, schema):
-        more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
-        given = f"it gives {some_of(schema.names)}"
-        raise ConfigError(f"{where} gives {'; '.join(told[:3])}{more}, which the model {model.uri} takes; {given}")
+    where = " and ".join(f"source.tables.{name}" for name in source.tables) if model.takes == "rows" else "source.query"
+    if faults := misfits(model.inputs, schema):
+        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        columns = f"it gives {some_of(schema.names)}"
+        raise ConfigError(f"{where} gives {'; '.join(faults[:3])}{more}, which the model {model.uri} takes; {columns}")
     if missing := [name for name in keep if name not in schema.names]:
         raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {some_of(schema.names, missing[0])}")
-    kept = tuple(dict.fromkeys(keep)) or _usual_columns(found, schema.names)
-    if twice := sorted({name for name in kept if name in model.outputs.names} - {REFUSED}):
+    columns_to_keep = tuple(dict.fromkeys(keep)) or _default_columns(source, schema.names)
+    if twice := sorted({name for name in columns_to_keep if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
-    return kept
+    return columns_to_keep
 
 
-def _usual_columns(found: Input, names: Sequence[str]) -> tuple[str, ...]:
+def _default_columns(source: Input, names: Sequence[str]) -> tuple[str, ...]:
     """All columns, but of an input that lacks columns for the target not those that have their name, or the target's."""
-    dataset = found.config.dataset
+    dataset = source.config.dataset
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
-    left_out = (targets - features).union(*(schema.names for schema in found.lacking.values())) if found.lacking else set()
+    left_out = (targets - features).union(*(schema.names for schema in source.lacking.values())) if source.lacking else set()
     return tuple(name for name in names if name not in left_out)
 
 
-def _predicted(
-    spark: SparkSession, found: Input, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
+def _predict(
+    spark: SparkSession, source: Input, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
 ) -> Predictions:
     with stages("checksums"):
-        sources = files_of(spark, found)
-    settings = _settings(found, model, keep)
+        sources = checksum_files(spark, source)
+    settings = _settings(source, model, keep)
     filesystem, folder = storage.locate(place)
-    snapshot = sha256(json.dumps([settings, deciding(found, sources)], sort_keys=True).encode()).hexdigest()[:12]
+    snapshot = sha256(json.dumps([settings, input_identity(source, sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
     if earlier := output.read(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
-    base, left = output.continued(filesystem, folder, settings, sources) if separable(found, sources) else (None, sources)
+    base, new_files = output.find_base(filesystem, folder, settings, sources) if is_separable(source, sources) else (None, sources)
     if base:
-        covered, new = sum(one.files for one in base.inputs.values()), sum(map(len, left.values()))
-        log.info("%s covers %d files; %d are new", base.snapshot, covered, new)
+        log.info("%s covers %d files; %d are new", base.snapshot, output.file_count(base), sum(map(len, new_files.values())))
     try:
         job = Job(attempt, model.archive.name, model.takes, keep)
-        with stages("predict"), source_errors(found.config.source):
-            own = _written(spark, only(found, left) if base else found, model, job, snapshot)
-        check_unchanged(found.tables, before)
+        with stages("predict"), source_errors(source.config.source):
+            manifest = _write(spark, select_files(source, new_files) if base else source, model, job, snapshot)
+        check_unchanged(source.tables, before)
         about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
-        made = _whole(own, base).model_copy(update={**about, "settings": settings})
+        manifest = _merge(manifest, base).model_copy(update={**about, "settings": settings})
         with stages("commit"):
-            done = output.commit(attempt, made, sources)
+            manifest = output.commit(attempt, manifest, sources)
     except BaseException:
         with suppress(DatasetError, OSError):
-            there = output.read(filesystem, attempt.root)
-            if there is None or there.attempt != attempt.name:
+            committed = output.read(filesystem, attempt.root)
+            if committed is None or committed.attempt != attempt.name:
                 stop_tasks()
                 remove_attempt(filesystem, attempt.root, attempt.name)
         raise
     with suppress(DatasetError, OSError):
         output.sweep(filesystem, folder)
-    return done
+    return manifest
 
 
-def _settings(found: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
-    """What decides the output besides the bytes of the input, as plain values of JSON."""
-    source = found.config.source
-    dumped = source.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=source.named_apart)
-    query = {"query": source.sql, "expect": dict(source.expect)} if model.takes == "query" else {}
-    tables = {name: dumped["tables"][name] for name in found.tables}
+def _settings(source: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
+    """The values that decide the output besides the bytes of the input, as JSON has them."""
+    section = source.config.source
+    dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.named_apart)
+    query = {"query": section.sql, "expect": dict(section.expect)} if model.takes == "query" else {}
+    tables = {name: dumped["tables"][name] for name in source.tables}
     return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
-def _written(spark: SparkSession, found: Input, model: Model, job: Job, snapshot: str) -> Predictions:
-    """Predict all rows of the input, and describe what was written."""
-    if not found.tables:
-        return _described([], Report(), 0, 0, job, snapshot)
-    tables = read_tables(spark, found.tables)
-    unfit = complete_views(spark, found, job.takes)
+def _write(spark: SparkSession, source: Input, model: Model, job: Job, snapshot: str) -> Predictions:
+    """Predict all rows of the input. Returns the manifest of the files."""
+    if not source.tables:
+        return _manifest([], Report(), 0, 0, job, snapshot)
+    tables = read_tables(spark, source.tables)
+    unfit = complete_views(spark, source, job.takes)
     malformed = Report()
     for refused in (tables.malformed, unfit):
         malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
-    rows = rows_of(spark, found, job.takes)
+    rows = input_rows(spark, source, job.takes)
     suit_columns(rows)
-    weigh_batches(rows, sum(file.bytes for table in found.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
-    written = _collected(rows, job)
-    own = merge_reports([row.report for row in written])
-    own.add(malformed)
-    faults = {reason: count for reason, count in own.refused.items() if reason not in model.dropping}
-    check_quarantined(own.accepted + sum(faults.values()), faults, found.config.source.max_quarantined, own.samples)
+    weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
+    task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
+    report = merge_reports([row.report for row in task_rows])
+    report.add(malformed)
+    faults = {reason: count for reason, count in report.refused.items() if reason not in model.dropping}
+    check_quarantined(report.accepted + sum(faults.values()), faults, source.config.source.max_quarantined, report.samples)
     # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
-    rows_in = tables.rows_parsed if job.takes == "rows" else own.accepted + own.refused.total()
-    return _described([(row.file, row.rows) for row in written if row.file], own, tables.rows_parsed, rows_in, job, snapshot)
+    rows_in = tables.rows_parsed if job.takes == "rows" else report.accepted + report.refused.total()
+    return _manifest([(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in, job, snapshot)
 
 
-def _collected(rows: DataFrame, job: Job) -> list[Any]:
-    return rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
-
-
-def _described(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
+def _manifest(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
     return Predictions(
         snapshot=snapshot,
         attempt=job.attempt.name,
@@ -203,11 +208,11 @@ def _described(files: list[tuple[str, int]], report: Report, parsed: int, rows_i
     )
 
 
-def _whole(own: Predictions, base: Predictions | None) -> Predictions:
+def _merge(new: Predictions, base: Predictions | None) -> Predictions:
     """The output of all files: of those that were predicted now, and of those that `base` covers."""
     if base is None:
-        return own
-    refused = {reason: base.refused.get(reason, 0) + own.refused.get(reason, 0) for reason in sorted({*base.refused, *own.refused})}
-    counts = {name: getattr(base, name) + getattr(own, name) for name in ("rows_parsed", "rows_in", "rows_out")}
-    files, quarantine = {**base.files, **own.files}, {**base.quarantine, **own.quarantine}
-    return own.model_copy(update={"files": files, "quarantine": quarantine, "refused": refused, "continues": base.snapshot, **counts})
+        return new
+    refused = {reason: base.refused.get(reason, 0) + new.refused.get(reason, 0) for reason in sorted({*base.refused, *new.refused})}
+    counts = {name: getattr(base, name) + getattr(new, name) for name in ("rows_parsed", "rows_in", "rows_out")}
+    files, quarantine = {**base.files, **new.files}, {**base.quarantine, **new.quarantine}
+    return new.model_copy(update={"files": files, "quarantine": quarantine, "refused": refused, "continues": base.snapshot, **counts})

@@ -22,8 +22,7 @@ from pipelines.errors import ConfigError
 from pipelines.etl.placement import named
 from pipelines.etl.quality import REASON, expectations
 from pipelines.etl.query import check_query
-from pipelines.serving.batch.absent import without_absent
-from pipelines.serving.batch.declared import as_declared
+from pipelines.serving.batch.missing_columns import drop_missing_columns
 from pipelines.serving.batch.model import Model
 from pipelines.serving.model.process import Takes
 
@@ -46,26 +45,26 @@ class Input:
     """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
 
 
-def with_inputs(config: Config, inputs: Sequence[str], usual: str) -> tuple[Config, tuple[str, ...]]:
-    """The config with the paths of `inputs`, `[TABLE=]PATH`, and the names of their tables; `usual` is the table of a path without a
-    name. Raises ConfigError if there is no such table, or if it does not consist of files."""
+def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -> tuple[Config, tuple[str, ...]]:
+    """The config with the paths of `inputs`, `[TABLE=]PATH`, and the names of their tables; `default_table` is that of a path
+    without a name. Raises ConfigError if there is no such table, or if it does not consist of files."""
     paths: dict[str, list[str]] = {}
     for text in inputs:
         name, equals, path = text.partition("=")
         if not equals or name not in config.source.tables:
-            name, path = usual or _only_table(config, text), text
+            name, path = default_table or _only_table(config, text), text
         if not path:
             raise ConfigError(f"--input {text}: the path is missing; write --input {name}=PATH")
         paths.setdefault(name, []).append(path)
     tables = dict(config.source.tables)
-    for name, found in paths.items():
+    for name, table_paths in paths.items():
         settings = tables[name]
         if not isinstance(settings, FileTableSettings):
             raise ConfigError(
                 f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings, as "
                 f"--source.tables.{name}.SETTING VALUE"
             )
-        tables[name] = settings.model_copy(update={"path": found[0] if len(found) == 1 else tuple(found)})
+        tables[name] = settings.model_copy(update={"path": table_paths[0] if len(table_paths) == 1 else tuple(table_paths)})
     changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
     return with_absolute_paths(changed, home()), tuple(paths)
 
@@ -77,18 +76,18 @@ def _only_table(config: Config, text: str) -> str:
     return names[0]
 
 
-def opened(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
-    """The tables to read: those named, or else all. A query that is not row by row needs all of its tables."""
+def open_input(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
+    """The tables to read: `named_tables`, or else all. A query that is not row by row needs all of its tables."""
     names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
     declared = {
-        name: _declared(name, table)
+        name: _table_schema(name, table)
         for name, table in config.source.tables.items()
         if isinstance(table, Table) and table.format == "parquet" and table.ddl
     }
     with source_errors(config.source, "source.query"):
         if model.takes == "query":
             check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
-        config, lacking = without_absent(spark, config, model, names, applicable(config))
+        config, lacking = drop_missing_columns(spark, config, model, names, applicable(config))
     tables = raw_tables(config.source)
     columns = {}
     for name in names:
@@ -102,31 +101,31 @@ def opened(spark: SparkSession, config: Config, model: Model, named_tables: tupl
     else:
         read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
     by_file = model.takes == "rows" or bool(branches)
-    found = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
-    complete_views(spark, found, model.takes, names)
-    return found
+    source = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
+    complete_views(spark, source, model.takes, names)
+    return source
 
 
-def _declared(name: str, table: Table) -> StructType:
-    """The columns of a table: those of its schema, and that of its files' names."""
+def _table_schema(name: str, table: Table) -> StructType:
+    """The columns of a table, with that of its files' names."""
     added = [StructField(table.file_column, StringType())] if table.file_column else []
     return StructType([*schema_of(name, table.ddl), *added])
 
 
-def complete_views(spark: SparkSession, found: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
+def complete_views(spark: SparkSession, source: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
     """Give the views of the tables, or of those with the `names`, the columns of their schemas: NULL for those that only the target
     needs, and numbers in the types of the schema. Returns the rows with a number that its type does not have, as `Tables.malformed`.
 
     Raises ConfigError if a column has another sort of values than the schema.
     """
     malformed = []
-    for name in tuple(names) or tuple(found.tables):
+    for name in tuple(names) or tuple(source.tables):
         rows = spark.table(f"`{name}`")
-        if name in found.declared:
-            rows, others = as_declared(rows, name, found.declared[name], converts=takes == "query")
-            malformed += [others] if others is not None else []
-        if takes == "query" and name in found.lacking:
-            rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in found.lacking[name]})
+        if name in source.declared:
+            rows, misfit_rows = cast_to_schema(rows, name, source.declared[name], converts=takes == "query")
+            malformed += [misfit_rows] if misfit_rows is not None else []
+        if takes == "query" and name in source.lacking:
+            rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in source.lacking[name]})
         rows.createOrReplaceTempView(f"`{name}`")
     return reduce(DataFrame.unionByName, malformed) if malformed else None
 
@@ -139,16 +138,16 @@ def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
         return []
 
 
-def rows_of(spark: SparkSession, found: Input, takes: Takes) -> DataFrame:
+def input_rows(spark: SparkSession, source: Input, takes: Takes) -> DataFrame:
     """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
 
     Of several tables, those columns that all of them have.
     """
     if takes == "query":
-        with source_errors(found.config.source, "source.query"):
-            rows = spark.sql(found.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
-        return expectations(rows, applicable(found.config))
-    frames = [spark.table(f"`{name}`") for name in found.tables]
+        with source_errors(source.config.source, "source.query"):
+            rows = spark.sql(source.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+        return expectations(rows, applicable(source.config))
+    frames = [spark.table(f"`{name}`") for name in source.tables]
     shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
     rows = reduce(DataFrame.unionAll, [frame.select(*map(named, shared)) for frame in frames])
     return rows.withColumn(REASON, F.lit(None).cast("string"))
@@ -162,35 +161,35 @@ def applicable(config: Config) -> dict[str, str]:
     return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}
 
 
-def files_of(spark: SparkSession, found: Input) -> Sources:
+def checksum_files(spark: SparkSession, source: Input) -> Sources:
     """Every table's files with their checksums."""
     files = {}
-    for name, table in found.tables.items():
+    for name, table in source.tables.items():
         with table_errors(table):
             files[name] = table.identity(spark)
     return files
 
 
-def deciding(found: Input, files: Sources) -> dict[str, list[str]]:
+def input_identity(source: Input, files: Sources) -> dict[str, list[str]]:
     """The part of the files' identity that decides rows, by table."""
-    statements = (found.config.source.sql, *found.config.source.expect.values())
-    return {name: list(table.named_by(files[name], statements)) for name, table in found.tables.items()}
+    statements = (source.config.source.sql, *source.config.source.expect.values())
+    return {name: list(table.named_by(files[name], statements)) for name, table in source.tables.items()}
 
 
-def separable(found: Input, files: Sources) -> bool:
+def is_separable(source: Input, files: Sources) -> bool:
     """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
-    names = deciding(found, files)
-    return found.by_file and all(
+    names = input_identity(source, files)
+    return source.by_file and all(
         table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
-        for name, table in found.tables.items()
+        for name, table in source.tables.items()
     )
 
 
-def only(found: Input, files: Sources) -> Input:
-    """The input with these of its files only."""
-    tables = dict(found.config.source.tables)
-    for name in found.tables:
+def select_files(source: Input, files: Sources) -> Input:
+    """The input with only these files."""
+    tables = dict(source.config.source.tables)
+    for name in source.tables:
         tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
-    config = found.config.model_copy(update={"source": found.config.source.model_copy(update={"tables": tables})})
-    read = {name: table for name, table in raw_tables(config.source).items() if name in found.tables and files.get(name)}
-    return replace(found, config=config, tables=read)
+    config = source.config.model_copy(update={"source": source.config.source.model_copy(update={"tables": tables})})
+    read = {name: table for name, table in raw_tables(config.source).items() if name in source.tables and files.get(name)}
+    return replace(source, config=config, tables=read)

@@ -49,10 +49,11 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
                 continue
             predicted = _model(job).predict(rows)
             reasons = predicted.column(REFUSED)
-            taken = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(without_value(reason))).select(job.keep)
+            accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(without_value(reason))).select(job.keep)
             predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
-            report.accepted += len(taken)
-            part.write(pa.RecordBatch.from_arrays([*taken.columns, *predicted.columns], [*taken.schema.names, *predicted.schema.names]))
+            report.accepted += len(accepted)
+            names = [*accepted.schema.names, *predicted.schema.names]
+            part.write(pa.RecordBatch.from_arrays([*accepted.columns, *predicted.columns], names))
     yield pa.RecordBatch.from_pydict({"file": [part.file], "rows": [part.rows], "report": report.to_batch().column("report")})
 
 

@@ -1,4 +1,4 @@
-"""Converts the rows of Parquet files to the schema that their table declares, by the rule of `serve.columns`."""
+"""Converts the rows of Parquet files to the schema that their table declares, by the rule of `serving.model.columns`."""
 
 import json
 from collections.abc import Iterator
@@ -17,29 +17,29 @@ from pipelines.etl.placement import named
 from pipelines.serving.model.columns import fitting_rows, misfits, without_value
 
 
-def as_declared(rows: DataFrame, name: str, schema: StructType, converts: bool) -> tuple[DataFrame, DataFrame | None]:
+def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: bool) -> tuple[DataFrame, DataFrame | None]:
     """The columns of `schema` that the rows have, and, where rows are converted, those with a number that its type does not have, as
     `Tables.malformed`. Raises ConfigError if a column has another sort of values than the schema of the table `name`."""
-    here = {column.lower() for column in rows.columns}
-    fields = [StructField(field.name, field.dataType) for field in schema if field.name.lower() in here]
+    columns = {column.lower() for column in rows.columns}
+    fields = [StructField(field.name, field.dataType) for field in schema if field.name.lower() in columns]
     rows = rows.select(*[named(field.name).alias(field.name) for field in fields])
-    wanted = raw_schema(rows.sparkSession.createDataFrame([], StructType(fields)))
-    if not converts or raw_schema(rows).equals(wanted):
+    arrow_schema = raw_schema(rows.sparkSession.createDataFrame([], StructType(fields)))
+    if not converts or raw_schema(rows).equals(arrow_schema):
         return rows, None
-    if faults := misfits(wanted, raw_schema(rows)):
+    if faults := misfits(arrow_schema, raw_schema(rows)):
         raise ConfigError(f"the files of source.tables.{name} have {some_of(faults)}, as its schema says; change the schema or the files")
     output = StructType([*fields, StructField(PROBLEM, StringType()), StructField(RECORD, StringType())])
-    fitted = rows.mapInArrow(partial(_fit, wanted), output).persist()
+    fitted = rows.mapInArrow(partial(_fit, arrow_schema), output).persist()
     reason, nowhere = F.concat(F.lit(f"{name}: "), F.col(PROBLEM)), F.lit(None).cast("string")
-    others = fitted.where(F.col(PROBLEM).isNotNull())
-    others = others.select(reason.alias("reason"), F.col(RECORD).alias("record"), nowhere.alias("source"))
-    return fitted.where(F.col(PROBLEM).isNull()).drop(PROBLEM, RECORD), others
+    malformed = fitted.where(F.col(PROBLEM).isNotNull())
+    malformed = malformed.select(reason.alias("reason"), F.col(RECORD).alias("record"), nowhere.alias("source"))
+    return fitted.where(F.col(PROBLEM).isNull()).drop(PROBLEM, RECORD), malformed
 
 
 def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table, reasons = fitting_rows(batch, schema)
-        said = [reason and without_value(reason) for reason in reasons.to_pylist()]
-        records = [reason and json.dumps(batch.slice(row, 1).to_pylist()[0], default=str) for row, reason in enumerate(said)]
-        columns = [column.combine_chunks() for column in table.columns] + [pa.array(said, pa.string()), pa.array(records, pa.string())]
+        faults = [reason and without_value(reason) for reason in reasons.to_pylist()]
+        records = [reason and json.dumps(batch.slice(row, 1).to_pylist()[0], default=str) for row, reason in enumerate(faults)]
+        columns = [column.combine_chunks() for column in table.columns] + [pa.array(faults, pa.string()), pa.array(records, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, [*schema.names, PROBLEM, RECORD])

@@ -1,7 +1,8 @@
 """Columns that only the target needs, such as the label: an input may lack them.
 
-An input lacks a column if no header and no Parquet file names it, or, of CSV without a header, if its first record is shorter by just the
-columns that only the target needs, or by all that the model does not need. What the query reads is seen in Spark's optimized plan.
+An input lacks a column if no header and no Parquet file names it. CSV without a header lacks columns if its first record is shorter:
+by just the columns that only the target needs, or by all that the model does not need. Spark's optimized plan shows which columns the
+query reads.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,12 +40,12 @@ class Reads:
     """Names of raw columns, in lower case."""
 
     model: frozenset[str]
-    """Those that features, and conditions on them, are made of."""
+    """Of features, and of conditions on them."""
     target: frozenset[str]
-    """Those that the target is made of."""
+    """Of the target."""
 
 
-def without_absent(
+def drop_missing_columns(
     spark: SparkSession, config: Config, model: Model, names: Sequence[str], expect: Mapping[str, str]
 ) -> tuple[Config, dict[str, StructType]]:
     """The config whose tables `names` have the columns that their files have, and the columns that each lacks.
@@ -57,24 +58,24 @@ def without_absent(
 
     @cache
     def reads() -> Reads:
-        known = [name for name, table in config.source.tables.items() if table.ddl or name in names]
-        schemas = {name: _with(_columns(spark, config, name), lacking.get(name)) for name in known}
-        return _reads_of_rows(config, model, schemas) if model.takes == "rows" else _reads_of_query(spark, config, schemas, expect)
+        described = [name for name, table in config.source.tables.items() if table.ddl or name in names]
+        schemas = {name: _add_columns(_columns(spark, config, name), lacking.get(name)) for name in described}
+        return _row_reads(config, model, schemas) if model.takes == "rows" else _query_reads(spark, config, schemas, expect)
 
     for name in names:
         table = raw_tables(config.source)[name]
         if tables[name].format == "parquet":
-            lacking[name] = _absent_in_parquet(spark, config, name)
+            lacking[name] = _missing_in_parquet(spark, config, name)
             tables[name] = tables[name].model_copy(update={"ddl": ""})
         elif isinstance(table, Csv) and tables[name].format == "csv":
-            lacking[name] = _absent_in_csv(table, reads)
-            left = [field for field in table.schema if field not in lacking[name].fields]
+            lacking[name] = _missing_in_csv(table, reads)
+            fields = [field for field in table.schema if field not in lacking[name].fields]
             if lacking[name].fields:
-                tables[name] = tables[name].model_copy(update={"ddl": StructType(left).toDDL()})
-    found = {name: schema for name, schema in lacking.items() if schema.fields}
-    if found and model.takes == "query":
-        _check_not_needed(found, reads())
-    return config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})}), found
+                tables[name] = tables[name].model_copy(update={"ddl": StructType(fields).toDDL()})
+    missing = {name: schema for name, schema in lacking.items() if schema.fields}
+    if missing and model.takes == "query":
+        _check_not_needed(missing, reads())
+    return config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})}), missing
 
 
 def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
@@ -86,17 +87,17 @@ def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
             )
 
 
-def _absent_in_parquet(spark: SparkSession, config: Config, name: str) -> StructType:
+def _missing_in_parquet(spark: SparkSession, config: Config, name: str) -> StructType:
     """Columns of the schema, or, of the only table without a schema, of the query, that the files do not have."""
     table = config.source.tables[name]
-    here = {column.lower() for column in _as_found(config, name).empty(spark).columns}
+    columns = {column.lower() for column in _without_schema(config, name).empty(spark).columns}
     if table.ddl:
-        return StructType([field for field in schema_of(name, table.ddl) if field.name.lower() not in here])
-    asked = columns_named(config.source.sql) if len(config.source.tables) == 1 else set()
-    return StructType([StructField(column, NullType()) for column in sorted(asked) if column.lower() not in here])
+        return StructType([field for field in schema_of(name, table.ddl) if field.name.lower() not in columns])
+    query_columns = columns_named(config.source.sql) if len(config.source.tables) == 1 else set()
+    return StructType([StructField(column, NullType()) for column in sorted(query_columns) if column.lower() not in columns])
 
 
-def _absent_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:
+def _missing_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:
     names = [name.lower() for name in table.schema.names]
     header, record = _first_fields(table)
     lacking: list[str] = []
@@ -106,7 +107,7 @@ def _absent_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:
     elif record and len(record) < len(names):
         spare = [name for name in names if name not in reads().model]
         labels = [name for name in spare if name in reads().target]
-        lacking = next((some for some in (labels, spare) if some and len(record) == len(names) - len(some)), [])
+        lacking = next((drop for drop in (labels, spare) if drop and len(record) == len(names) - len(drop)), [])
     return StructType([field for field in table.schema if field.name.lower() in lacking])
 
 
@@ -127,12 +128,12 @@ def _columns(spark: SparkSession, config: Config, name: str) -> StructType:
     return schema_of(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
 
 
-def _with(schema: StructType, more: StructType | None) -> StructType:
-    known = {name.lower() for name in schema.names}
-    return StructType([*schema, *(field for field in more or () if field.name.lower() not in known)])
+def _add_columns(schema: StructType, more: StructType | None) -> StructType:
+    names = {name.lower() for name in schema.names}
+    return StructType([*schema, *(field for field in more or () if field.name.lower() not in names)])
 
 
-def _as_found(config: Config, name: str) -> RawTable:
+def _without_schema(config: Config, name: str) -> RawTable:
     """The table without its schema."""
     table = config.source.tables[name].model_copy(update={"ddl": ""})
     return raw_tables(config.source.model_copy(update={"tables": {name: table}}))[name]
@@ -142,27 +143,27 @@ def _targets(config: Config) -> set[str]:
     return {column for name, settings in config.dataset.target.items() for column in settings.inputs(name)}
 
 
-def _reads_of_rows(config: Config, model: Model, schemas: Schemas) -> Reads:
-    """For a model that takes raw rows, for which the query works row by row."""
+def _row_reads(config: Config, model: Model, schemas: Schemas) -> Reads:
+    """Columns for a model that takes raw rows, for which the query works row by row."""
     try:
         branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     except UntranslatableError:  # of another config than the model's
         branches = []
-    made = [branch.columns[name.lower()] for branch in branches for name in _targets(config) if name.lower() in branch.columns]
-    target = {column.lower() for expression in made for column in columns_in(expression)}
+    expressions = [branch.columns[name.lower()] for branch in branches for name in _targets(config) if name.lower() in branch.columns]
+    target = {column.lower() for expression in expressions for column in columns_in(expression)}
     return Reads(frozenset(name.lower() for name in model.inputs.names), frozenset(target))
 
 
-def _reads_of_query(spark: SparkSession, config: Config, schemas: Schemas, expect: Mapping[str, str]) -> Reads:
+def _query_reads(spark: SparkSession, config: Config, schemas: Schemas, expect: Mapping[str, str]) -> Reads:
     for name, schema in schemas.items():
         # An RDD, since the optimizer would make one empty relation of all.
         spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createOrReplaceTempView(f"`{name}`")
     rows = spark.sql(config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
     features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
-    return Reads(_read_by(expectations(rows, expect), [*features, REASON]), _read_by(rows, _targets(config)))
+    return Reads(_source_columns(expectations(rows, expect), [*features, REASON]), _source_columns(rows, _targets(config)))
 
 
-def _read_by(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:
+def _source_columns(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:
     """The columns of the tables that these columns of `rows` are computed from, or that decide which rows there are."""
     listed = list(nodes(query_execution(rows.select(*[named(name) for name in sorted(columns)])).optimizedPlan()))
     leaves = [node for node in listed if not node.children().size()]
