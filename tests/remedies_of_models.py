@@ -52,7 +52,7 @@ from pipelines.serving.export.subject import subject_of
 from pipelines.serving.export.targets import writer
 from pipelines.serving.http.requests import read_body
 from pipelines.serving.http.start import _check_port
-from pipelines.serving.model.model import download_model, load_model, without_other_duckdb
+from pipelines.serving.model.model import download_model, drop_unproven_query, load_model
 from pipelines.serving.registry import alias
 from pipelines.serving.registry.candidate import read_candidate
 from pipelines.serving.registry.run import _target
@@ -316,7 +316,7 @@ def written_page(folder: Path, file: str) -> None:
 
 def of_other_duckdb(compared: str) -> None:
     manifest = dataset_of(trained().config).manifest.model_copy(update={"versions": {"duckdb": compared}, "served_query": "a query"})
-    raise_what_is_logged("pipelines.serving.model.model", lambda: without_other_duckdb(manifest))
+    raise_what_is_logged("pipelines.serving.model.model", lambda: drop_unproven_query(manifest))
 
 
 class Unordered(Metric):

@@ -32,7 +32,7 @@ from benchmarks.report import Row, save, show, versions_of
 from pipelines import api
 from pipelines.config import Config
 from pipelines.serving.model.model import read_model
-from pipelines.serving.model.signature import example_of
+from pipelines.serving.model.signature import input_example
 from pipelines.tracking.registered import downloaded, version_of
 
 PORT, CONNECTIONS = 8123, 32
@@ -183,7 +183,7 @@ def example(config: Config, model: str) -> dict[str, Any]:
     """A row that the model takes."""
     with downloaded(config.tracking.uri, model, version_of(config.tracking.uri, model)) as folder:
         _, manifest, _, _ = read_model(folder)
-    return dict(json.loads(example_of(manifest).to_json(orient="records"))[0])
+    return dict(json.loads(input_example(manifest).to_json(orient="records"))[0])
 
 
 if __name__ == "__main__":

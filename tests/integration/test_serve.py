@@ -24,7 +24,7 @@ from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import SourceError
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.columns import to_arrow
-from pipelines.serving.model.model import software_of
+from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.bind import task_of
 
 
@@ -193,7 +193,7 @@ def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     settings = import_module("churn_tasks").Churn(kind="churn_tasks:Churn")
     encoder = import_module("churn_encoders").Clip(encoder="churn_encoders:Clip")
-    code, requirements = software_of(settings, [encoder])
+    code, requirements = software_requirements(settings, [encoder])
     assert {str(tmp_path / name) for name in ("churn_tasks.py", "churn_models", "churn_encoders.py")} == set(code)
     assert all("==" in requirement and "+" not in requirement for requirement in requirements)
 

@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault("P7", "pipelines/serving/model/predictor.py", "predicted.set_axis(accepted)", "predicted", "tests/integration/test_serve.py"),
     Fault(
-        "P7", "pipelines/serving/model/entry.py", "if (found := digest_of(folder / name)) != digest:", "if False:",
+        "P7", "pipelines/serving/model/entry.py", "if (present := file_digest(folder / name)) != digest:", "if False:",
         "tests/integration/test_served_files.py",
     ),
     Fault("P8", "pipelines/data/versions/checksummed_json.py", "text != _append_seal(", "not _append_seal(", "tests/unit/test_sealed.py"),

@@ -24,7 +24,7 @@ from pipelines.serving.http.requests import read_body, rows_of
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served import Served, example_row
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.signature import example_of
+from pipelines.serving.model.signature import input_example
 from pipelines.tasks.bind import task_of
 
 SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)
@@ -37,7 +37,7 @@ def served() -> Served:
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)
     predictor = Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict())
-    return Served(predictor, "7", "ab" * 32, example_row(example_of(manifest)))
+    return Served(predictor, "7", "ab" * 32, example_row(input_example(manifest)))
 
 
 def row(**changed: Any) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.launch.checks import check
 from pipelines.runtime.weights import model_digest
-from pipelines.serving.model.model import without_carried
-from pipelines.serving.model.predictor import features_of, inputs_of
+from pipelines.serving.model.model import drop_passthrough_columns
+from pipelines.serving.model.predictor import feature_encoders, input_schema
 from pipelines.strategies.federated.clients import assign_places, draw_clients, places
 from pipelines.strategies.federated.loop import FederatedLoop
 from pipelines.strategies.federated.privacy import epsilon, noise
@@ -298,11 +298,11 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
     manifest = version_of(training(home)).manifest
     assert "writer" in {column.name for column in manifest.columns}
     assert "writer" not in {column.name for column in task_of(training(home).task, manifest).data.columns}
-    assert "writer" not in features_of(manifest)
-    assert "writer" not in inputs_of(manifest).names
-    assert b"writer 3" in manifest.to_json() and b"writer 3" not in without_carried(manifest).to_json()
+    assert "writer" not in feature_encoders(manifest)
+    assert "writer" not in input_schema(manifest).names
+    assert b"writer 3" in manifest.to_json() and b"writer 3" not in drop_passthrough_columns(manifest).to_json()
     (first, *_) = Loader(version_of(training(home)), "train", order_of(training(home)), range(4))
-    assert set(first) == {*features_of(manifest), "label"}
+    assert set(first) == {*feature_encoders(manifest), "label"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import SourceError
 from pipelines.etl import served, served_check
 from pipelines.etl.served_check_rows import hostile_rows
-from pipelines.serving.model.model import without_other_duckdb
+from pipelines.serving.model.model import drop_unproven_query
 
 
 def test_conditions_in_the_same_words_are_all_asked() -> None:
@@ -119,9 +119,9 @@ def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: p
         version("duckdb"),
     )
     manifest = Manifest(name="t", version="", digest="", attempt="", encoders={}, splits={}, served_query=served, versions={"duckdb": here})
-    assert without_other_duckdb(manifest).served_query == served
+    assert drop_unproven_query(manifest).served_query == served
     assert not caplog.records
-    assert without_other_duckdb(manifest.model_copy(update={"versions": {"duckdb": "0.1"}})).served_query is None
+    assert drop_unproven_query(manifest.model_copy(update={"versions": {"duckdb": "0.1"}})).served_query is None
     (warning,) = caplog.records
     assert "DuckDB 0.1" in warning.message and f"DuckDB {here} is installed here" in warning.message
 

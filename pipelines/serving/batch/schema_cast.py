@@ -14,7 +14,7 @@ from pipelines.data.sources.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.placement import named
-from pipelines.serving.model.columns import fitting_rows, misfits, without_value
+from pipelines.serving.model.columns import drop_value, fitting_rows, misfits
 
 
 def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: bool) -> tuple[DataFrame, DataFrame | None]:
@@ -39,7 +39,7 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
 def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table, reasons = fitting_rows(batch, schema)
-        faults = [reason and without_value(reason) for reason in reasons.to_pylist()]
+        faults = [reason and drop_value(reason) for reason in reasons.to_pylist()]
         records = [reason and json.dumps(batch.slice(row, 1).to_pylist()[0], default=str) for row, reason in enumerate(faults)]
         columns = [column.combine_chunks() for column in table.columns] + [pa.array(faults, pa.string()), pa.array(records, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, [*schema.names, PROBLEM, RECORD])

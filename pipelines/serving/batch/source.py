@@ -24,6 +24,7 @@ from pipelines.etl.quality import REASON, expectations
 from pipelines.etl.query import check_query
 from pipelines.serving.batch.missing_columns import drop_missing_columns
 from pipelines.serving.batch.model import Model
+from pipelines.serving.batch.schema_cast import cast_to_schema
 from pipelines.serving.model.process import Takes
 
 BY_FILE = ("csv", "json", "parquet", "text")

@@ -15,7 +15,7 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.etl.quality import REASON
 from pipelines.etl.quarantine import Quarantine
-from pipelines.serving.model.columns import without_value
+from pipelines.serving.model.columns import drop_value
 from pipelines.serving.model.predictor import REFUSED
 from pipelines.serving.model.process import ModelProcess, Takes
 
@@ -49,7 +49,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
                 continue
             predicted = _model(job).predict(rows)
             reasons = predicted.column(REFUSED)
-            accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(without_value(reason))).select(job.keep)
+            accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(drop_value(reason))).select(job.keep)
             predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
             report.accepted += len(accepted)
             names = [*accepted.schema.names, *predicted.schema.names]

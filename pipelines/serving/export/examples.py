@@ -16,7 +16,7 @@ from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.serving.export.subject import Subject
-from pipelines.serving.model.predictor import REFUSED, Predictor, features_of
+from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders
 
 _ROWS, _REFUSED_ROWS = 24, 16
 _EDGES = 6
@@ -26,7 +26,7 @@ _TEXTS = ("It's 9.5 %, isn't it?", "def f(x):\n    return x + 1\n", "Straße ÉT
 
 def example_rows(subject: Subject) -> pa.Table:
     """Some rows that the encoders accept, then some with one value that they refuse; always the same for the same model."""
-    features = features_of(subject.manifest)
+    features = feature_encoders(subject.manifest)
     accepted, refused = dict[str, list[Any]](), list[tuple[str, Any]]()
     for field in subject.raw_schema:
         readers = {name: fitted for name, fitted in features.items() if field.name in fitted.inputs}

@@ -18,7 +18,7 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import DatasetError
 from pipelines.serving.export.numeric import Numeric, numeric_of
 from pipelines.serving.model.model import read_model
-from pipelines.serving.model.predictor import inputs_of
+from pipelines.serving.model.predictor import input_schema
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
 from pipelines.tracking.exports import model_of_run
@@ -46,7 +46,7 @@ class Subject:
     @property
     def raw_schema(self) -> pa.Schema:
         """The columns of the query that features are encoded from."""
-        return inputs_of(self.queried)
+        return input_schema(self.queried)
 
     @property
     def queried(self) -> Manifest:

@@ -8,7 +8,7 @@ from pipelines.errors import LockstepError
 from pipelines.serving.http.served import Served, example_row
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.model import read_model
-from pipelines.serving.model.signature import example_of
+from pipelines.serving.model.signature import input_example
 from pipelines.tracking.registered import downloaded, version_of
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ def load(tracking_uri: str, model: str, version: str) -> Served:
     """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
     with downloaded(tracking_uri, model, version) as folder:
         settings, manifest, weights, digest = read_model(folder)
-    return Served(Predictor(settings, manifest, weights), version, digest, example_row(example_of(manifest)))
+    return Served(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
 
 
 def follow(

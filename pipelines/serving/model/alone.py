@@ -2,8 +2,8 @@
 
     python -P alone.py FOLDER rows|query
 
-It verifies the model's files, writes one line of JSON about the model, and then answers each record batch of the Arrow stream on
-standard input with one of the stream on standard output. Whatever libraries print goes to standard error.
+It verifies the model's files, and writes one line of JSON about the model. Then it answers each record batch of the Arrow stream on
+standard input with one of the stream on standard output. Output of libraries goes to standard error.
 """
 
 import json
@@ -24,26 +24,28 @@ def main() -> None:
     os.dup2(2, 1)
     folder, takes = Path(sys.argv[1]), sys.argv[2]
     try:
-        about, predictor = loaded(folder, takes == "query")
+        about, predictor = load(folder, takes == "query")
     except Exception as error:
         _say(answers, {"error": type(error).__name__, "message": " ".join(str(error).split())})
         raise
-    outputs = outputs_of(predictor)
+    outputs = output_schema(predictor)
     _say(answers, {**about, "outputs": _text(outputs)})
-    with pa.ipc.open_stream(sys.stdin.buffer) as asked, pa.ipc.new_stream(answers, outputs) as written:
-        for batch in asked:
+    with pa.ipc.open_stream(sys.stdin.buffer) as batches, pa.ipc.new_stream(answers, outputs) as written:
+        for batch in batches:
             frame = predictor.predict(pa.Table.from_batches([batch]))
             table = pa.Table.from_pandas(frame, schema=outputs, preserve_index=False)
             written.write_batch(pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=outputs))
             answers.flush()
 
 
-def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
-    """What is known of the model in `folder`, and its predictor: for the query's columns if `of_query`, else for the rows that the
+def load(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]:
+    """The description of the model in `folder`, and its predictor: for the query's columns if `takes_query`, else for the rows that the
     model takes. Raises CorruptError if a file was altered."""
     if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it
         sys.path.insert(0, str(folder / "code"))
-    digest = runpy.run_path(str(folder / "entry.py"))["checked"](folder)
+    entry = runpy.run_path(str(folder / "entry.py"))
+    verify = entry.get("verify_files") or entry["checked"]  # its name in earlier versions
+    digest = verify(folder)
     # Only now the code is verified. Earlier versions have these modules elsewhere.
     is_present = find_spec("pipelines.serving") is not None
     manifests = import_module("pipelines.data.versions.manifest" if is_present else "pipelines.dataset.manifest")
@@ -51,7 +53,7 @@ def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
     artifacts = {file.stem: str(file) for file in (folder / "artifacts").iterdir()}
     manifest = manifests.parse_manifest(Path(artifacts["manifest"]).read_bytes(), artifacts["manifest"])
     with TemporaryDirectory() as place:
-        if of_query:
+        if takes_query:
             artifacts["manifest"] = f"{place}/manifest.json"
             Path(artifacts["manifest"]).write_bytes(manifest.model_copy(update={"served_query": None}).to_json())
         predictor = models.load_predictor(artifacts, digest)
@@ -68,10 +70,10 @@ def loaded(folder: Path, of_query: bool) -> tuple[dict[str, Any], Any]:
     return about, predictor
 
 
-def outputs_of(predictor: Any) -> pa.Schema:
+def output_schema(predictor: Any) -> pa.Schema:
     """The columns of predictions, and `refused`."""
-    found = pa.Schema.from_pandas(predictor.outputs.drop(columns="refused", errors="ignore"), preserve_index=False).remove_metadata()
-    kinds = {field.name: pa.string() if pa.types.is_large_string(field.type) else field.type for field in found}
+    schema = pa.Schema.from_pandas(predictor.outputs.drop(columns="refused", errors="ignore"), preserve_index=False).remove_metadata()
+    kinds = {field.name: pa.string() if pa.types.is_large_string(field.type) else field.type for field in schema}
     return pa.schema({**kinds, "refused": pa.string()})
 
 

@@ -9,7 +9,7 @@ _UNIX, _READABLE_FILE = 3, 0o100644 << 16
 
 
 def write_archive(package: Path, archive: Path) -> None:
-    """Write all files of a package's folder to a zip file, except what Python compiled. Equal files give equal bytes.
+    """Write all files of a package's folder to a zip file, except compiled ones. Equal files give equal bytes.
 
     They are stored as they are: versions of zlib compress to different bytes.
     """

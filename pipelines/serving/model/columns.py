@@ -80,30 +80,30 @@ def _pieces(values: Values, field: pa.Field, start: int, faults: dict[int, str])
     return [*_pieces(values[:half], field, start, faults), *_pieces(values[half:], field, start + half, faults)]
 
 
-def misfits(inputs: pa.Schema, given: pa.Schema) -> list[str]:
-    """A phrase for each input of a model that rows with the columns `given` lack, or have as another sort of values."""
+def misfits(inputs: pa.Schema, columns: pa.Schema) -> list[str]:
+    """A phrase for each input of a model that rows with these columns lack, or have as another sort of values."""
     phrases = []
     for field in inputs:
-        if field.name not in given.names:
+        if field.name not in columns.names:
             phrases.append(f"no column {field.name} ({field.type})")
-        elif not _is_castable(given.field(field.name).type, field.type):
-            phrases.append(f"{field.name} as {given.field(field.name).type}, not {field.type}")
+        elif not _is_castable(columns.field(field.name).type, field.type):
+            phrases.append(f"{field.name} as {columns.field(field.name).type}, not {field.type}")
     return phrases
 
 
-def _is_castable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type may stand for those of the other, each on condition that the other type has it."""
-    if given.equals(wanted) or types.is_null(given):
+def _is_castable(kind: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of a type may stand for those of the target, each on condition that the target has it."""
+    if kind.equals(target) or types.is_null(kind):
         return True
-    if types.is_dictionary(given):
-        return _is_castable(given.value_type, wanted)
-    return _sort(given) == _sort(wanted) == "numbers" and not is_list(given) and not is_list(wanted)
+    if types.is_dictionary(kind):
+        return _is_castable(kind.value_type, target)
+    return _sort(kind) == _sort(target) == "numbers" and not is_list(kind) and not is_list(target)
 
 
 def _values(rows: Any, field: pa.Field, schema: pa.Schema) -> Values:
     # `schema.names` would make a list of all names for each of them.
-    is_given = bool(rows.schema.get_all_field_indices(field.name)) if isinstance(rows, pa.RecordBatch) else field.name in rows
-    if not is_given:
+    has_column = bool(rows.schema.get_all_field_indices(field.name)) if isinstance(rows, pa.RecordBatch) else field.name in rows
+    if not has_column:
         raise SourceError(f"the rows have no column {field.name}; the model takes {some_of(schema.names)}")
     values: Values = rows.column(field.name) if isinstance(rows, pa.RecordBatch) else rows[field.name]
     if is_list(field.type) and not isinstance(values, pa.Array):  # Arrow accepts one-dimensional arrays or nested lists
@@ -111,7 +111,7 @@ def _values(rows: Any, field: pa.Field, schema: pa.Schema) -> Values:
     return values
 
 
-def without_value(reason: str) -> str:
+def drop_value(reason: str) -> str:
     """A reason from `fitting_rows` without the value, for counting; any other reason as it is."""
     fault, _, _ = reason.partition(": ")
     return fault if fault.startswith("the values of column ") and _UNFIT in fault else reason
@@ -172,12 +172,11 @@ def _sort(kind: pa.DataType) -> str:
     return "numbers" if is_number(kind) else "times" if types.is_temporal(kind) else "null" if types.is_null(kind) else "text or bytes"
 
 
-def with_refused(predicted: pa.RecordBatch, reasons: pa.Array, refused: str) -> pa.RecordBatch:
+def insert_refused_rows(predicted: pa.RecordBatch, reasons: pa.Array, refused: str) -> pa.RecordBatch:
     """The predictions of the rows without a reason, and between them rows of NULL with the reasons in the column `refused`."""
     if reasons.null_count == len(reasons):
         return predicted
-    taken = pc.is_null(reasons)
-    places = np.cumsum(taken.to_numpy(zero_copy_only=False)) - 1
-    spread = predicted.take(pa.array(places, pa.int64(), mask=~taken.to_numpy(zero_copy_only=False)))
+    is_accepted = pc.is_null(reasons).to_numpy(zero_copy_only=False)
+    spread = predicted.take(pa.array(np.cumsum(is_accepted) - 1, pa.int64(), mask=~is_accepted))
     position = spread.schema.get_field_index(refused)
     return spread.set_column(position, spread.schema.field(position), pc.coalesce(reasons, spread.column(position)))

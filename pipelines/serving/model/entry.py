@@ -23,7 +23,7 @@ class RawRows(PythonModel):
     """The model class for `mlflow.pyfunc.load_model` and `mlflow models serve`."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        digest = checked(Path(__file__).parent)
+        digest = verify_files(Path(__file__).parent)
         from pipelines.serving.model import load_predictor, scoring  # noqa: PLC0415, verified by now
 
         self._predictor, self._scoring = load_predictor(context.artifacts, digest), scoring
@@ -34,7 +34,7 @@ class RawRows(PythonModel):
         return self._scoring.answer(self._predictor, model_input)
 
 
-def checked(folder: Path) -> str:
+def verify_files(folder: Path) -> str:
     """Verify the files of a model, then put its code on the path. Returns the digest of its weights.
 
     Raises CorruptError if a file was altered or removed, or if there is code that was not logged; MismatchError if this process has
@@ -47,19 +47,19 @@ def checked(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _error("CorruptError", f"{listed} cannot be read: {error!r}; {_REMEDY}") from error
     for name, digest in logged.items():
-        if (found := digest_of(folder / name)) != digest:
-            raise _error("CorruptError", f"{folder / name} {_differs(found, digest)}; {_REMEDY}")
+        if (present := file_digest(folder / name)) != digest:
+            raise _error("CorruptError", f"{folder / name} {_differs(present, digest)}; {_REMEDY}")
     code = {file.relative_to(folder).as_posix() for file in (folder / _CODE).rglob("*") if file.is_file()}
     if extra := [name for name in sorted(code - logged.keys()) if "__pycache__" not in name]:
         raise _error("CorruptError", f"{folder / extra[0]} was not logged with the model; {_REMEDY}")
     for name, content in _modules(folder, sorted(logged.keys() & code)):
-        _check_at_work(folder, name, sha256(content).hexdigest())
+        _check_imported(folder, name, sha256(content).hexdigest())
     sys.path[:0] = [str(folder / _ARCHIVE), str(folder / _CODE)]
     return model
 
 
 def _modules(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Each file of the model's code: its path as Python imports it, and its content."""
+    """The path and the content of each file of the model's code, as Python imports it."""
     for name in names:
         if name == _ARCHIVE:
             with ZipFile(folder / name) as archive:
@@ -68,17 +68,17 @@ def _modules(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
             yield name.removeprefix(f"{_CODE}/"), (folder / name).read_bytes()
 
 
-def _check_at_work(folder: Path, name: str, digest: str) -> None:
+def _check_imported(folder: Path, name: str, digest: str) -> None:
     """A module that was imported before is not imported again, so it must be identical."""
     module = sys.modules.get(name.partition("/")[0].removesuffix(".py"))
     file = getattr(module, "__file__", None)
     root = Path(file).parents["/" in name] if file else folder
-    if file and (found := _digest_at_work(module, root / name)) != digest:
-        message = f"{root / name}, imported in this process, {_differs(found, digest)}; load the model in a process of its own"
+    if file and (present := _module_digest(module, root / name)) != digest:
+        message = f"{root / name}, imported in this process, {_differs(present, digest)}; load the model in a process of its own"
         raise _error("MismatchError", message)
 
 
-def _digest_at_work(module: Any, file: Path) -> str:
+def _module_digest(module: Any, file: Path) -> str:
     """Hex SHA-256 of a file beside an imported module, which may be in an archive; empty if there is no such file."""
     try:
         return sha256(module.__loader__.get_data(str(file))).hexdigest()
@@ -86,19 +86,19 @@ def _digest_at_work(module: Any, file: Path) -> str:
         return ""
 
 
-def digest_of(file: Path) -> str:
+def file_digest(file: Path) -> str:
     """Hex SHA-256 of a file; empty if there is no such file."""
     return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
-def _differs(found: str, digest: str) -> str:
-    return f"has SHA-256 {found[:12]}…, but {digest[:12]}… was logged" if found else "is missing"
+def _differs(present: str, digest: str) -> str:
+    return f"has SHA-256 {present[:12]}…, but {digest[:12]}… was logged" if present else "is missing"
 
 
 def _error(kind: str, message: str) -> Exception:
     """An error of `pipelines.errors` if this process has imported it, else one of the same name: an import could run altered code."""
-    known = getattr(sys.modules.get("pipelines.errors"), kind, None)
-    return (known or type(kind, (Exception,), {}))(message)
+    imported = getattr(sys.modules.get("pipelines.errors"), kind, None)
+    return (imported or type(kind, (Exception,), {}))(message)
 
 
 set_model(RawRows())

@@ -25,7 +25,7 @@ from pipelines.errors import CorruptError, TrackingError
 from pipelines.runtime.weights import INDEX, WHOLE, model_digest, read_files, write_files
 from pipelines.serving.model.archive import write_archive
 from pipelines.serving.model.predictor import Predictor
-from pipelines.serving.model.signature import example_of, signature_of
+from pipelines.serving.model.signature import input_example, model_signature
 from pipelines.tracking.naming import model_name
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manife
     task = json.loads(config.read_bytes())["task"]
     settings = settings_class(task["kind"]).model_validate(task)
     served = read_files(weights)
-    if (found := model_digest(served)) != digest:
-        raise CorruptError(f"{weights} contains model {found[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
+    if (present := model_digest(served)) != digest:
+        raise CorruptError(f"{weights} contains model {present[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return settings, parse_manifest(manifest.read_bytes(), str(manifest)), served
 
 
@@ -112,15 +112,15 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
 
     `weights` is the state dict of the model. MLflow shows the metrics of the run at `step` with the model.
     """
-    manifest = without_carried(without_other_duckdb(manifest))
+    manifest = drop_passthrough_columns(drop_unproven_query(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
     client, name = mlflow.MlflowClient(), model_name(config)
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
-    code, requirements = software_of(config.task, [settings_of(fitted.feature) for fitted in manifest.encoders.values()])
+    code, requirements = software_requirements(config.task, [settings_of(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}
-        # Not the whole config: whoever knows a private run's seed can compute its noise.
+        # Not the entire config: whoever knows a private run's seed can compute its noise.
         files["config"].write_text(config.model_dump_json(indent=1, include={"task"}))
         files["manifest"].write_bytes(manifest.to_json())
         written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
@@ -129,48 +129,48 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
         write_archive(PACKAGE, archive := Path(folder, "pipelines.zip"))
         logged = Model.log(
             None,
-            Filing(digest),
+            VerifiedFlavor(digest),
             name=name,
             run_id=run_id,
             model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,
-            metadata=described(config, predictor, manifest, digest),
-            validate_serving_input=False,  # `Filing` does; MLflow would write MLmodel again
+            metadata=model_metadata(config, predictor, manifest, digest),
+            validate_serving_input=False,  # `VerifiedFlavor` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts={name: str(path) for name, path in files.items()},
             code_paths=[str(archive), *code],
             pip_requirements=requirements,
-            signature=signature_of(predictor),
-            input_example=example_of(manifest),
+            signature=model_signature(predictor),
+            input_example=input_example(manifest),
         )
     return logged.model_uri
 
 
-def without_other_duckdb(manifest: Manifest) -> Manifest:
+def drop_unproven_query(manifest: Manifest) -> Manifest:
     """The manifest without its served query if ETL compared Spark with another version of DuckDB than the installed one, which the
     model requires."""
-    compared, here = manifest.versions.get("duckdb"), version("duckdb")
-    if manifest.served_query is None or compared == here:
+    etl_version, present_version = manifest.versions.get("duckdb"), version("duckdb")
+    if manifest.served_query is None or etl_version == present_version:
         return manifest
     log.warning(
         "the model takes the columns of the query: ETL compared DuckDB %s with Spark, but DuckDB %s is installed here; "
         "train with the version of the ETL for a model that takes raw rows",
-        compared,
-        here,
+        etl_version,
+        present_version,
     )
     return manifest.model_copy(update={"served_query": None})
 
 
-def without_carried(manifest: Manifest) -> Manifest:
-    """The manifest without what carried columns have left in it, such as the names of all clients: a model does not need it."""
-    kept = {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role != "carried"}
+def drop_passthrough_columns(manifest: Manifest) -> Manifest:
+    """The manifest without encoders and profiles of passthrough columns, such as the names of all clients: a model does not need them."""
+    encoders = {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role != "carried"}
     hidden = {column for fitted in manifest.encoders.values() for column in fitted.inputs}
-    hidden -= {column for fitted in kept.values() for column in fitted.inputs}
+    hidden -= {column for fitted in encoders.values() for column in fitted.inputs}
     profile = {column: statistics for column, statistics in manifest.profile.items() if column not in hidden}
-    return manifest.model_copy(update={"encoders": kept, "profile": profile})
+    return manifest.model_copy(update={"encoders": encoders, "profile": profile})
 
 
-def described(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
+def model_metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
     """Metadata that MLflow shows with a model. It includes the types of the inputs, which a signature cannot fully express."""
     served = manifest.served_query
     takes = f"rows of {served.table}, before the query" if served else "the query's columns"
@@ -178,7 +178,7 @@ def described(config: Config, predictor: Predictor, manifest: Manifest, digest: 
     return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
 
 
-class Filing:
+class VerifiedFlavor:
     """A flavor of MLflow that writes the folder of a model, and last the digests of its files, which `entry` verifies."""
 
     def __init__(self, digest: str) -> None:
@@ -193,15 +193,15 @@ class Filing:
         loaded.predict(loaded.input_example)
 
 
-def software_of(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
+def software_requirements(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
     """Paths of a user's code to log with the model, and the required distributions as pip requirements.
 
     The code of the user's task and encoders is logged unless it belongs to an installed distribution. It is logged as it is, since it
     may read files that stand beside it.
     """
-    own = [type(task).__module__, task.implementation]
-    own += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
-    packages = {module.partition(":")[0].partition(".")[0] for module in own} - {PACKAGE.name}
+    modules = [type(task).__module__, task.implementation]
+    modules += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
+    packages = {module.partition(":")[0].partition(".")[0] for module in modules} - {PACKAGE.name}
     installed = packages_distributions() if packages else {}  # it reads the files of every distribution, for a second
     names, code = set(DISTRIBUTIONS), set()
     for package in packages:

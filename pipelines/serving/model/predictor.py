@@ -19,16 +19,16 @@ from pipelines.tasks.bind import task_of
 
 REFUSED = "refused"
 """Column of the predictions with the reason why a row was refused, or NULL."""
-_ROWS_AT_ONCE = 8_192
-_WINDOWS_AT_ONCE = 64
-"""Windows of documents that are computed at a time; their activations take some 100 MB."""
+_BATCH_ROWS = 8_192
+_BATCH_WINDOWS = 64
+"""Windows of documents in a batch; their activations take some 100 MB."""
 
 
 class Predictor:
     """Predicts from raw rows. `inputs` is the schema of the rows; `outputs` is an example of predictions, for a row of zeros."""
 
     def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
-        features = features_of(manifest)
+        features = feature_encoders(manifest)
         self._encoders = Encoders(features)
         self._columns = tensor_columns(features)
         self._task = task_of(settings, manifest)
@@ -38,16 +38,16 @@ class Predictor:
         self._model.to(self._device).eval()
         self._query = manifest.served_query
         self._evaluator = Evaluator() if self._query else None  # MLflow keeps the last model, and with it a database to the very end
-        self.inputs = inputs_of(manifest)
-        self.outputs = self._predicted({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
+        self.inputs = input_schema(manifest)
+        self.outputs = self._predict({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
     def predict(self, raw: pa.Table) -> pd.DataFrame:
         """The columns of `Task.predict` and `refused`, one row per raw row.
 
         A row that an encoder refuses has NULL as prediction and the reason in `refused`. Raises SourceError if a column is missing.
         """
-        starts = range(0, max(len(raw), 1), _ROWS_AT_ONCE)
-        return pd.concat([self._at_once(raw.slice(start, _ROWS_AT_ONCE)) for start in starts], ignore_index=True)
+        starts = range(0, max(len(raw), 1), _BATCH_ROWS)
+        return pd.concat([self._predict_batch(raw.slice(start, _BATCH_ROWS)) for start in starts], ignore_index=True)
 
     def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
         """`predict` for the rows of a data frame, with the same index. A row with a value that a column's type does not have is refused
@@ -60,38 +60,38 @@ class Predictor:
             predicted[REFUSED] = predicted[REFUSED].where(fits.to_pandas(), unfit.to_pandas())
         return predicted.set_axis(rows.index)
 
-    def _at_once(self, raw: pa.Table) -> pd.DataFrame:
-        encoded, reasons = self._encoded(raw)
+    def _predict_batch(self, raw: pa.Table) -> pd.DataFrame:
+        encoded, reasons = self._encode(raw)
         predicted = self.outputs.iloc[:0]
         if len(encoded) and self._encoders.packer:
-            predicted = self._of_windows(self._encoders.packer, encoded)
+            predicted = self._predict_documents(self._encoders.packer, encoded)
         elif len(encoded):
-            predicted = self._predicted({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
+            predicted = self._predict({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
         if reasons.null_count < len(raw):
             accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
             predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
         return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
 
-    def _encoded(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """As `Encoders.encode`, after the query if the model takes rows before the query."""
+    def _encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Encode like `Encoders.encode`, after the query if the model takes rows before the query."""
         if self._query is None or self._evaluator is None:
             return self._encoders.encode(raw)
         queried, dropped = self._evaluator.queried(raw, self._query)
         encoded, reasons = self._encoders.encode(queried)
         return encoded, pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
 
-    def _of_windows(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
+    def _predict_documents(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
         """Predictions for documents. Each is cut into its own windows, whose outputs are summed."""
         (name,) = encoded.column_names
         outputs = []
         for document in encoded[name]:
             windows = packer.windows([document.values.to_numpy()])
-            starts = range(0, len(windows), _WINDOWS_AT_ONCE)
-            pieces = [self._output({name: windows[start : start + _WINDOWS_AT_ONCE]}) for start in starts]
+            starts = range(0, len(windows), _BATCH_WINDOWS)
+            pieces = [self._output({name: windows[start : start + _BATCH_WINDOWS]}) for start in starts]
             outputs.append(torch.cat(pieces).sum(dim=0, keepdim=True))
         return pd.DataFrame(self._task.predict(torch.cat(outputs)))
 
-    def _predicted(self, arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    def _predict(self, arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
         return pd.DataFrame(self._task.predict(self._output(arrays)))
 
     def _output(self, arrays: Mapping[str, np.ndarray]) -> torch.Tensor:
@@ -100,15 +100,14 @@ class Predictor:
             return self._model(batch)
 
 
-def features_of(manifest: Manifest) -> dict[str, FittedEncoder]:
+def feature_encoders(manifest: Manifest) -> dict[str, FittedEncoder]:
     """The encoders that prediction needs: all except that of the target."""
     return {name: fitted for name, fitted in manifest.encoders.items() if fitted.column.role == "feature"}
 
 
-def inputs_of(manifest: Manifest) -> pa.Schema:
-    """The columns that the model takes: those that the served query reads, or else the columns of the query that features are
-    encoded from."""
+def input_schema(manifest: Manifest) -> pa.Schema:
+    """The columns that the served query reads; without one, the columns of the query that features are encoded from."""
     if manifest.served_query:
         return manifest.served_query.input_schema
-    read = {column for fitted in features_of(manifest).values() for column in fitted.inputs}
+    read = {column for fitted in feature_encoders(manifest).values() for column in fitted.inputs}
     return pa.schema([field for field in schema_from_text(manifest.raw_schema) if field.name in read])

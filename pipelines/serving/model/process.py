@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pipelines import errors
 from pipelines.errors import CorruptError, LockstepError, SourceError
-from pipelines.serving.model.columns import fitting_rows, misfits, with_refused
+from pipelines.serving.model.columns import fitting_rows, insert_refused_rows, misfits
 
 Takes = Literal["rows", "query"]
 """`rows` of the kind that the model's signature shows, or the columns of its `query`."""
@@ -32,12 +32,12 @@ class ModelProcess:
 
         Raises CorruptError if a file of the model was altered, and the LockstepError that loading it raises.
         """
-        self._printed = TemporaryFile()  # noqa: SIM115, `close` closes it
+        self._log = TemporaryFile()  # noqa: SIM115, `close` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("alone.py")), str(folder), takes],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._printed,
+            stderr=self._log,
             env={**os.environ, **(variables or {})},
         )
         assert self._process.stdin and self._process.stdout
@@ -45,7 +45,7 @@ class ModelProcess:
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._reader: pa.RecordBatchStreamReader | None = None
         try:
-            self.about = self._about()
+            self.about = self._read_description()
         except BaseException:
             self.close()
             raise
@@ -59,13 +59,13 @@ class ModelProcess:
 
         Raises SourceError if a column is missing or has another type.
         """
-        if told := misfits(self.inputs, rows.schema):
-            raise SourceError(f"the rows have {told[0]}, which the model takes")
+        if faults := misfits(self.inputs, rows.schema):
+            raise SourceError(f"the rows have {faults[0]}, which the model takes")
         table, unfit = fitting_rows(rows, self.inputs)
         columns = pa.RecordBatch.from_arrays(
             [column.combine_chunks() for column in table.filter(pc.is_null(unfit)).columns], schema=self.inputs
         )
-        return with_refused(self._answer(columns), unfit, self.outputs.names[-1])
+        return insert_refused_rows(self._answer(columns), unfit, self.outputs.names[-1])
 
     def _answer(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -77,15 +77,15 @@ class ModelProcess:
                 self._reader = pa.ipc.open_stream(self._stdout)
             return self._reader.read_next_batch()
         except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
-            raise self._ended() from error
+            raise self._exit_error() from error
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        with suppress(OSError):  # what it has not read
+        with suppress(OSError):  # bytes that it has not read
             self._stdin.close()
         self._stdout.close()
-        self._printed.close()
+        self._log.close()
 
     def __enter__(self) -> "ModelProcess":
         return self
@@ -93,22 +93,22 @@ class ModelProcess:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _about(self) -> dict[str, Any]:
+    def _read_description(self) -> dict[str, Any]:
         try:
             about = dict(json.loads(self._stdout.readline()))
         except ValueError as error:
-            raise self._ended() from error
+            raise self._exit_error() from error
         if "error" in about:
             kind = getattr(errors, about["error"], None)
             raise (kind or CorruptError)(about["message"] if kind else f"the model cannot be loaded: {about['error']}: {about['message']}")
         return about
 
-    def _ended(self) -> LockstepError:
+    def _exit_error(self) -> LockstepError:
         """The error of a process that ended on its own."""
         self._process.kill()
         code = self._process.wait()
-        self._printed.seek(0)
-        lines = self._printed.read().decode(errors="replace").strip().splitlines()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
         return errors.DatasetError(f"the process of the model ended with {code}: {lines[-1] if lines else 'it printed nothing'}; run again")
 
 

@@ -1,5 +1,5 @@
-"""A model in MLflow's scoring server: it reads CSV with the types of the model, answers in strict JSON, and says what is wrong with a
-request instead of showing a stack."""
+"""A model in MLflow's scoring server: it reads CSV with the types of the model, answers in strict JSON, and answers a wrong
+request with one line instead of a stack."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def answer(predictor: Predictor, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pandas_type(kind: pa.DataType) -> Any:
-    """What pandas parses a column of CSV to: integers stay exact beside a NULL."""
+    """The pandas type for a column of CSV: integers stay exact beside a NULL."""
     if types.is_boolean(kind):
         return pd.BooleanDtype()
     if types.is_integer(kind):

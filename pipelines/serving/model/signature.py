@@ -15,32 +15,32 @@ from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.data.rowwise.engine import quoted
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
-from pipelines.serving.model.predictor import REFUSED, Predictor, features_of, inputs_of
+from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
 
 
-def signature_of(predictor: Predictor) -> ModelSignature:
+def model_signature(predictor: Predictor) -> ModelSignature:
     """Names and types of the input columns and of the predictions."""
     inputs: list[Any] = [ColSpec(_mlflow_type(field.type), field.name) for field in predictor.inputs]
     outputs = infer_signature(predictor.outputs).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
 
 
-def example_of(manifest: Manifest) -> pd.DataFrame:
+def input_example(manifest: Manifest) -> pd.DataFrame:
     """A raw row with values that JSON can express: for each column the example of its encoder, or else the most frequent value or the
     mean from the profile, or else zeros."""
     columns = {}
-    for field in inputs_of(manifest):
+    for field in input_schema(manifest):
         profile = manifest.profile.get(field.name, {})
         reader = _reader(manifest, field.name)
         value = restore_encoder(reader).example(field.type) if reader else None
         if value is None:
             value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
             value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements
-        found = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
+        array = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
             field.type, safe=False
         )
         in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
-        columns[field.name] = found.cast(in_json).to_pandas()
+        columns[field.name] = array.cast(in_json).to_pandas()
     return pd.DataFrame(columns)
 
 
@@ -48,7 +48,7 @@ def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
     """An encoder that reads the raw column directly; None if only expressions of the query read it."""
     query = manifest.served_query
     names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quoted(raw)}
-    return next((fitted for fitted in features_of(manifest).values() if names & set(fitted.inputs)), None)
+    return next((fitted for fitted in feature_encoders(manifest).values() if names & set(fitted.inputs)), None)
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:

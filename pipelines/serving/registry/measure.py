@@ -86,7 +86,7 @@ def judge_predictions(
 
 
 def _reproduces_logged_metric(target: Target, predictions: Predictions, logged: float) -> Gate:
-    value = target.weighted_metric(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
+    value = target.metric_by_weights(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
     is_near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
     return Gate(f"{target.metric} of the model from raw rows", is_near, value, f"the run's test/{target.metric}, {logged:.6g},")
 
@@ -107,7 +107,7 @@ def _is_no_worse(settings: Registry, target: Target, predictions: Predictions, c
         condition = "a comparison with the champion (choose another registry.metric, or more test rows)"
         return Gate(f"{target.metric} of the {rows} test rows", False, recordable(undefined), condition)
     tables = shared.table, champion_table.filter(pa.array(is_accepted))
-    candidate_metric, champion_metric = (target.weighted_metric(shared.truth, table) for table in tables)
+    candidate_metric, champion_metric = (target.metric_by_weights(shared.truth, table) for table in tables)
     comparison = bootstrap_comparison(
         candidate_metric, champion_metric, target.is_higher_better, rows, settings.confidence, settings.resamples, settings.seed
     )

@@ -39,7 +39,7 @@ class Target:
 
     @property
     def skew(self) -> "Target":
-        """The same target with the metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a
+        """This target with the metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a
         probability cannot express how far beyond 1 - 1e-16 an output is."""
         return replace(self, metric="accuracy") if self.classes else self
 
@@ -55,7 +55,7 @@ class Target:
         classes[is_known] = to_numpy(self.manifest.encoders[name].column, encoded.column(0).combine_chunks())
         return classes, is_known
 
-    def weighted_metric(self, truth: NDArray[Any], predictions: pa.Table) -> Metric:
+    def metric_by_weights(self, truth: NDArray[Any], predictions: pa.Table) -> Metric:
         if not self.classes:
             return quantity_metric(self.metric, truth, predictions["prediction"].to_numpy())
         # A class that a model does not know has the probability 0.
@@ -65,7 +65,7 @@ class Target:
 
     def value(self, truth: NDArray[Any], predictions: pa.Table) -> Value:
         """The metric of all these rows, or why it has none: only the AUC needs more than a row."""
-        number = self.weighted_metric(truth, predictions)(np.ones(len(truth)))
+        number = self.metric_by_weights(truth, predictions)(np.ones(len(truth)))
         return number if not np.isnan(number) else ONE_CLASS if self.metric == "auc" else NOT_A_NUMBER
 
 
