@@ -65,7 +65,7 @@ from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model
 from pipelines.serving.batch.run import _check_apart
 from pipelines.serving.batch.source import set_input_paths
-from pipelines.serving.http.requests import rows_of
+from pipelines.serving.http.requests import parse_rows
 from pipelines.spark import ambient_settings as ambient
 from pipelines.spark.executor_versions import check_executors
 
@@ -212,7 +212,7 @@ def asked_again(folder: Path) -> FileInfo:
 
 
 def rows_in(request: Any, *columns: str) -> Any:
-    return rows_of(json.dumps(request).encode(), Endpoint(), pa.schema({column: pa.int64() for column in columns}))
+    return parse_rows(json.dumps(request).encode(), Endpoint(), pa.schema({column: pa.int64() for column in columns}))
 
 
 @cache

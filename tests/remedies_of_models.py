@@ -48,7 +48,7 @@ from pipelines.report.command import report
 from pipelines.report.command import write as write_report
 from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
-from pipelines.serving.export.subject import subject_of
+from pipelines.serving.export.subject import read_subject
 from pipelines.serving.export.targets import writer
 from pipelines.serving.http.requests import read_body
 from pipelines.serving.http.start import _check_port
@@ -371,7 +371,7 @@ def exported(folder: Path, path: str = "") -> Any:
     """What is exported of the run of `trained`, with a dataset at `path`."""
     config = trained().config
     dataset = config.dataset.model_copy(update={"path": path or config.dataset.path})
-    return subject_of(config.model_copy(update={"dataset": dataset}), trained().run_id)
+    return read_subject(config.model_copy(update={"dataset": dataset}), trained().run_id)
 
 
 @cache

@@ -41,7 +41,7 @@ from pipelines.report.arguments import asked as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.access import token_digest
-from pipelines.serving.http.requests import rows_of
+from pipelines.serving.http.requests import parse_rows
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.tasks.bind import task_of
 from pipelines.tracking.client import check_host, connect, experiment_of
@@ -256,12 +256,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: token_digest(Endpoint(token_file=wrote(folder / "token", "x" * 32))),),
     ),
     'send {"{}": [{"column": value': (
-        lambda folder: rows_of(b"{}", Endpoint(), A_NUMBER),
-        (lambda folder: rows_of(REQUEST, Endpoint(), A_NUMBER),),
+        lambda folder: parse_rows(b"{}", Endpoint(), A_NUMBER),
+        (lambda folder: parse_rows(REQUEST, Endpoint(), A_NUMBER),),
     ),
     "endpoint.rows_per_request; send several requests": (
-        lambda folder: rows_of(REQUEST, Endpoint(rows_per_request=1), A_NUMBER),
-        (lambda folder: rows_of(b'{"dataframe_records": [{"a": 1}]}', Endpoint(rows_per_request=1), A_NUMBER),),
+        lambda folder: parse_rows(REQUEST, Endpoint(rows_per_request=1), A_NUMBER),
+        (lambda folder: parse_rows(b'{"dataframe_records": [{"a": 1}]}', Endpoint(rows_per_request=1), A_NUMBER),),
     ),
     "no row is left for {} ({}); give more rows": (
         lambda folder: check_splits({0: 9, 1: 0, 2: 1}, ByFraction()),

@@ -23,7 +23,7 @@ from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError
 from pipelines.serving.export.examples import example_predictions, rows_in_json
-from pipelines.serving.export.subject import subject_of
+from pipelines.serving.export.subject import read_subject
 from pipelines.serving.registry.rows import test_rows
 from pipelines.spark.session import session
 
@@ -56,7 +56,7 @@ def compare(config: Config, limit: int) -> Row:
     """The script's predictions beside those of the model in MLflow. Raises LockstepError if there is no model, or no test row."""
     client = MlflowClient(config.tracking.uri)
     run = str(client.get_logged_model(tracking.newest_model(config).removeprefix("models:/")).source_run_id)
-    folder, subject = api.export(config, run, "onnx"), subject_of(config, run)
+    folder, subject = api.export(config, run, "onnx"), read_subject(config, run)
     spark = session("export-alone")
     table, _ = test_rows(spark, config, subject.manifest.version, limit)
     table = table.select(subject.raw_schema.names).cast(subject.raw_schema)

@@ -22,7 +22,7 @@ from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.executorch import write as write_executorch
 from pipelines.serving.export.run import export
-from pipelines.serving.export.subject import subject_of
+from pipelines.serving.export.subject import read_subject
 from pipelines.tasks.bind import task_of
 from pipelines.serving.model import log_model
 
@@ -149,7 +149,7 @@ def test_executorch_of_a_language_model_agrees_for_any_number_of_rows(tmp_path: 
 
 @needs_executorch
 def test_an_operator_that_executorch_lacks_is_named(model: Exported, tmp_path: Path) -> None:
-    subject = replace(subject_of(model.config, model.run_id), network=Eigenvalues())
+    subject = replace(read_subject(model.config, model.run_id), network=Eigenvalues())
     with pytest.raises(ExportError, match=r"ExecuTorch has no operator for aten\._linalg_eigh.* of torch; .*docs/how-to/export"):
         write_executorch(subject, model.config.export, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.run import _write_predictions, export
 from pipelines.serving.export.script import check_script
-from pipelines.serving.export.subject import Subject, subject_of, tensors
+from pipelines.serving.export.subject import Subject, read_subject, tensors
 
 FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = """
@@ -70,7 +70,7 @@ def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predi
     manifest = json.loads((onnx / "manifest.json").read_text())
     raw = {given["name"] for given in manifest["inputs"] if given["dtype"] == "float64"}
     assert raw == {"age", "children", "rooms"}
-    encoded = subject_of(model.config, model.run_id).first_rows("test", len(model.raw))
+    encoded = read_subject(model.config, model.run_id).first_rows("test", len(model.raw))
     numbers = {name: model.raw[name].to_pandas().to_numpy(np.float64, na_value=np.nan) for name in raw}
     assert np.isnan(numbers["age"]).any()
     session = onnxruntime.InferenceSession(onnx / "model.onnx")
@@ -229,7 +229,7 @@ class Likelihoods(nn.Module):
 
 @pytest.mark.parametrize("weight", [None, (0.5, 2.0)])
 def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path, weight: Sequence[float] | None) -> None:
-    subject, network = subject_of(model.config, model.run_id), Likelihoods(weight)
+    subject, network = read_subject(model.config, model.run_id), Likelihoods(weight)
     run = runner(write_onnx(replace(subject, network=network), tmp_path / "model.onnx"))
     encoded = subject.features(subject.first_rows("test", 5))
     expected = network(tensors(encoded)).numpy()
@@ -238,7 +238,7 @@ def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path,
 
 
 def test_one_test_row_is_enough_for_any_number_of_rows(model: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = subject_of(model.config, model.run_id)
+    subject = read_subject(model.config, model.run_id)
     rows = subject.features(subject.numeric.raw(subject.first_rows("test", 5)))
     monkeypatch.setattr(Subject, "first_rows", lambda *_: {name: values[:1] for name, values in rows.items()})
     monkeypatch.setattr(Numeric, "raw", lambda self, given: given)
@@ -246,7 +246,7 @@ def test_one_test_row_is_enough_for_any_number_of_rows(model: Exported, tmp_path
 
 
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
-    subject = replace(subject_of(model.config, model.run_id), network=Eigenvalues())
+    subject = replace(read_subject(model.config, model.run_id), network=Eigenvalues())
     with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/how-to/export"):
         write_onnx(subject, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
@@ -254,7 +254,7 @@ def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -
 
 
 def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(model: Exported, onnx: Path, tmp_path: Path) -> None:
-    subject = subject_of(model.config, model.run_id)
+    subject = read_subject(model.config, model.run_id)
     fitted = subject.manifest.encoders["pixels"].model_copy(update={"feature": {"encoder": "waves:Clip"}})
     manifest = subject.manifest.model_copy(update={"encoders": {**subject.manifest.encoders, "pixels": fitted}})
     (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"})

@@ -15,14 +15,14 @@ from filed import CONFIG, manifest_of, raw_rows
 from pipelines.config import parse
 from pipelines.config.endpoint import Endpoint
 from pipelines.errors import ConfigError
-from pipelines.serving.http.access import may_enter, token_digest
+from pipelines.serving.http.access import is_authorized, token_digest
 from pipelines.serving.http.batches import Batches
 from pipelines.serving.http.counters import Counters, ReplicaCounts
 from pipelines.serving.http.page import page
 from pipelines.serving.http.refusals import RequestError
-from pipelines.serving.http.requests import read_body, rows_of
+from pipelines.serving.http.requests import parse_rows, read_body
 from pipelines.serving.http.schema import openapi
-from pipelines.serving.http.served import Served, example_row
+from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.signature import input_example
 from pipelines.tasks.bind import task_of
@@ -32,12 +32,12 @@ TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def served() -> Served:
+def served() -> ServedModel:
     config, raw = parse(CONFIG, "test"), raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)
     predictor = Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict())
-    return Served(predictor, "7", "ab" * 32, example_row(input_example(manifest)))
+    return ServedModel(predictor, "7", "ab" * 32, example_row(input_example(manifest)))
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def read(chunks: list[bytes], declared: str = "") -> bytes:
 )
 def test_a_request_of_another_shape_is_refused_in_one_sentence(body: bytes, status: int, said: str) -> None:
     with pytest.raises(RequestError) as error:
-        rows_of(body, SETTINGS, pa.schema({"age": pa.int32(), "x": pa.float64(), "pair": pa.list_(pa.float64())}))
+        parse_rows(body, SETTINGS, pa.schema({"age": pa.int32(), "x": pa.float64(), "pair": pa.list_(pa.float64())}))
     assert error.value.status == status and str(error.value).startswith(said) and "\n" not in str(error.value)
 
 
@@ -97,14 +97,14 @@ def test_all_forms_of_mlflow_give_the_same_rows() -> None:
         {"inputs": rows},
         {"inputs": columns},
     ):
-        assert rows_of(json.dumps(content).encode(), SETTINGS, inputs) == rows
-    assert rows_of(b'{"inputs": {"age": 1, "pair": [1, 2]}}', SETTINGS, inputs) == [{"age": 1, "pair": [1, 2]}]
+        assert parse_rows(json.dumps(content).encode(), SETTINGS, inputs) == rows
+    assert parse_rows(b'{"inputs": {"age": 1, "pair": [1, 2]}}', SETTINGS, inputs) == [{"age": 1, "pair": [1, 2]}]
     single = pa.schema({"word": pa.string()})
-    assert rows_of(b'{"instances": ["a", "b"]}', SETTINGS, single) == [{"word": "a"}, {"word": "b"}]
-    assert rows_of(b'{"inputs": {"word": []}}', SETTINGS, single) == []
+    assert parse_rows(b'{"instances": ["a", "b"]}', SETTINGS, single) == [{"word": "a"}, {"word": "b"}]
+    assert parse_rows(b'{"inputs": {"word": []}}', SETTINGS, single) == []
 
 
-def test_the_example_is_a_row_that_the_model_takes(served: Served) -> None:
+def test_the_example_is_a_row_that_the_model_takes(served: ServedModel) -> None:
     ((answer,),) = served.answers([[json.loads(json.dumps(served.example, allow_nan=False))]])
     assert answer[REFUSED] is None and answer["prediction"] in ("true", "false")
     assert None not in served.example.values()
@@ -131,7 +131,7 @@ def test_a_large_request_is_refused_before_it_is_read_and_while_it_is() -> None:
         assert error.value.status == 413
 
 
-def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) -> None:
+def test_rows_of_several_requests_are_predicted_as_each_alone(served: ServedModel) -> None:
     requests = [[row(), row(age=80.0)], [], [row(word=None)]]
     together = served.answers(requests)
     assert [len(answer) for answer in together] == [2, 0, 1]
@@ -159,7 +159,9 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: Served) ->
         ({"x": None}, "place: fourier cannot encode x NULL"),
     ],
 )
-def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(served: Served, changed: dict[str, Any], said: str) -> None:
+def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(
+    served: ServedModel, changed: dict[str, Any], said: str
+) -> None:
     (first, third), (second,) = served.answers([[row(), row(age=20.0)], [row(**changed)]])
     assert second["prediction"] is None and second[REFUSED].startswith(said)
     assert first[REFUSED] is None and third[REFUSED] is None
@@ -167,13 +169,13 @@ def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(ser
     assert first["probability_true"] == pytest.approx(served.answers([[row()]])[0][0]["probability_true"], abs=1e-6)
 
 
-def test_a_row_without_a_column_is_refused_alone(served: Served) -> None:
+def test_a_row_without_a_column_is_refused_alone(served: ServedModel) -> None:
     (found, other) = served.answers([[{"age": 1.0}, row()]])[0]
     assert found[REFUSED].startswith("the row has no column children; the model takes age, ")
     assert other["prediction"] in ("true", "false")
 
 
-def test_the_description_has_the_columns_of_the_model(served: Served) -> None:
+def test_the_description_has_the_columns_of_the_model(served: ServedModel) -> None:
     found = openapi(served, SETTINGS, needs_token=True)
     rows = found["paths"]["/invocations"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["dataframe_records"]
     assert rows["maxItems"] == 3
@@ -185,28 +187,28 @@ def test_the_description_has_the_columns_of_the_model(served: Served) -> None:
     assert "probability_true, refused" in page(found) and f"&quot;word&quot;: &quot;{served.example['word']}&quot;" in page(found)
 
 
-def test_a_page_shows_hostile_names_as_text(served: Served) -> None:
+def test_a_page_shows_hostile_names_as_text(served: ServedModel) -> None:
     found = json.loads(json.dumps(openapi(served, SETTINGS, needs_token=False)).replace('"word"', '"<script>"'))
     assert "<script>" not in page(found)
 
 
 def test_a_token_is_read_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKSTEP_TOKEN", raising=False)
-    assert token_digest(Endpoint()) is None and may_enter("", None)
+    assert token_digest(Endpoint()) is None and is_authorized("", None)
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     digest = token_digest(Endpoint(token_file=str(file)))
     monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
     assert digest == token_digest(Endpoint(host="0.0.0.0"))
-    assert may_enter(f"Bearer {TOKEN}", digest) and may_enter(f"bearer  {TOKEN} ", digest)
+    assert is_authorized(f"Bearer {TOKEN}", digest) and is_authorized(f"bearer  {TOKEN} ", digest)
     password = b64encode(f"anyone:{TOKEN}".encode()).decode()
-    assert may_enter(f"Basic {password}", digest, reads_pages=True), "as a browser sends it"
+    assert is_authorized(f"Basic {password}", digest, reads_pages=True), "as a browser sends it"
     for wrong in (password, f"Basic {password}"):
-        assert not may_enter(wrong, digest)
+        assert not is_authorized(wrong, digest)
     for wrong in ("Basic", "Basic ?", f"Basic {b64encode(TOKEN.encode()).decode()}", "Basic /w=="):
-        assert not may_enter(wrong, digest, reads_pages=True)
+        assert not is_authorized(wrong, digest, reads_pages=True)
     for wrong in ("", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}0", "Bearer", "Bearer \udcff"):
-        assert not may_enter(wrong, digest)
+        assert not is_authorized(wrong, digest)
 
 
 def test_an_open_endpoint_without_a_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +249,7 @@ def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_i
         return [[2 * row for row in rows] for rows in requests]
 
     async def answers() -> list[list[int]]:
-        gathered = Batches(doubled, rows_at_once=4)
+        gathered = Batches(doubled, max_rows=4)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([1], [2, 3], [], [4, 5], [6, 7, 8, 9, 10], [11])))
 
     assert asyncio.run(answers()) == [[2], [4, 6], [], [8, 10], [12, 14, 16, 18, 20], [22]]
@@ -262,7 +264,7 @@ def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
         return list(requests)
 
     async def answers() -> list[list[int] | BaseException]:
-        gathered = Batches(refused, rows_at_once=2)
+        gathered = Batches(refused, max_rows=2)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([0], [1], [2], [3])), return_exceptions=True)
 
     zero, one, *others = asyncio.run(answers())
@@ -278,7 +280,7 @@ def test_a_request_whose_client_is_gone_is_not_computed() -> None:
         return list(requests)
 
     async def answered() -> list[int]:
-        gathered = Batches(kept, rows_at_once=1)
+        gathered = Batches(kept, max_rows=1)
         first, gone, last = (asyncio.create_task(gathered.answer([number])) for number in (1, 2, 3))
         await asyncio.sleep(0)
         gone.cancel()

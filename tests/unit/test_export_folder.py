@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.serving.export.artifact import committed
+from pipelines.serving.export.artifact import commit_folder
 
 
 def write(folder: Path, content: str) -> None:
-    with committed(folder) as draft:
+    with commit_folder(folder) as draft:
         (draft / "model").write_text(content)
 
 
@@ -23,7 +23,7 @@ def test_an_export_replaces_an_earlier_one(tmp_path: Path) -> None:
 def test_one_that_fails_or_is_broken_off_at_any_point_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "digits"
     write(folder, "first")
-    with pytest.raises(KeyboardInterrupt), committed(folder):
+    with pytest.raises(KeyboardInterrupt), commit_folder(folder):
         raise KeyboardInterrupt
     replace, calls = os.replace, list[str]()
 

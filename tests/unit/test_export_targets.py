@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from pipelines.errors import ConfigError, ExportError
-from pipelines.serving.export.environment import Environment, started
-from pipelines.serving.export.subject import padded
+from pipelines.serving.export.environment import Environment, start_script
+from pipelines.serving.export.subject import pad_rows
 from pipelines.serving.export.targets import writer
 
 SCRIPT = """
@@ -52,7 +52,7 @@ def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
     environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    run = started(environment, tmp_path)
+    run = start_script(environment, tmp_path)
     assert run({"x": np.array([1.0, 2.0])}).tolist() == [2.0, 4.0]
     process = psutil.Process(int((tmp_path / "process").read_text()))
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_the_versions_of_its_packages_are_told(environment: Environment) -> None
 
 
 def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, tmp_path: Path) -> None:
-    run = started(environment, tmp_path)
+    run = start_script(environment, tmp_path)
     process = psutil.Process(int((tmp_path / "process").read_text()))
     assert process.is_running()
     del run
@@ -78,4 +78,4 @@ def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, t
 
 
 def test_padding_repeats_the_last_row() -> None:
-    assert padded({"x": np.array([[1], [2]])}, 4)["x"].tolist() == [[1], [2], [2], [2]]
+    assert pad_rows({"x": np.array([[1], [2]])}, 4)["x"].tolist() == [[1], [2], [2], [2]]

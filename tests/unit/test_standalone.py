@@ -18,7 +18,7 @@ from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import implementation
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.serving.export import script
-from pipelines.serving.export.examples import in_json
+from pipelines.serving.export.examples import json_value
 from pipelines.serving.export.standalone import columns, model, tokens, words
 
 EDGES = [-2.5, 0.0, 0.1, 3.0, 1e9]
@@ -58,7 +58,7 @@ def both(settings: dict[str, Any], state: dict[str, Any], kind: pa.DataType, val
     encoder = encoder_of(settings, state)
     wanted = encoder.encode(pa.array(values, kind))
     complete = encoder.settings.model_dump(mode="json")
-    column = columns.read_columns([{"x": in_json(value)} for value in values], {"x": str(kind)})["x"]
+    column = columns.read_columns([{"x": json_value(value)} for value in values], {"x": str(kind)})["x"]
     encoded, refused = columns.ENCODERS[model.encoder_name(complete)](complete, state, column)
     return wanted, encoded, refused
 
@@ -109,14 +109,14 @@ def test_words_of_every_character_are_those_of_arrow() -> None:
     import pyarrow.compute as pc
 
     texts = [f"a{character}b '{character}" for character in known_characters()]
-    assert [words.words_of(text) for text in texts] == raw.words(pa.array(texts)).to_pylist()
+    assert [words.split_words(text) for text in texts] == raw.words(pa.array(texts)).to_pylist()
     every = pa.array(known_characters())
-    assert [words.lowered(character) for character in known_characters()] == pc.utf8_lower(every).to_pylist()
+    assert [words.lower_case(character) for character in known_characters()] == pc.utf8_lower(every).to_pylist()
 
 
 @given(st.text(st.sampled_from(" \t\n'sreltvmda1é数_.…"), max_size=40))
 def test_words_of_texts(text: str) -> None:
-    assert words.words_of(text) == raw.words(pa.array([text]))[0].as_py()
+    assert words.split_words(text) == raw.words(pa.array([text]))[0].as_py()
 
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)

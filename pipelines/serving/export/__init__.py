@@ -1,10 +1,10 @@
 """Writes a trained model for other software and hardware, and compares it with the model in MLflow on the test split.
 
-1. `subject`     is what is exported: the model of a run in MLflow, and the rows of the dataset version that it was trained on.
+1. `subject`     is the model of a run in MLflow, with the rows of the dataset version that it was trained on.
 2. `numeric`     has the encoders that are arithmetic on numbers, as a part of the network, and the numbers that they encode.
-3. `tracing`     makes the network a program of torch.export; `exporters` turns what exporters raise into one line.
-4. `targets`     says what a target writes. `onnx`, `onnx_int8`, `stablehlo`, `executorch` and `hls4ml` write one each. `onnx_file` makes
-                 ONNX files small.
+3. `tracing`     makes the network a program of torch.export; `exporters` turns the errors of exporters into one line.
+4. `targets`     describes the result of a target. `onnx`, `onnx_int8`, `stablehlo`, `executorch` and `hls4ml` write one each.
+                 `onnx_file` makes ONNX files small.
 5. `environment` runs the script of a target whose packages need an environment of their own: `on_xla` or `on_executorch`.
 6. `parity`      compares the outputs of a written model with those of the model in MLflow, row by row.
 7. `script`      makes the `predict.py` of an ONNX folder from the modules of `standalone`; `examples` has the raw rows that it is tried

@@ -15,28 +15,28 @@ from uuid import uuid4
 from pipelines.serving.export.parity import Row
 from pipelines.serving.export.script import answer_form
 from pipelines.serving.export.subject import Subject
-from pipelines.serving.export.targets import Candidate, Written
+from pipelines.serving.export.targets import Candidate, TargetFiles
 
 MANIFEST, PARITY = "manifest.json", "parity.json"
 FORMAT = 1
 
 
 @contextmanager
-def committed(folder: Path) -> Iterator[Path]:
+def commit_folder(folder: Path) -> Iterator[Path]:
     """An empty draft beside `folder`, which replaces it when the block ends without an exception, and is removed otherwise."""
     draft = folder.with_name(f"{folder.name}.{uuid4().hex}")
     draft.mkdir(parents=True)
-    before = folder.with_name(f"{draft.name}.before")
+    backup = folder.with_name(f"{draft.name}.before")
     try:
         yield draft
         if folder.exists():
-            os.replace(folder, before)
+            os.replace(folder, backup)
         os.replace(draft, folder)
     finally:
-        if before.exists() and not folder.exists():  # it was broken off between the two
-            os.replace(before, folder)
+        if backup.exists() and not folder.exists():  # it was broken off between the two
+            os.replace(backup, folder)
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(before, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)
 
 
 def write_parity(folder: Path, rows: list[Row]) -> None:
@@ -44,8 +44,8 @@ def write_parity(folder: Path, rows: list[Row]) -> None:
     (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
 
 
-def describe(subject: Subject, target: str, written: Written) -> dict[str, Any]:
-    """What the model is, what it takes and what it gives."""
+def describe(subject: Subject, target: str, written: TargetFiles) -> dict[str, Any]:
+    """The description of the model for the manifest: its origin, its inputs and its answers."""
     first = next(iter(written.candidates.values()))
     return {
         "format": FORMAT,
@@ -76,8 +76,8 @@ def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, An
     fitted = subject.manifest.encoders[name]
     encoder = {"columns": list(fitted.inputs), "encoder": fitted.feature, "state": fitted.state}
     if candidate.takes_raw_numbers and name in subject.numeric.encoders:
-        taken = f"column {fitted.inputs[0]} of the query, NULL as NaN"
-        return {"name": name, "takes": taken, "dtype": "float64", "shape": [], "refuses": encoder}
+        source = f"column {fitted.inputs[0]} of the query, NULL as NaN"
+        return {"name": name, "takes": source, "dtype": "float64", "shape": [], "refuses": encoder}
     column = fitted.column
     dtype = candidate.dtypes.get(column.dtype, column.dtype)
     return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": encoder}

@@ -22,9 +22,9 @@ from torch.export import Dim
 import pipelines
 from pipelines.errors import ExportError
 from pipelines.serving.export.exporters import fault, faults, silent
-from pipelines.serving.export.subject import Rows, Subject, padded
+from pipelines.serving.export.subject import Rows, Subject, pad_rows
 from pipelines.serving.export.targets import Run
-from pipelines.serving.export.tracing import traced
+from pipelines.serving.export.tracing import trace
 
 PROGRAM = "program.pt2"
 _REPOSITORY = Path(pipelines.__file__).parents[1]
@@ -38,7 +38,7 @@ class Environment:
     name: str
     packages: tuple[str, ...]
     library: str
-    """What raises errors there, in words."""
+    """Its name in messages of errors."""
     script: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the script, besides those of this process without PYTHONPATH."""
@@ -48,13 +48,13 @@ class Environment:
     def python(self) -> Path:
         """Raises ExportError if the environment is not there."""
         variable = f"LOCKSTEP_{self.name.upper()}"
-        found = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
-        if not found.exists():
+        path = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
+        if not path.exists():
             raise ExportError(
-                f"--to {self.target} needs {found}, a Python with {', '.join(self.packages)}, which does not exist; "
+                f"--to {self.target} needs {path}, a Python with {', '.join(self.packages)}, which does not exist; "
                 f"run make {self.name} in the repository, or set {variable} to such a Python"
             )
-        return found
+        return path
 
     def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
         """The command and the environment variables of a process there."""
@@ -63,12 +63,12 @@ class Environment:
         return [str(self.python()), "-P", *arguments], variables
 
     def versions(self) -> dict[str, str]:
-        """Of torch and the packages, as they are installed there."""
+        """Versions of torch and the packages, as they are installed there."""
         names = ("torch", *self.packages)
         code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
         command, variables = self.command("-c", code, *names)
-        found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
-        return dict(zip(names, found.split(), strict=True))
+        output = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+        return dict(zip(names, output.split(), strict=True))
 
     def cast(self, batch: Rows) -> dict[str, np.ndarray]:
         """The batch in the dtypes that the network takes there."""
@@ -76,35 +76,35 @@ class Environment:
 
 
 def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
-    """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns what runs it
-    there. The script ends once the returned function is no longer referred to.
+    """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns a function
+    that runs it there. The script ends once nothing refers to that function.
 
     Raises ExportError if the environment is not there, or if its library lacks an operator of the network.
     """
     environment.python()  # before the export, which may take minutes
     # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
     fewest, most = rows[0], rows[-1]
-    example = dict(sorted(padded(environment.cast(subject.features(subject.first_rows("test", most))), most).items()))
+    example = dict(sorted(pad_rows(environment.cast(subject.features(subject.first_rows("test", most))), most).items()))
     shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
     with silent(), faults("torch.export"):
-        torch.export.save(traced(subject.network, example, shapes), folder / PROGRAM)
+        torch.export.save(trace(subject.network, example, shapes), folder / PROGRAM)
     try:
-        run = started(environment, folder)
+        run = start_script(environment, folder)
     finally:
         (folder / PROGRAM).unlink()
     return lambda batch: run(environment.cast(batch))
 
 
-def started(environment: Environment, folder: Path) -> Run:
-    """Start the script. It ends when nothing refers to the returned function any more, or with this process."""
+def start_script(environment: Environment, folder: Path) -> Run:
+    """Start the script. It ends when nothing refers to the returned function, or with this process."""
     drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
     log = drafts / "log"
     command, variables = environment.command(str(environment.script), str(folder))
     with open(log, "w") as errors:
         script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
-    given, found = drafts / "given.npz", drafts / "found.npy"
+    batch_file, output_file = drafts / "given.npz", drafts / "found.npy"
 
-    def done() -> None:
+    def wait() -> None:
         assert script.stdout is not None
         for line in script.stdout:
             if line == "done\n":
@@ -113,15 +113,15 @@ def started(environment: Environment, folder: Path) -> Run:
 
     def run(batch: Rows) -> np.ndarray:
         assert script.stdin is not None
-        np.savez(given, **batch)  # type: ignore[arg-type]
-        with suppress(BrokenPipeError):  # of a script that has ended, which `done` says
-            script.stdin.write(f"{given}\t{found}\n")
+        np.savez(batch_file, **batch)  # type: ignore[arg-type]
+        with suppress(BrokenPipeError):  # of a script that has ended, which `wait` reports
+            script.stdin.write(f"{batch_file}\t{output_file}\n")
             script.stdin.flush()
-        done()
-        return np.load(found)
+        wait()
+        return np.load(output_file)
 
     weakref.finalize(run, _end, script, drafts)
-    done()
+    wait()
     return run
 
 

@@ -41,22 +41,22 @@ def example_rows(subject: Subject) -> pa.Table:
 
 
 def example_predictions(subject: Subject, rows: pa.Table) -> list[dict[str, Any]]:
-    """What the model in MLflow predicts for these rows, as JSON has it."""
+    """Predictions of the model in MLflow for these rows, as JSON has them."""
     predictor = Predictor(subject.task.settings, subject.queried, subject.network.state_dict())
     predicted = predictor.predict(rows).to_dict("records")
-    return [{REFUSED: row[REFUSED]} if row[REFUSED] else {name: in_json(value) for name, value in row.items()} for row in predicted]
+    return [{REFUSED: row[REFUSED]} if row[REFUSED] else {name: json_value(value) for name, value in row.items()} for row in predicted]
 
 
 def rows_in_json(rows: pa.Table) -> list[dict[str, Any]]:
-    return [{name: in_json(value) for name, value in row.items()} for row in rows.to_pylist()]
+    return [{name: json_value(value) for name, value in row.items()} for row in rows.to_pylist()]
 
 
-def in_json(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Bytes as base64, times as ISO 8601, decimals as text, what is not finite as None."""
     if isinstance(value, (list, np.ndarray)):
-        return [in_json(each) for each in value]
+        return [json_value(item) for item in value]
     if isinstance(value, np.generic):
-        return in_json(value.item())
+        return json_value(value.item())
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, (date, datetime)):
@@ -79,7 +79,7 @@ def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) 
 
 
 def _distinct(values: Iterator[Any]) -> list[Any]:
-    """Without repetitions, which a list of values of any type cannot tell by hashing."""
+    """The values without repetitions; some of them cannot be hashed."""
     by_form = {repr(value): value for value in values}
     return list(by_form.values())
 
@@ -95,14 +95,14 @@ def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mappin
 
 def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
     for fitted in readers:
-        yield from _known(kind, fitted)
+        yield from _vocabulary_values(kind, fitted)
         if (example := restore_encoder(fitted).example(kind)) is not None:
             yield example
     if is_text(kind):
         yield from _TEXTS
         yield ""
     elif is_bytes(kind) or is_list(kind):
-        yield from (each for fitted in readers for each in _arrays(kind, fitted))
+        yield from (array for fitted in readers for array in _arrays(kind, fitted))
     elif types.is_boolean(kind):
         yield from (True, False)
     elif types.is_temporal(kind):
@@ -111,14 +111,14 @@ def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Ma
         numbers = [profile.get(name) for name in ("mean", "minimum", "maximum")]
         numbers += [0, 1, -1, 2.5]
         edges = [edge for fitted in readers for edge in _edges(fitted)]
-        yield from (_fitting(kind, number) for number in [*edges, *numbers] if number is not None)
+        yield from (_cast_number(kind, number) for number in [*edges, *numbers] if number is not None)
     yield None
 
 
-def _known(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
+def _vocabulary_values(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
     """Frequent and rare values of a vocabulary, and texts or lists of its words."""
-    known = fitted.state.get("values") or fitted.state.get("classes") or []
-    for word in [*known[:3], *known[-2:]]:
+    values = fitted.state.get("values") or fitted.state.get("classes") or []
+    for word in [*values[:3], *values[-2:]]:
         try:
             yield word if is_text(kind) else pa.array([word]).cast(kind)[0].as_py()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -128,17 +128,17 @@ def _known(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
         yield " ".join(words[:5])
         yield " ".join(words[-4:]).upper()
     elif words and is_list(kind):
-        yield from (pa.array(each).cast(kind.value_type).to_pylist() for each in (words[:3], words[-70:]))
+        yield from (pa.array(part).cast(kind.value_type).to_pylist() for part in (words[:3], words[-70:]))
 
 
 def _edges(fitted: FittedEncoder) -> list[float]:
     """The points at which an encoder decides, and their neighbours."""
     points = fitted.state.get("edges") or fitted.state.get("points") or []
-    chosen = points[:: max(len(points) // _EDGES, 1)][:_EDGES]
-    return [number for point in chosen for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
+    samples = points[:: max(len(points) // _EDGES, 1)][:_EDGES]
+    return [number for point in samples for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
 
 
-def _fitting(kind: pa.DataType, number: float) -> Any:
+def _cast_number(kind: pa.DataType, number: float) -> Any:
     """The number in this type; integers and decimals are rounded down."""
     if types.is_integer(kind):
         return math.floor(number)
@@ -152,7 +152,7 @@ def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
         return
     random = np.random.default_rng(0)
     for _ in range(3):
-        numbers = random.integers(0, 17, shape) if _is_whole(kind) or is_bytes(kind) else random.normal(size=shape)
+        numbers = random.integers(0, 17, shape) if _is_integer(kind) or is_bytes(kind) else random.normal(size=shape)
         if (mean := getattr(settings, "mean", None)) is not None:
             numbers = np.array(mean) + np.array(getattr(settings, "deviation", 1.0)) * numbers
         if is_bytes(kind):
@@ -162,5 +162,5 @@ def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
     yield b"short" if is_bytes(kind) else [] if is_list(kind.value_type) else [1]
 
 
-def _is_whole(kind: pa.DataType) -> bool:
-    return _is_whole(kind.value_type) if is_list(kind) else types.is_integer(kind)
+def _is_integer(kind: pa.DataType) -> bool:
+    return _is_integer(kind.value_type) if is_list(kind) else types.is_integer(kind)

@@ -5,13 +5,13 @@ from pathlib import Path
 from pipelines.config.export import Export
 from pipelines.serving.export.environment import Environment, write_with
 from pipelines.serving.export.subject import Subject
-from pipelines.serving.export.targets import Candidate, Written
+from pipelines.serving.export.targets import Candidate, TargetFiles
 
 _SCRIPT = Path(__file__).with_name("on_executorch.py")
 EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", _SCRIPT, dtypes={"uint16": "int32"})
 
 
-def write(subject: Subject, settings: Export, folder: Path) -> Written:
+def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     """Raises ExportError if the environment is not there, or if ExecuTorch lacks an operator of the network."""
     run = write_with(EXECUTORCH, subject, range(1, settings.max_batch_rows + 1), folder)
     order = ", ".join(sorted(column.name for column in subject.columns))
@@ -20,4 +20,4 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
         f"the network takes encoded tensors, in this order: {order}",
     )
     candidate = Candidate(run, (folder / "model.pte").stat().st_size, dtypes=EXECUTORCH.dtypes)
-    return Written({"executorch": candidate}, notes, EXECUTORCH.versions())
+    return TargetFiles({"executorch": candidate}, notes, EXECUTORCH.versions())

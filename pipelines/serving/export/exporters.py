@@ -1,4 +1,4 @@
-"""What the exporters of torch and others print and raise, as one line that says what a target cannot express."""
+"""Silences the exporters of torch and others, and turns their errors into one line."""
 
 import logging
 import re
@@ -12,14 +12,14 @@ from pipelines.errors import ExportError
 _NO_OPERATOR = re.compile(
     r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
 )
-"""What torch.onnx, torchax and ExecuTorch say of an operator that they lack."""
+"""Messages of torch.onnx, torchax and ExecuTorch about an operator that they lack."""
 _SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
 """A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
 
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Without the lines and warnings that torch's exporter prints for every model."""
+    """Suppress the lines and warnings that torch's exporter prints for every model."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -40,13 +40,13 @@ def faults(target: str) -> Iterator[None]:
 
 
 def fault(target: str, error: BaseException) -> str:
-    """One line that says what a target cannot express, and what does work."""
-    said, cause = list[str](), [error]
+    """One line for a user: the part of the network that the target cannot express, and where to read on."""
+    messages, cause = list[str](), [error]
     while cause:
-        found = cause.pop()
-        said.append(str(found))
-        cause += [inner for inner in (found.__cause__ or found.__context__,) if inner]
-    text = "\n".join(said)
+        inner = cause.pop()
+        messages.append(str(inner))
+        cause += [deeper for deeper in (inner.__cause__ or inner.__context__,) if deeper]
+    text = "\n".join(messages)
     works = "docs/how-to/export.md lists the networks that work"
     if operator := _NO_OPERATOR.search(text):
         name = operator[operator.lastindex or 0].replace("::", ".")

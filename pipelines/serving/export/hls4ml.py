@@ -16,23 +16,23 @@ from pipelines.config.export import PRECISION, Export, Hls4ml
 from pipelines.errors import ExportError
 from pipelines.serving.export.exporters import faults, silent
 from pipelines.serving.export.subject import Rows, Subject
-from pipelines.serving.export.targets import Candidate, Run, Written
+from pipelines.serving.export.targets import Candidate, Run, TargetFiles
 
 BACKEND = "Vitis"
 
 
-def write(subject: Subject, settings: Export, folder: Path) -> Written:
+def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     """Raises ExportError if hls4ml lacks a layer of the network, or if g++ is missing."""
     if shutil.which("g++") is None:
         raise ExportError("--to hls4ml compiles a simulation with g++, which is not installed; apt-get install g++")
     network, rows_in = _network(subject)
-    found = {}
+    candidates = {}
     for number, precision in enumerate(reversed(settings.hls4ml.precisions)):
         place = folder / "hls" if number == 0 else folder / f"hls-{number}"
         with silent(), faults("hls4ml"):
-            model = _compiled(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, settings.hls4ml, place)
+            model = _compile(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, settings.hls4ml, place)
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and file.suffix in (".h", ".cpp"))
-        found[precision] = Candidate(_runner(model, rows_in), size, rows=settings.hls4ml.rows, about=resources(model, settings.hls4ml))
+        candidates[precision] = Candidate(_runner(model, rows_in), size, rows=settings.hls4ml.rows, about=resources(model, settings.hls4ml))
     largest = float(np.abs(rows_in(subject.first_rows("test", settings.hls4ml.rows))).max())
     notes = (
         f"compared on the first {settings.hls4ml.rows} rows of the test split",
@@ -40,15 +40,15 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
         "resources are estimates from the layers, not a synthesis: multipliers used at once, bits of weights",
         *overflows(settings.hls4ml.precisions, largest),
     )
-    return Written(found, notes, {"hls4ml": version("hls4ml")})
+    return TargetFiles(candidates, notes, {"hls4ml": version("hls4ml")})
 
 
 def overflows(precisions: Sequence[str], largest: float) -> list[str]:
     """A line for each precision that cannot hold the largest input of the network."""
     bounds = {}
     for precision in precisions:
-        unsigned, whole_bits = cast(re.Match[str], PRECISION.fullmatch(precision)).groups()
-        bounds[precision] = 2.0 ** (int(whole_bits) if unsigned else int(whole_bits) - 1)
+        unsigned, integer_bits = cast(re.Match[str], PRECISION.fullmatch(precision)).groups()
+        bounds[precision] = 2.0 ** (int(integer_bits) if unsigned else int(integer_bits) - 1)
     return [
         f"the network's inputs reach {largest:g}, but {precision} holds numbers below {bound:g} only, and larger ones wrap around; "
         "give it more bits before the point, or scale the feature"
@@ -71,11 +71,11 @@ def _network(subject: Subject) -> tuple[nn.Sequential, Any]:
         with torch.inference_mode():
             return into({name: torch.from_numpy(np.array(values)) for name, values in subject.features(rows).items()}).contiguous().numpy()
 
-    # Without what does nothing after training, which hls4ml may not know.
+    # Without layers that do nothing after training, which hls4ml may not know.
     return nn.Sequential(*[layer for layer in layers if not isinstance(layer, nn.Dropout)]).eval(), rows_in
 
 
-def _compiled(network: nn.Sequential, shape: tuple[int, ...], precision: str, settings: Hls4ml, folder: Path) -> Any:
+def _compile(network: nn.Sequential, shape: tuple[int, ...], precision: str, settings: Hls4ml, folder: Path) -> Any:
     config = hls4ml.utils.config_from_pytorch_model(
         network, shape, granularity="name", backend=BACKEND, default_precision=precision, channels_last_conversion="full"
     )

@@ -17,32 +17,33 @@ from pipelines.data.features import restore_encoder
 from pipelines.data.features.numbers import Identity, Log1p, MinMax, NumberEncoder, Standardize
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.data.versions.schema import schema_from_text
+from pipelines.serving.model.predictor import feature_encoders
 
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """Such encoders by tensor column, and whether their raw column has whole numbers only."""
+    """Encoders that are arithmetic, by tensor column, and whether their raw column has integers only."""
 
     encoders: Mapping[str, NumberEncoder[Any]]
-    is_whole: Mapping[str, bool]
+    is_integer: Mapping[str, bool]
 
     def raw(self, rows: Arrays) -> dict[str, np.ndarray]:
-        """Encoded rows with the raw numbers, float64, in place of these columns: whole numbers exactly, others up to the rounding of
-        the encoded value."""
-        found = dict(rows)
+        """Encoded rows with the raw numbers, float64, in place of these columns: integers exactly, others up to the rounding of the
+        encoded value."""
+        columns = dict(rows)
         for name, encoder in self.encoders.items():
             decoded = encoder.decode(rows[name]).astype(np.float64)
-            found[name] = np.rint(decoded) if self.is_whole[name] else decoded
-        return found
+            columns[name] = np.rint(decoded) if self.is_integer[name] else decoded
+        return columns
 
-    def encoded(self, raw: Arrays) -> dict[str, np.ndarray]:
-        """Rows as `raw` gives them, encoded as the model in MLflow encodes them."""
-        found = dict(raw)
+    def encode(self, raw: Arrays) -> dict[str, np.ndarray]:
+        """Rows from `raw`, encoded as the model in MLflow encodes them."""
+        columns = dict(raw)
         for name, encoder in self.encoders.items():
-            found[name] = encoder.encode(pa.array(raw[name])).to_numpy(zero_copy_only=False)
-        return found
+            columns[name] = encoder.encode(pa.array(raw[name])).to_numpy(zero_copy_only=False)
+        return columns
 
 
 class OverRaw(nn.Module):
@@ -54,16 +55,16 @@ class OverRaw(nn.Module):
         self._encoders = dict(numeric.encoders)
 
     def forward(self, rows: dict[str, Tensor]) -> Tensor:
-        encoded = {name: _encoded(encoder, rows[name]) for name, encoder in self._encoders.items()}
+        encoded = {name: _encode(encoder, rows[name]) for name, encoder in self._encoders.items()}
         return self.network({**rows, **encoded})
 
 
-def numeric_of(manifest: Manifest) -> Numeric:
+def find_numeric(manifest: Manifest) -> Numeric:
     """The features of a manifest that are encoded by arithmetic."""
     kinds = {field.name: field.type for field in schema_from_text(manifest.raw_schema)} if manifest.raw_schema else {}
-    fitted = {name: found for name, found in manifest.encoders.items() if found.column.role == "feature"}
-    encoders = {name: encoder for name, found in fitted.items() if (encoder := _arithmetic(found)) is not None}
-    return Numeric(encoders, {name: _is_whole(kinds.get(fitted[name].inputs[0])) for name in encoders})
+    features = feature_encoders(manifest)
+    encoders = {name: encoder for name, fitted in features.items() if (encoder := _arithmetic(fitted)) is not None}
+    return Numeric(encoders, {name: _is_integer(kinds.get(features[name].inputs[0])) for name in encoders})
 
 
 def _arithmetic(fitted: FittedEncoder) -> NumberEncoder[Any] | None:
@@ -74,15 +75,15 @@ def _arithmetic(fitted: FittedEncoder) -> NumberEncoder[Any] | None:
     return None
 
 
-def _is_whole(kind: pa.DataType | None) -> bool:
+def _is_integer(kind: pa.DataType | None) -> bool:
     return kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
 
 
-def _encoded(encoder: NumberEncoder[Any], found: Tensor) -> Tensor:
-    """As `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
+def _encode(encoder: NumberEncoder[Any], values: Tensor) -> Tensor:
+    """Encode like `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
     impute = encoder.state["impute"]
-    found = found if impute is None else torch.where(torch.isnan(found), torch.full_like(found, impute), found)
+    values = values if impute is None else torch.where(torch.isnan(values), torch.full_like(values, impute), values)
     if isinstance(encoder, Log1p):  # whose formula is NumPy's own
-        return (torch.sign(found) * torch.log(1 + torch.abs(found))).float()
+        return (torch.sign(values) * torch.log(1 + torch.abs(values))).float()
     transform: Any = encoder.transform
-    return transform(found).float()
+    return transform(values).float()

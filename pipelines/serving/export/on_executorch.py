@@ -34,10 +34,10 @@ def main(folder: Path) -> None:
     assert method is not None
     print("done", flush=True)
     for line in sys.stdin:
-        given, found = line.split("\t")
-        with np.load(given) as rows:
+        batch_file, output_file = line.split("\t")
+        with np.load(batch_file) as rows:
             output = method.execute([torch.from_numpy(rows[name]) for name in example])
-        np.save(found.strip(), output[0].numpy())
+        np.save(output_file.strip(), output[0].numpy())
         print("done", flush=True)
 
 

@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     exported_program_to_jax = _converter()
     weights, function = exported_program_to_jax(program)
     ((example,), _) = program.example_inputs
-    shapes = {name: jax.ShapeDtypeStruct(tuple(given.shape), given.numpy().dtype) for name, given in example.items()}
+    shapes = {name: jax.ShapeDtypeStruct(tuple(tensor.shape), tensor.numpy().dtype) for name, tensor in example.items()}
     exported = jax.export.export(jax.jit(lambda rows: function(weights, (rows,))))(shapes)
     (folder / "model.stablehlo").write_bytes(exported.mlir_module_serialized)
     (folder / "model.jax").write_bytes(exported.serialize())
@@ -30,10 +30,10 @@ def main(folder: Path) -> None:
     model = jax.jit(jax.export.deserialize(bytearray((folder / "model.jax").read_bytes())).call)
     print("done", flush=True)
     for line in sys.stdin:
-        given, found = line.split("\t")
-        with np.load(given) as rows:
+        batch_file, output_file = line.split("\t")
+        with np.load(batch_file) as rows:
             output: Any = model({name: rows[name] for name in shapes})
-        np.save(found.strip(), np.asarray(output[0] if isinstance(output, (tuple, list)) else output))
+        np.save(output_file.strip(), np.asarray(output[0] if isinstance(output, (tuple, list)) else output))
         print("done", flush=True)
 
 

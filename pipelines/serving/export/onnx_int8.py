@@ -14,28 +14,28 @@ from pipelines.config.export import Export
 from pipelines.serving.export.exporters import faults, silent
 from pipelines.serving.export.onnx import FILE, runner, versions, write_onnx
 from pipelines.serving.export.onnx_file import save
-from pipelines.serving.export.subject import Subject, rows_of
-from pipelines.serving.export.targets import Candidate, Written
+from pipelines.serving.export.subject import Subject, row_count
+from pipelines.serving.export.targets import Candidate, TargetFiles
 
-_ROWS_AT_ONCE = 64
+_BATCH_ROWS = 64
 _QUANTISED = ("Conv", "Gather", "Gemm", "MatMul")
 """Operators with weights. Each has one scale: the scales of channels would be 1 % more of adult's small file."""
 
 
-class Rows(CalibrationDataReader):
+class CalibrationRows(CalibrationDataReader):
     """Batches of raw rows."""
 
-    def __init__(self, rows: dict[str, np.ndarray], rows_at_once: int) -> None:
-        starts = range(0, rows_of(rows), rows_at_once)
+    def __init__(self, rows: dict[str, np.ndarray], batch_rows: int) -> None:
+        starts = range(0, row_count(rows), batch_rows)
         self._batches: Iterator[dict[str, np.ndarray]] = iter(
-            [{name: values[start : start + rows_at_once] for name, values in rows.items()} for start in starts]
+            [{name: values[start : start + batch_rows] for name, values in rows.items()} for start in starts]
         )
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return next(self._batches, None)
 
 
-def write(subject: Subject, settings: Export, folder: Path) -> Written:
+def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     """Raises ExportError if ONNX lacks an operator of the network."""
     rows = subject.features(subject.numeric.raw(subject.first_rows("train", settings.calibration_rows)))
     with TemporaryDirectory() as drafts:
@@ -47,7 +47,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             quantize_static(
                 str(prepared),
                 str(quantised),
-                Rows(rows, _ROWS_AT_ONCE),
+                CalibrationRows(rows, _BATCH_ROWS),
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=list(_QUANTISED),
                 activation_type=QuantType.QUInt8,
@@ -60,20 +60,20 @@ def write(subject: Subject, settings: Export, folder: Path) -> Written:
             "onnx-int8": Candidate(runner(folder / FILE), (folder / FILE).stat().st_size, takes_raw_numbers=True),
             "onnx": Candidate(runner(wide), wide.stat().st_size, takes_raw_numbers=True),
         }
-    note = f"activations were calibrated with {rows_of(rows)} rows of the training split"
-    return Written(candidates, (note,), is_onnx=True, versions=versions())
+    note = f"activations were calibrated with {row_count(rows)} rows of the training split"
+    return TargetFiles(candidates, (note,), is_onnx=True, versions=versions())
 
 
 def _look_up_bytes(graph: onnx.GraphProto) -> None:
-    """Make embeddings look up bytes. onnxruntime's quantisation makes floats of the whole table, and bytes of what was looked up."""
-    made = {output: node for node in graph.node for output in node.output}
+    """Make embeddings look up bytes. onnxruntime's quantisation makes floats of the entire table, and bytes of the result."""
+    producers = {output: node for node in graph.node for output in node.output}
     uses = Counter(name for node in graph.node for name in node.input)
     for back in [node for node in graph.node if node.op_type == "QuantizeLinear"]:
-        found = made.get(back.input[0])
-        table = made.get(found.input[0]) if found is not None and found.op_type == "Gather" else None
-        if found is None or table is None or table.op_type != "DequantizeLinear" or table.input[1:] != back.input[1:]:
+        gather = producers.get(back.input[0])
+        table = producers.get(gather.input[0]) if gather is not None and gather.op_type == "Gather" else None
+        if gather is None or table is None or table.op_type != "DequantizeLinear" or table.input[1:] != back.input[1:]:
             continue
-        if uses[found.output[0]] == uses[table.output[0]] == 1:
-            found.input[0], found.output[0] = table.input[0], back.output[0]
+        if uses[gather.output[0]] == uses[table.output[0]] == 1:
+            gather.input[0], gather.output[0] = table.input[0], back.output[0]
             graph.node.remove(table)
             graph.node.remove(back)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torchmetrics import MetricCollection
 
-from pipelines.serving.export.subject import Rows, Subject, rows_of, tensors
+from pipelines.serving.export.subject import Rows, Subject, head, row_count, tensors
 from pipelines.serving.export.targets import Candidate
 from pipelines.tasks.values import in_words, values_of
 
@@ -18,7 +18,7 @@ Row = dict[str, str | float | int | None]
 
 @dataclass
 class Sums:
-    """What the rows so far have given."""
+    """Sums over the rows so far."""
 
     metrics: MetricCollection
     rows: int = 0
@@ -31,53 +31,50 @@ class Sums:
     """Numbers of the first rows of the split with another decision."""
 
 
-def compared(subject: Subject, candidates: Mapping[str, Candidate], rows_at_once: int, split: str = "test") -> list[Row]:
-    """A row of the report for the model in MLflow, and one for each candidate: largest difference of an output, share of equal decisions,
-    bytes, rows per second, and the metrics of the split.
+def compare_outputs(subject: Subject, candidates: Mapping[str, Candidate], batch_rows: int, split: str = "test") -> list[Row]:
+    """Compare each candidate with the model in MLflow. Returns a row for each model, that in MLflow first: largest difference of an output,
+    share of equal decisions, bytes, rows per second, and the metrics of the split.
 
     The rows are encoded anew from their raw numbers, with the encoders of the model in MLflow.
     """
     sums = {name: Sums(subject.task.metrics()) for name in ("mlflow", *candidates)}
-    for stored in subject.rows(split, rows_at_once):
+    for stored in subject.rows(split, batch_rows):
         raw = subject.numeric.raw(stored)
-        rows = {**stored, **subject.numeric.encoded(raw)}
-        wanted = _timed(sums["mlflow"], subject.output, rows)
-        _add(sums["mlflow"], subject, rows, wanted, wanted)
+        rows = {**stored, **subject.numeric.encode(raw)}
+        expected = _run(sums["mlflow"], subject.output, rows)
+        _add(sums["mlflow"], subject, rows, expected, expected)
         for name, candidate in candidates.items():
-            left = rows_of(rows) if candidate.rows is None else min(candidate.rows - sums[name].rows, rows_of(rows))
-            if left > 0:
-                given = subject.features(
-                    {column: values[:left] for column, values in (raw if candidate.takes_raw_numbers else rows).items()}
-                )
-                found = _timed(sums[name], candidate.run, given)
-                _add(sums[name], subject, {column: values[:left] for column, values in rows.items()}, wanted[:left], found)
+            count = row_count(rows) if candidate.rows is None else min(candidate.rows - sums[name].rows, row_count(rows))
+            if count > 0:
+                inputs = subject.features(head(raw if candidate.takes_raw_numbers else rows, count))
+                _add(sums[name], subject, head(rows, count), expected[:count], _run(sums[name], candidate.run, inputs))
     weights = sum(tensor.nbytes for tensor in subject.network.state_dict().values())
     sizes = {"mlflow": weights} | {name: candidate.bytes for name, candidate in candidates.items()}
     about: dict[str, Mapping[str, Any]] = {name: candidate.about for name, candidate in candidates.items()}
-    return [{**_row(name, found, sizes[name]), **about.get(name, {})} for name, found in sums.items()]
+    return [{**_row(name, model_sums, sizes[name]), **about.get(name, {})} for name, model_sums in sums.items()]
 
 
-def _timed(sums: Sums, run: Any, rows: Rows) -> np.ndarray:
+def _run(sums: Sums, run: Any, rows: Rows) -> np.ndarray:
+    """The output for a batch. Adds the seconds to the sums."""
     if not sums.rows:
-        run({name: values[:2] for name, values in rows.items()})  # the first call allocates
+        run(head(rows, 2))  # the first call allocates
     start = perf_counter()
-    found = run(rows)
+    output = run(rows)
     sums.seconds += perf_counter() - start
-    return np.asarray(found)
+    return np.asarray(output)
 
 
-def _add(sums: Sums, subject: Subject, rows: Rows, wanted: np.ndarray, found: np.ndarray) -> None:
+def _add(sums: Sums, subject: Subject, rows: Rows, expected: np.ndarray, output: np.ndarray) -> None:
     """Add a batch. A difference where only one of two outputs is finite is infinite."""
-    output = torch.from_numpy(found)
-    subject.task.update(sums.metrics, output, tensors(rows))
-    differences = np.abs(found.astype(np.float64) - wanted)
-    differences[np.isnan(found) & np.isnan(wanted)] = 0
+    subject.task.update(sums.metrics, torch.from_numpy(output), tensors(rows))
+    differences = np.abs(output.astype(np.float64) - expected)
+    differences[np.isnan(output) & np.isnan(expected)] = 0
     sums.max_difference = max(sums.max_difference, float(np.nan_to_num(differences, nan=np.inf).max(initial=0)))
-    if (decisions := _decisions(subject, wanted)) is not None:
-        equal = decisions == _decisions(subject, found)
+    if (decisions := _decisions(subject, expected)) is not None:
+        equal = decisions == _decisions(subject, output)
         sums.differing += [sums.rows + int(place) for place in np.flatnonzero(~equal)[:10]]
         sums.decided, sums.equal = sums.decided + len(equal), sums.equal + int(equal.sum())
-    sums.rows += rows_of(rows)
+    sums.rows += row_count(rows)
 
 
 def _decisions(subject: Subject, output: np.ndarray) -> np.ndarray | None:

@@ -42,9 +42,9 @@ A row that an encoder refuses has no prediction, and the reason in `refused`. A 
 """
 
 
-def readme_of(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any]) -> str:
+def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any]) -> str:
     """Markdown that says how to predict with the folder; `manifest` and `examples` are the content of its files."""
-    encoders = [(given.get("encoded by") or given["refuses"])["encoder"]["encoder"] for given in manifest["inputs"]]
+    encoders = [(entry.get("encoded by") or entry["refuses"])["encoder"]["encoder"] for entry in manifest["inputs"]]
     return _TEXT.format(
         name=name,
         run=manifest["run"],

@@ -7,12 +7,12 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.errors import DatasetError
-from pipelines.serving.export.artifact import committed, describe, write_manifest, write_parity
+from pipelines.serving.export.artifact import commit_folder, describe, write_manifest, write_parity
 from pipelines.serving.export.examples import example_predictions, example_rows, rows_in_json
-from pipelines.serving.export.parity import Row, compared
-from pipelines.serving.export.readme import readme_of
+from pipelines.serving.export.parity import Row, compare_outputs
+from pipelines.serving.export.readme import readme_text
 from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, unknown_encoders, write_script
-from pipelines.serving.export.subject import Subject, subject_of
+from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import writer
 from pipelines.tracking.exports import log_export
 
@@ -26,13 +26,13 @@ def export(config: Config, run_id: str, target: str) -> Path:
     cannot express the network, TrackingError, and DatasetError if the version is another one or has no test rows.
     """
     write = writer(target)
-    subject = subject_of(config, run_id)
+    subject = read_subject(config, run_id)
     if not subject.version.rows("test"):
         raise DatasetError(f"{subject.version.root} has no test rows to compare models on; give dataset.split a test share")
     folder = Path(config.export.path) / f"{config.name}-{run_id[:12]}-{target}"
-    with committed(folder) as draft:
+    with commit_folder(folder) as draft:
         written = write(subject, config.export, draft)
-        report = compared(subject, written.candidates, config.export.max_batch_rows)
+        report = compare_outputs(subject, written.candidates, config.export.max_batch_rows)
         write_parity(draft, report)
         description = describe(subject, target, written)
         notes = [*written.notes, *_write_predictions(draft, config, subject, description)] if written.is_onnx else written.notes
@@ -56,22 +56,22 @@ def _write_predictions(folder: Path, config: Config, subject: Subject, descripti
     rows = example_rows(subject)
     is_exact = description["target"] == "onnx"
     examples = {"rows": rows_in_json(rows), "predictions": example_predictions(subject, rows), "exact": is_exact, "tolerance": TOLERANCE}
-    write_script(folder, encoders, readme_of(config.name, description, config.source.sql, examples), examples)
+    write_script(folder, encoders, readme_text(config.name, description, config.source.sql, examples), examples)
     return []
 
 
 def summary(report: list[Row]) -> str:
     """The target's row of a report in a few words."""
-    found = report[1]
-    decisions = "" if found["equal_decisions"] is None else f", {found['equal_decisions']:.4%} equal decisions"
-    return f"largest difference {found['max_difference']:.2g}{decisions}, {found['rows']:,} rows"
+    row = report[1]
+    decisions = "" if row["equal_decisions"] is None else f", {row['equal_decisions']:.4%} equal decisions"
+    return f"largest difference {row['max_difference']:.2g}{decisions}, {row['rows']:,} rows"
 
 
 def line(row: Row) -> str:
     """One row of a report, for the log."""
-    told = [f"{key.replace('_', ' ')} {_shown(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
-    return f"{row['model']:15}{', '.join(told)}"
+    fields = [f"{key.replace('_', ' ')} {_value_text(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
+    return f"{row['model']:15}{', '.join(fields)}"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -32,8 +32,8 @@ def unknown_encoders(encoders: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def answer_form(form: Mapping[str, Any]) -> Mapping[str, Any]:
     """A task's `prediction_form`, or `output` if the script cannot give that."""
-    is_known = form.get("form") in answers.ANSWERS and form.get("encoder", {}).get("encoder", "identity") in answers.DECODES
-    return form if is_known else {"form": "output"}
+    has_answer = form.get("form") in answers.ANSWERS and form.get("encoder", {}).get("encoder", "identity") in answers.DECODES
+    return form if has_answer else {"form": "output"}
 
 
 def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], readme: str, examples: Mapping[str, Any]) -> None:
@@ -66,7 +66,8 @@ def check_script(folder: Path) -> str:
 def predict_script(encoders: Iterable[Mapping[str, Any]]) -> str:
     """The source of a script for these encoders, given by their settings: the modules, lowest first, behind their imports."""
     used = {columns.ENCODERS[model.encoder_name(settings)].__module__ for settings in encoders}
-    encoding = [each for module in _ENCODING if module.__name__ in used for each in (*_NEEDS.get(module.__name__, ()), module)]
+    modules = [module for module in _ENCODING if module.__name__ in used]
+    encoding = [part for module in modules for part in (*_NEEDS.get(module.__name__, ()), module)]
     parts = [columns, *encoding, answers, model]
     sources = [Path(str(part.__file__)).read_text() for part in parts]
     head = ast.get_docstring(ast.parse(sources[-1]), clean=False)
@@ -88,7 +89,7 @@ def _imports(sources: Iterable[str]) -> str:
 
 
 def _body(part: ModuleType, source: str) -> str:
-    """What follows the imports of a module, under a comment with the first line of its docstring."""
+    """The code after the imports of a module, under a comment with the first line of its docstring."""
     last = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))][-1]
     code = "\n".join(source.splitlines()[last.end_lineno :]).strip()
     title = (part.__doc__ or "").partition("\n")[0]

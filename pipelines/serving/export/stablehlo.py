@@ -6,19 +6,19 @@ import numpy as np
 
 from pipelines.config.export import Export
 from pipelines.serving.export.environment import Environment, write_with
-from pipelines.serving.export.subject import Rows, Subject, padded, rows_of
-from pipelines.serving.export.targets import Candidate, Written
+from pipelines.serving.export.subject import Rows, Subject, pad_rows, row_count
+from pipelines.serving.export.targets import Candidate, TargetFiles
 
 XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
 
 
-def write(subject: Subject, settings: Export, folder: Path) -> Written:
+def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     """Raises ExportError if the environment is not there, or if XLA lacks an operator of the network."""
     rows = settings.max_batch_rows
     run = write_with(XLA, subject, range(rows, rows + 1), folder)
     notes = (f"a batch has exactly {rows} rows, export.max_batch_rows: pad it", "the network takes encoded tensors")
 
     def run_padded(batch: Rows) -> np.ndarray:
-        return run(padded(batch, rows))[: rows_of(batch)]
+        return run(pad_rows(batch, rows))[: row_count(batch)]
 
-    return Written({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes, XLA.versions())
+    return TargetFiles({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes, XLA.versions())

@@ -1,4 +1,4 @@
-"""What is exported: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
+"""The subject of an export: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import DatasetError
-from pipelines.serving.export.numeric import Numeric, numeric_of
+from pipelines.serving.export.numeric import Numeric, find_numeric
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.predictor import input_schema
 from pipelines.tasks.base import Task
@@ -32,10 +32,10 @@ class Subject:
     """A model with its dataset version."""
 
     uri: str
-    """Of the model in MLflow."""
+    """Address of the model in MLflow."""
     run_id: str
     digest: str
-    """Of its weights."""
+    """SHA-256 of its weights."""
     manifest: Manifest
     task: Task
     network: nn.Module
@@ -63,22 +63,22 @@ class Subject:
         """The tensor columns that the network takes."""
         return tuple(column for column in self.manifest.columns if column.role == "feature")
 
-    def rows(self, split: str, rows_at_once: int) -> Iterator[dict[str, np.ndarray]]:
+    def rows(self, split: str, batch_rows: int) -> Iterator[dict[str, np.ndarray]]:
         """The split's rows, target included, in the order of the version."""
         reader = Reader(self.version, split)
         for number in range(len(reader.groups)):
             values = {name: np.array(column) for name, column in reader.read(number).items()}
-            for start in range(0, len(next(iter(values.values()))), rows_at_once):
-                yield {name: column[start : start + rows_at_once] for name, column in values.items()}
+            for start in range(0, len(next(iter(values.values()))), batch_rows):
+                yield {name: column[start : start + batch_rows] for name, column in values.items()}
 
     def first_rows(self, split: str, count: int) -> dict[str, np.ndarray]:
         """The first `count` rows of a split, or all of them; ETL has shuffled them."""
-        found: list[dict[str, np.ndarray]] = []
+        batches: list[dict[str, np.ndarray]] = []
         for rows in self.rows(split, count):
-            found.append(rows)
-            if sum(map(rows_of, found)) >= count:
+            batches.append(rows)
+            if sum(map(row_count, batches)) >= count:
                 break
-        return {name: np.concatenate([rows[name] for rows in found])[:count] for name in found[0]}
+        return {name: np.concatenate([rows[name] for rows in batches])[:count] for name in batches[0]}
 
     def output(self, rows: Rows) -> np.ndarray:
         """The output of the model in MLflow for encoded rows."""
@@ -90,8 +90,8 @@ class Subject:
         return {column.name: rows[column.name] for column in self.columns}
 
 
-def subject_of(config: Config, run_id: str) -> Subject:
-    """The model of a run, and its dataset version.
+def read_subject(config: Config, run_id: str) -> Subject:
+    """Read the model of a run, and its dataset version.
 
     Raises TrackingError if the run has no model, CorruptError if its files were altered, and DatasetError if the version that
     `dataset` describes is another one than the model was trained on.
@@ -107,18 +107,22 @@ def subject_of(config: Config, run_id: str) -> Subject:
     task = task_of(settings, manifest)
     network = task.model()
     network.load_state_dict(weights)
-    return Subject(uri, run_id, digest, manifest, task, network.eval(), version, numeric_of(manifest))
+    return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest))
 
 
 def tensors(rows: Rows) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(values)) for name, values in rows.items()}
 
 
-def rows_of(rows: Rows) -> int:
+def row_count(rows: Rows) -> int:
     return len(next(iter(rows.values())))
 
 
-def padded(batch: Rows, rows: int) -> dict[str, np.ndarray]:
+def head(rows: Rows, count: int) -> dict[str, np.ndarray]:
+    return {name: values[:count] for name, values in rows.items()}
+
+
+def pad_rows(batch: Rows, rows: int) -> dict[str, np.ndarray]:
     """The batch with its last row repeated, up to so many rows."""
-    missing = rows - rows_of(batch)
+    missing = rows - row_count(batch)
     return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}

@@ -1,4 +1,4 @@
-"""What a target writes, and the function that does; `config.export` lists the targets by name."""
+"""The functions that write targets, and their results; `config.export` lists the targets by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a target has written."""
+class TargetFiles:
+    """Result of a target."""
 
     candidates: Mapping[str, Candidate]
     """By name. The first one is the target's; others are for comparison."""
@@ -46,7 +46,7 @@ class Written:
     """Whether it is an ONNX file for raw numbers, `model.onnx`, which `predict.py` runs."""
 
 
-Write = Callable[[Subject, Export, Path], Written]
+Write = Callable[[Subject, Export, Path], TargetFiles]
 """Writes the files of a target into an empty folder."""
 
 

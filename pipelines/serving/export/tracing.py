@@ -20,7 +20,7 @@ _CROSS_ENTROPIES = (
 )
 
 
-def traced(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]] | None) -> ExportedProgram:
+def trace(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]] | None) -> ExportedProgram:
     """A network's program, for an example of its input. `shapes` has the dimensions whose size may change, by column; None: none may.
 
     Cross entropies are written in simpler operators. The exporters to ONNX and ExecuTorch keep them, and torch 2.13 gives the kept ones

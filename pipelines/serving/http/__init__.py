@@ -1,9 +1,9 @@
 """Serves a model over HTTP with Ray Serve, and follows its alias in MLflow.
 
-1. `access`      reads the token, and compares what a request carries with it.
-2. `requests`    reads the rows of a request, in one of MLflow's `forms`, or says why it is refused, as one of `refusals`.
-3. `served`      is a model that is served: it predicts the rows of several requests together, and refuses single rows with a reason.
-   `batches`     gathers them while others are predicted.
+1. `access`      reads the token, and compares that of a request with it.
+2. `requests`    reads the rows of a request, in one of MLflow's `forms`, or refuses it, with one of `refusals`.
+3. `served_model` predicts the rows of several requests together, and refuses single rows with a reason. `batches` gathers them while
+   others are predicted.
 4. `schema`      describes requests and answers as JSON schema and OpenAPI; `page` shows that to people.
 5. `follow`      loads the model that an alias points to, and another one when it moves.
 6. `counters`    counts requests, rows and seconds of all replicas, for Prometheus.

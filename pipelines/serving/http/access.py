@@ -11,7 +11,7 @@ from pipelines.errors import ConfigError
 
 VARIABLE = "LOCKSTEP_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SHORTEST = 16
+_MIN_CHARACTERS = 16
 
 
 def token_digest(settings: Endpoint) -> bytes | None:
@@ -34,21 +34,23 @@ def token_digest(settings: Endpoint) -> bytes | None:
         raise ConfigError(
             f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {VARIABLE}"
         )
-    if len(token) < _SHORTEST:
-        raise ConfigError(f"the endpoint's token has {len(token)} characters; it must have at least {_SHORTEST}: openssl rand -hex 32")
+    if len(token) < _MIN_CHARACTERS:
+        raise ConfigError(
+            f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_CHARACTERS}: openssl rand -hex 32"
+        )
     return sha256(token.encode()).digest()
 
 
-def may_enter(authorization: str, digest: bytes | None, reads_pages: bool = False) -> bool:
-    """Whether an `Authorization` header carries the token, compared in constant time. A browser, which `reads_pages`, sends it as the
-    password of any user."""
+def is_authorized(authorization: str, digest: bytes | None, reads_pages: bool = False) -> bool:
+    """Whether an `Authorization` header carries the token, compared in constant time. With `reads_pages` it may be the password of any
+    user, as browsers send it."""
     if digest is None:
         return True
     scheme, _, token = authorization.partition(" ")
     if reads_pages and scheme.lower() == "basic":
         scheme, token = "bearer", _password(token)
-    given = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-    return hmac.compare_digest(given, digest) and scheme.lower() == "bearer"
+    request_digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+    return hmac.compare_digest(request_digest, digest) and scheme.lower() == "bearer"
 
 
 def _password(credentials: str) -> str:

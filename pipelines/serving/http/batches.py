@@ -1,4 +1,4 @@
-"""Gathers the rows of several requests: while one batch is computed, the requests of the next one wait.
+"""Gathers the rows of several requests: while a batch is computed, the requests of the next one wait.
 
 Ray Serve's own batches are formed before they wait for the one that is computed, and so had hardly more than one request each.
 """
@@ -15,9 +15,9 @@ Answer = TypeVar("Answer")
 class Batches(Generic[Row, Answer]):
     """Belongs to one event loop."""
 
-    def __init__(self, compute: Callable[[Sequence[list[Row]]], Awaitable[Sequence[Answer]]], rows_at_once: int) -> None:
-        """`compute` gets the rows of some requests, together at most `rows_at_once` or those of one, and returns an answer to each."""
-        self._compute, self._rows_at_once = compute, rows_at_once
+    def __init__(self, compute: Callable[[Sequence[list[Row]]], Awaitable[Sequence[Answer]]], max_rows: int) -> None:
+        """`compute` gets the rows of requests, and returns an answer to each. Only a single request may have more than `max_rows`."""
+        self._compute, self._max_rows = compute, max_rows
         self._waiting: deque[tuple[list[Row], asyncio.Future[Answer]]] = deque()
         self._computing: asyncio.Task[None] | None = None
 
@@ -30,7 +30,7 @@ class Batches(Generic[Row, Answer]):
         return await future
 
     async def _run(self) -> None:
-        while batch := self._next():
+        while batch := self._next_batch():
             try:
                 answers = await self._compute([rows for rows, _ in batch])
                 for (_, future), answer in zip(batch, answers, strict=True):
@@ -42,10 +42,10 @@ class Batches(Generic[Row, Answer]):
                         future.set_exception(error)
         self._computing = None
 
-    def _next(self) -> list[tuple[list[Row], asyncio.Future[Answer]]]:
-        """The requests that have waited longest, as many as fit; those whose clients are gone are left out."""
+    def _next_batch(self) -> list[tuple[list[Row], asyncio.Future[Answer]]]:
+        """The requests that have waited longest, as many as fit; without those whose clients are gone."""
         batch: list[tuple[list[Row], asyncio.Future[Answer]]] = []
-        room = self._rows_at_once
+        room = self._max_rows
         while self._waiting:
             rows, future = self._waiting[0]
             if batch and len(rows) > room:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Event
 
 from pipelines.errors import LockstepError
-from pipelines.serving.http.served import Served, example_row
+from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.signature import input_example
@@ -14,28 +14,34 @@ from pipelines.tracking.registered import downloaded, version_of
 log = logging.getLogger(__name__)
 
 
-def load(tracking_uri: str, model: str, version: str) -> Served:
+def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:
     """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
     with downloaded(tracking_uri, model, version) as folder:
         settings, manifest, weights, digest = read_model(folder)
-    return Served(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
+    return ServedModel(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
 
 
 def follow(
-    tracking_uri: str, model: str, present: str, seconds: float, swap: Callable[[Served], None], failed: Callable[[], None], over: Event
+    tracking_uri: str,
+    model: str,
+    present: str,
+    seconds: float,
+    swap: Callable[[ServedModel], None],
+    report_failure: Callable[[], None],
+    stop: Event,
 ) -> None:
-    """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `over` is set.
+    """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `stop` is set.
 
-    A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: `failed` is
-    called, and the next round tries again.
+    A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: then
+    `report_failure` is called, and the next round tries again.
     """
-    while not over.wait(seconds):
+    while not stop.wait(seconds):
         try:
             version = version_of(tracking_uri, model)
             if version != present:
-                swap(load(tracking_uri, model, version))
+                swap(load_served_model(tracking_uri, model, version))
                 present = version
         except Exception as error:  # a model of other code may raise anything; the present one is served on
-            failed()
-            told = error if isinstance(error, LockstepError) else repr(error)
-            log.warning("still serving version %s, since the alias cannot be followed: %s", present, told)
+            report_failure()
+            reason = error if isinstance(error, LockstepError) else repr(error)
+            log.warning("still serving version %s, since the alias cannot be followed: %s", present, reason)

@@ -1,6 +1,6 @@
 """The forms in which MLflow takes rows as JSON: records, a split data frame, and TensorFlow's `instances` and `inputs`.
 
-They mean what they mean to `mlflow models serve`: `instances` and `inputs` are rows, or columns, or the values of a single column.
+They mean the same as to `mlflow models serve`: `instances` and `inputs` are rows, or columns, or the values of a single column.
 """
 
 from collections.abc import Mapping
@@ -16,30 +16,30 @@ SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
 Row = dict[str, Any]
 
 
-def rows_of_forms(content: Any, inputs: pa.Schema) -> list[Row]:
+def rows_from_form(content: Any, inputs: pa.Schema) -> list[Row]:
     """The rows of a request for a model with these inputs. Raises RequestError if it has not exactly one form, or another shape."""
-    given = [form for form in FORMS if isinstance(content, dict) and form in content]
-    if len(given) != 1:
-        count = f"{len(given)} forms, {' and '.join(given)}," if given else f"none of {', '.join(FORMS)}"
+    forms = [form for form in FORMS if isinstance(content, dict) and form in content]
+    if len(forms) != 1:
+        count = f"{len(forms)} forms, {' and '.join(forms)}," if forms else f"none of {', '.join(FORMS)}"
         raise RequestError(422, f"the request has {count} where one is wanted; {SHAPE}")
-    (form,) = given
+    (form,) = forms
     value = content[form]
     if form == SPLIT:
-        return _of_split(value)
+        return _split_rows(value)
     if form != ROWS and isinstance(value, dict):
-        return _of_columns(value, inputs, form)
+        return _column_rows(value, inputs, form)
     if not isinstance(value, list):
         raise RequestError(422, f"the request has no list {form}; {SHAPE}")
     if form != ROWS and len(inputs) == 1 and not any(isinstance(row, dict) for row in value):
-        return [{inputs.names[0]: one} for one in value]
+        return [{inputs.names[0]: item} for item in value]
     for number, row in enumerate(value):
         if not isinstance(row, dict):
             raise RequestError(422, f"row {number} is no object of columns; {SHAPE}")
     return value
 
 
-def _of_split(value: Any) -> list[Row]:
-    """Of a data frame as pandas splits it; its `index` says nothing to a model."""
+def _split_rows(value: Any) -> list[Row]:
+    """Rows of a data frame as pandas splits it; a model does not need its `index`."""
     columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(data, list) or value.keys() - {"columns", "data", "index"}:
         shape = f'send {{"{SPLIT}": {{"columns": ["column", …], "data": [[value, …], …]}}}}'
@@ -50,17 +50,19 @@ def _of_split(value: Any) -> list[Row]:
     return [dict(zip(map(str, columns), row, strict=True)) for row in data]
 
 
-def _of_columns(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[Row]:
-    """Of lists of values by column, or of one row, with a value for each column."""
+def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[Row]:
+    """Rows from lists of values by column, or one row from a value for each column."""
     kinds = {field.name: field.type for field in inputs}
     has_many = {name: _depth(value) > (_list_levels(kinds[name]) if name in kinds else 0) for name, value in columns.items()}
     if not any(has_many.values()):
         return [dict(columns)]
     counts = {name: len(value) if has_many[name] else -1 for name, value in columns.items()}
     if len(set(counts.values())) > 1:
-        one, *others = counts
-        other = next(name for name in others if counts[name] != counts[one])
-        raise RequestError(422, f"columns {one} and {other} of {form} have not equally many values; give a list of values for each column")
+        first = next(iter(counts))
+        other = next(name for name in counts if counts[name] != counts[first])
+        raise RequestError(
+            422, f"columns {first} and {other} of {form} have not equally many values; give a list of values for each column"
+        )
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""HAProxy, which comes with ray[serve] and passes requests on to replicas: how Ray Serve starts it on a Ray of ours.
+"""HAProxy, which comes with ray[serve] and passes requests on to replicas: the variables with which Ray Serve starts it.
 
 Ray Serve's proxy in Python takes more processor time for a request than a replica for a row.
 """
@@ -40,7 +40,7 @@ def variables(folder: Path, request_seconds: float = Endpoint().request_seconds)
 
 
 def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("", 0))
-        other.bind(("", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("", 0))
+        second.bind(("", 0))
+        return first.getsockname()[1], second.getsockname()[1]

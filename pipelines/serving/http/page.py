@@ -1,4 +1,4 @@
-"""The page for people: what the model takes and gives, with an example, as one HTML file without scripts."""
+"""The page for people: inputs and answers of the model, with an example, as one HTML file without scripts."""
 
 import json
 from html import escape
@@ -15,8 +15,8 @@ def page(description: dict[str, Any]) -> str:
     content = post["requestBody"]["content"]["application/json"]
     row = content["schema"]["properties"][ROWS]["items"]
     outputs = post["responses"]["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]["items"]["properties"]
-    columns = "".join(f"<tr><td>{escape(name)}<td>{escape(found['description'])}" for name, found in row["properties"].items())
-    statuses = "".join(f"<tr><td>{status}<td>{escape(found['description'])}" for status, found in post["responses"].items())
+    columns = "".join(f"<tr><td>{escape(name)}<td>{escape(column['description'])}" for name, column in row["properties"].items())
+    statuses = "".join(f"<tr><td>{status}<td>{escape(answer['description'])}" for status, answer in post["responses"].items())
     title = escape(f"{description['info']['title']}, version {description['info']['version']}")
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>"

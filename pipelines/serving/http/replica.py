@@ -17,15 +17,15 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pipelines.config.endpoint import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
-from pipelines.serving.http.access import may_enter
+from pipelines.serving.http.access import is_authorized
 from pipelines.serving.http.batches import Batches
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
-from pipelines.serving.http.follow import follow, load
+from pipelines.serving.http.follow import follow, load_served_model
 from pipelines.serving.http.page import page
 from pipelines.serving.http.refusals import RequestError
-from pipelines.serving.http.requests import read_body, rows_of
+from pipelines.serving.http.requests import parse_rows, read_body
 from pipelines.serving.http.schema import openapi
-from pipelines.serving.http.served import JsonRow, Served
+from pipelines.serving.http.served_model import JsonRow, ServedModel
 from pipelines.serving.model import REFUSED
 from pipelines.tracking.registered import version_of
 
@@ -44,33 +44,41 @@ class Replica:
             keep_servers_on_loopback()
         logging.getLogger("pipelines").setLevel(logging.INFO)
         self._settings, self._token_digest = settings, token_digest
-        self._served = load(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
+        self._served = load_served_model(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
         self._thread = ThreadPoolExecutor(1, "predict")
         self._counts = ReplicaCounts()
         self._name = serve.get_replica_context().replica_id.unique_id
-        self._over = Event()
+        self._stop = Event()
         self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
         self._batches = Batches(self._predict, settings.max_batch_rows)
         if "@" in settings.model:
-            arguments = (tracking_uri, settings.model, self._served.version, settings.follow_seconds, self._swap, self._failed, self._over)
+            arguments = (
+                tracking_uri,
+                settings.model,
+                self._served.version,
+                settings.follow_seconds,
+                self._swap,
+                self._count_failure,
+                self._stop,
+            )
             Thread(target=follow, args=arguments, name="follow", daemon=True).start()
 
     async def __call__(self, request: Request) -> Response:
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             answer = await self._answer(request)
-        except RequestError as refused:
-            # A browser asks for the token where a page wants it.
-            asks = {"WWW-Authenticate": "Basic" if _is_page(request) else "Bearer"} if refused.status == 401 else None
-            answer = JSONResponse({"error": str(refused)}, refused.status, headers=asks)
-        self._counts.requests.append((answer.status_code, time.perf_counter() - began))
+        except RequestError as error:
+            # A browser then asks its user for the token.
+            headers = {"WWW-Authenticate": "Basic" if _is_page(request) else "Bearer"} if error.status == 401 else None
+            answer = JSONResponse({"error": str(error)}, error.status, headers=headers)
+        self._counts.requests.append((answer.status_code, time.perf_counter() - start))
         return answer
 
     async def _answer(self, request: Request) -> Response:
         served, path = self._served, request.url.path
         authorization = request.headers.get("authorization", "")
-        if path not in _OPEN and not may_enter(authorization, self._token_digest, _is_page(request)):
+        if path not in _OPEN and not is_authorized(authorization, self._token_digest, _is_page(request)):
             raise RequestError(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
         match request.method, path:
             case "POST", "/invocations":
@@ -88,7 +96,7 @@ class Replica:
 
     async def _invocation(self, request: Request) -> Response:
         body = await read_body(request.headers.get("content-length", ""), request.stream(), self._settings)
-        rows = rows_of(body, self._settings, self._served.predictor.inputs)
+        rows = parse_rows(body, self._settings, self._served.predictor.inputs)
         predicted, version = await self._batches.answer(rows)
         refused = sum(row[REFUSED] is not None for row in predicted)
         self._counts.rows_predicted += len(predicted) - refused
@@ -103,11 +111,11 @@ class Replica:
         answers = await asyncio.get_running_loop().run_in_executor(self._thread, served.answers, requests)
         return [(answer, served.version) for answer in answers]
 
-    def _swap(self, served: Served) -> None:
+    def _swap(self, served: ServedModel) -> None:
         self._served = served
         self._counts.swaps += 1
 
-    def _failed(self) -> None:
+    def _count_failure(self) -> None:
         self._counts.follow_failures += 1
 
     async def _flush(self) -> None:
@@ -117,7 +125,7 @@ class Replica:
             self._counters.add.remote(self._name, self._served.version, counts)
 
     def __del__(self) -> None:
-        self._over.set()
+        self._stop.set()
 
 
 def _is_page(request: Request) -> bool:

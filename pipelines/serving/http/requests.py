@@ -1,4 +1,4 @@
-"""Reads the rows of a request, or says why it is refused."""
+"""Reads the rows of a request, or refuses it with a reason."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.endpoint import Endpoint
-from pipelines.serving.http.forms import SHAPE, rows_of_forms
+from pipelines.serving.http.forms import SHAPE, rows_from_form
 from pipelines.serving.http.refusals import RequestError
 
 
@@ -33,16 +33,18 @@ async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpo
     return bytes(body)
 
 
-def rows_of(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[dict[str, Any]]:
+def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[dict[str, Any]]:
     """The rows of a request's body, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many
     rows."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise RequestError(400, f"the request is not JSON: {said}; {SHAPE}") from error
-    rows = rows_of_forms(content, inputs)
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RequestError(400, f"the request is not JSON: {reason}; {SHAPE}") from error
+    rows = rows_from_form(content, inputs)
     if len(rows) > settings.rows_per_request:
-        most = settings.rows_per_request
-        raise RequestError(413, f"the request has {len(rows):,} rows, more than {most:,}, endpoint.rows_per_request; send several requests")
+        raise RequestError(
+            413,
+            f"the request has {len(rows):,} rows, more than {settings.rows_per_request:,}, endpoint.rows_per_request; send several requests",
+        )
     return rows

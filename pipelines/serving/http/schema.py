@@ -9,7 +9,7 @@ from pipelines.config.endpoint import Endpoint
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.serving.http.forms import FORMS, ROWS
-from pipelines.serving.http.served import Served
+from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import REFUSED
 
 Schema = dict[str, Any]
@@ -17,18 +17,18 @@ Schema = dict[str, Any]
 
 def row_schema(inputs: pa.Schema) -> Schema:
     """JSON schema of a row. Every column must be there; whether a NULL is refused is up to the column's encoder."""
-    properties = {field.name: {"anyOf": [_of(field.type), {"type": "null"}], "description": str(field.type)} for field in inputs}
+    properties = {field.name: {"anyOf": [_type_schema(field.type), {"type": "null"}], "description": str(field.type)} for field in inputs}
     return {"type": "object", "properties": properties, "required": inputs.names}
 
 
-def openapi(served: Served, settings: Endpoint, needs_token: bool) -> Schema:
+def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schema:
     """OpenAPI 3.1 of the endpoint as it serves this model."""
     request = {
         "type": "object",
         "properties": {ROWS: {"type": "array", "items": row_schema(served.predictor.inputs), "maxItems": settings.rows_per_request}},
         "required": [ROWS],
     }
-    outputs = {name: _of(pa.array(values).type) for name, values in served.predictor.outputs.items()}
+    outputs = {name: _type_schema(pa.array(values).type) for name, values in served.predictor.outputs.items()}
     nullable = {str(name): {"anyOf": [kind, {"type": "null"}]} for name, kind in outputs.items()}
     prediction = {"type": "object", "properties": {**nullable, REFUSED: {"type": ["string", "null"]}}}
     answer = {"type": "object", "properties": {"predictions": {"type": "array", "items": prediction}}}
@@ -62,9 +62,9 @@ def openapi(served: Served, settings: Endpoint, needs_token: bool) -> Schema:
     return description
 
 
-def _of(kind: pa.DataType) -> Schema:
+def _type_schema(kind: pa.DataType) -> Schema:
     if is_list(kind):
-        return {"type": "array", "items": {"anyOf": [_of(kind.value_type), {"type": "null"}]}}
+        return {"type": "array", "items": {"anyOf": [_type_schema(kind.value_type), {"type": "null"}]}}
     if types.is_boolean(kind):
         return {"type": "boolean"}
     if types.is_integer(kind):

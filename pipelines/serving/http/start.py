@@ -19,7 +19,7 @@ from pipelines.launch.ray_files import keep_token, ray_folder
 from pipelines.serving.http import haproxy
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
-from pipelines.serving.http.follow import load
+from pipelines.serving.http.follow import load_served_model
 from pipelines.serving.http.replica import Replica
 from pipelines.tracking.registered import version_of
 
@@ -41,7 +41,7 @@ def endpoint(config: Config) -> Iterator[str]:
     settings = settings.model_copy(update={"model": settings.model or f"models:/{config.name}@champion"})
     digest = token_digest(settings)
     version = version_of(config.tracking.uri, settings.model)
-    load(config.tracking.uri, settings.model, version)
+    load_served_model(config.tracking.uri, settings.model, version)
     _check_port(settings)
     with _ray(settings):
         log.info("serving   %s, version %s, with %d replicas", settings.model, version, settings.replicas)
@@ -51,16 +51,16 @@ def endpoint(config: Config) -> Iterator[str]:
         options = {"host": settings.host, "port": settings.port, "keep_alive_timeout_s": 60}
         serve.start(http_options=options, logging_config=QUIET)
         try:
-            serve.run(deployed(config, settings, digest), name="lockstep", logging_config=QUIET)
+            serve.run(deployment(config, settings, digest), name="lockstep", logging_config=QUIET)
             yield f"http://{settings.host}:{settings.port}"
         finally:
             serve.shutdown()
             ray.kill(counters)
 
 
-def deployed(config: Config, settings: Endpoint, digest: bytes | None) -> Any:
-    """The application of Ray Serve. What neither a replica nor the queue before it holds is answered 503 by Ray Serve."""
-    deployment: Any = serve.deployment(
+def deployment(config: Config, settings: Endpoint, digest: bytes | None) -> Any:
+    """The application of Ray Serve. Ray Serve answers 503 if replicas and their queue are full."""
+    model: Any = serve.deployment(
         Replica,
         name="model",
         num_replicas=settings.replicas,
@@ -71,17 +71,17 @@ def deployed(config: Config, settings: Endpoint, digest: bytes | None) -> Any:
         health_check_period_s=2,
         health_check_timeout_s=30,
     )
-    return deployment.bind(settings, config.tracking.uri, digest)
+    return model.bind(settings, config.tracking.uri, digest)
 
 
 @contextmanager
 def _ray(settings: Endpoint) -> Iterator[None]:
-    of_both: dict[str, Any] = {"logging_config": ray.LoggingConfig(log_level="ERROR"), "namespace": NAMESPACE}
+    ray_options: dict[str, Any] = {"logging_config": ray.LoggingConfig(log_level="ERROR"), "namespace": NAMESPACE}
     if ray.is_initialized():
         yield
     elif address := os.environ.get("RAY_ADDRESS"):
         with restored_handler():
-            ray.init(address, **of_both)
+            ray.init(address, **ray_options)
         try:
             yield
         finally:
@@ -91,17 +91,17 @@ def _ray(settings: Endpoint) -> Iterator[None]:
         with ray_folder() as folder:
             for name, value in {**PATIENT, **haproxy.variables(Path(folder).parent / "h", settings.request_seconds)}.items():
                 os.environ.setdefault(name, value)
-            with own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **of_both):
+            with own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **ray_options):
                 yield
 
 
 def _check_port(settings: Endpoint) -> None:
     """Ray Serve would try to start its HTTP server again and again."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((settings.host, settings.port))
+            probe.bind((settings.host, settings.port))
         except OSError as error:
             address = f"{settings.host}:{settings.port}"
             raise ConfigError(f"endpoint.host and endpoint.port are {address}: {error}; choose another port") from error

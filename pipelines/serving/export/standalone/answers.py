@@ -25,13 +25,13 @@ def answer(name: str) -> Callable[[Answer], Answer]:
 
 @answer("output")
 def outputs(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For a task that gives no form."""
-    return [{"output": each} for each in output.tolist()]
+    """Answers of a task without a form."""
+    return [{"output": values} for values in output.tolist()]
 
 
 @answer("binary")
 def binary_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """From the logit of the second class."""
+    """Classes from the logit of the second one."""
     logits = output.astype(np.float64)[:, 0]
     second = np.exp(-np.logaddexp(0, -logits))
     return _classes(np.stack([1 - second, second], axis=1), form["classes"])
@@ -39,7 +39,7 @@ def binary_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str
 
 @answer("classes")
 def several_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """From a logit for each class."""
+    """Classes from a logit for each."""
     logits = output.astype(np.float64)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"])
@@ -55,13 +55,13 @@ def _classes(probabilities: np.ndarray, names: Sequence[str]) -> list[dict[str, 
 
 @answer("quantity")
 def quantity(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"prediction": value} for value in decoded(output.astype(np.float64)[:, 0], form).tolist()]
+    return [{"prediction": value} for value in decode_target(output.astype(np.float64)[:, 0], form).tolist()]
 
 
 @answer("forecast")
 def forecast(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Shape (horizon, series) for each row."""
-    return [{"prediction": each} for each in decoded(output.astype(np.float64), form).tolist()]
+    return [{"prediction": values} for values in decode_target(output.astype(np.float64), form).tolist()]
 
 
 @answer("items")
@@ -78,7 +78,7 @@ def items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @answer("likelihood")
 def likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """From nats, tokens and bytes of each text."""
+    """Figures from nats, tokens and bytes of each text."""
     return [
         {"nats_per_token": nats / tokens, "bits_per_byte": nats / log(2) / size, "nats": nats, "tokens": tokens}
         for nats, tokens, size in output.astype(np.float64).tolist()
@@ -89,7 +89,7 @@ DECODES = ("identity", "log1p", "minmax", "normal_quantile", "scale", "standardi
 """Encoders of targets that are quantities."""
 
 
-def decoded(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
+def decode_target(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
     """Values of the target in the units of the query."""
     state, settings = form["state"], form["encoder"]
     match settings["encoder"]:

@@ -19,7 +19,7 @@ def array(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column)
     shape, dtype = tuple(settings["shape"]), state["dtype"]
     encoded, refused = np.zeros((len(column.values), *shape), dtype), np.zeros(len(column.values), bool)
     for row, value in enumerate(column.values):
-        elements = shaped(value, shape)
+        elements = reshape(value, shape)
         with np.errstate(over="ignore"):
             values = (
                 None if elements is None else elements.astype(np.float64).astype(dtype) if dtype == "float32" else elements.astype(dtype)
@@ -35,7 +35,7 @@ def scale(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column)
     shape = tuple(settings["shape"])
     encoded, refused = np.zeros((len(column.values), *shape), np.float32), np.zeros(len(column.values), bool)
     for row, value in enumerate(column.values):
-        elements = shaped(value, shape)
+        elements = reshape(value, shape)
         if elements is not None:
             with np.errstate(over="ignore"):
                 encoded[row] = (elements.astype(np.float64) - settings["mean"]) / settings["deviation"]
@@ -50,14 +50,14 @@ def image(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column)
     shape = tuple(settings["shape"])
     encoded, refused = np.zeros((len(column.values), *shape), np.uint8), np.zeros(len(column.values), bool)
     for row, value in enumerate(column.values):
-        pixels = _pixels(value, shape) if isinstance(value, bytes) else _whole_numbers(shaped(value, shape))
+        pixels = _pixels(value, shape) if isinstance(value, bytes) else _pixel_bytes(reshape(value, shape))
         refused[row] = pixels is None
         if pixels is not None:
             encoded[row] = pixels
     return encoded, refused
 
 
-def shaped(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+def reshape(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     """A list of numbers, flat or nested, as an array of the shape; None if it has another one, or contains NULL."""
     if value is None:
         return None
@@ -72,7 +72,7 @@ def shaped(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     return elements.reshape(shape)
 
 
-def _whole_numbers(elements: np.ndarray | None) -> np.ndarray | None:
+def _pixel_bytes(elements: np.ndarray | None) -> np.ndarray | None:
     if elements is None or not ((elements >= 0) & (elements <= 255) & (elements == np.floor(elements))).all():
         return None
     return elements.astype(np.uint8)
@@ -82,10 +82,10 @@ def _pixels(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
     is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
     if len(content) == prod(shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
         return np.frombuffer(content, np.uint8).reshape(shape)
-    return _decoded(content, shape) if (is_png or is_jpeg) and shape[0] in _MODES else None
+    return _decode_picture(content, shape) if (is_png or is_jpeg) and shape[0] in _MODES else None
 
 
-def _decoded(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
+def _decode_picture(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
     from PIL import Image  # noqa: PLC0415, only for pictures in files
 
     try:

@@ -66,7 +66,7 @@ def parser(kind: str) -> Callable[[Any], Any]:
     """Converts a value of JSON to one of this type. NULL and NaN become None. Raises ValueError or TypeError for other types."""
     if (element := element_kind(kind)) is not None:
         inner = parser(element)
-        return _optional(lambda value: [inner(each) for each in _instance(value, list, tuple, np.ndarray)])
+        return _optional(lambda value: [inner(item) for item in _instance(value, list, tuple, np.ndarray)])
     if integer := _INTEGER.fullmatch(kind):
         bits = int(integer[2])
         low, high = (0, 2**bits) if integer[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1))
@@ -84,8 +84,8 @@ def parser(kind: str) -> Callable[[Any], Any]:
 
 def element_kind(kind: str) -> str | None:
     """The type of a list's elements; None for other types."""
-    found = _LIST.fullmatch(kind)
-    return found[1] if found else None
+    match = _LIST.fullmatch(kind)
+    return match[1] if match else None
 
 
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -20,8 +20,8 @@ import numpy as np
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.serving.export.standalone.columns import ENCODERS, Column, numbers, read_columns
 
-_CANNOT, _SHOWN = " cannot encode ", 40
-_ROWS_AT_ONCE = 1_024
+_CANNOT, _MAX_CHARACTERS = " cannot encode ", 40
+_BATCH_ROWS = 1_024
 
 
 class Model:
@@ -35,7 +35,7 @@ class Model:
         """The type of each column of a raw row."""
         self._form = self.manifest["answer"]
         self._session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
-        self._taken = {each.name for each in self._session.get_inputs()}
+        self._input_names = {graph_input.name for graph_input in self._session.get_inputs()}
 
     def predict(self, rows: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str, Any]]:
         """A prediction for each row; `refused` has the reason why a row has none, or None. Errors count rows from `first`.
@@ -55,31 +55,32 @@ class Model:
     def _encode(self, columns: Mapping[str, Column], count: int) -> tuple[dict[str, np.ndarray], list[str | None]]:
         """The inputs of the network, and for each row why an encoder refuses it. The network itself encodes some numbers."""
         inputs, reasons = dict[str, np.ndarray](), list[str | None]([None] * count)
-        for given in self.manifest["inputs"]:
-            fitted = given.get("encoded by") or given["refuses"]
+        for entry in self.manifest["inputs"]:
+            fitted = entry.get("encoded by") or entry["refuses"]
             raw, settings = fitted["columns"], fitted["encoder"]
             read = [columns[name] for name in raw]
             values, refused = ENCODERS[encoder_name(settings)](settings, fitted["state"], *read)
             for row in np.flatnonzero(refused).tolist():
-                shown = [short(column.values[row]) for column in read]
-                named = shown if len(shown) == 1 else [f"{name} {value}" for name, value in zip(raw, shown, strict=True)]
-                reasons[row] = reasons[row] or f"{given['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}"
-            inputs[given["name"]] = numbers(*read) if "refuses" in given else values
+                texts = [short(column.values[row]) for column in read]
+                named = texts if len(texts) == 1 else [f"{name} {text}" for name, text in zip(raw, texts, strict=True)]
+                reasons[row] = reasons[row] or f"{entry['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}"
+            inputs[entry["name"]] = numbers(*read) if "refuses" in entry else values
         return inputs, reasons
 
     def _output(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         if self.manifest["packs"]:
-            (given,) = self.manifest["inputs"]
-            width, dtype = given["shape"][0], given["dtype"]
-            documents = [windows(document, width - 1, dtype) for document in inputs[given["name"]]]
-            return np.stack([self._batches({given["name"]: each}).astype(np.float64).sum(axis=0) for each in documents])
-        return self._batches({given["name"]: inputs[given["name"]].astype(given["dtype"]) for given in self.manifest["inputs"]})
+            (entry,) = self.manifest["inputs"]
+            name, width, dtype = entry["name"], entry["shape"][0], entry["dtype"]
+            documents = [windows(document, width - 1, dtype) for document in inputs[name]]
+            return np.stack([self._batches({name: document}).astype(np.float64).sum(axis=0) for document in documents])
+        return self._batches({entry["name"]: inputs[entry["name"]].astype(entry["dtype"]) for entry in self.manifest["inputs"]})
 
     def _batches(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         count = len(next(iter(inputs.values())))
+        columns = {name: values for name, values in inputs.items() if name in self._input_names}
         batches = [
-            {name: np.ascontiguousarray(values[start : start + _ROWS_AT_ONCE]) for name, values in inputs.items() if name in self._taken}
-            for start in range(0, count, _ROWS_AT_ONCE)
+            {name: np.ascontiguousarray(values[start : start + _BATCH_ROWS]) for name, values in columns.items()}
+            for start in range(0, count, _BATCH_ROWS)
         ]
         return np.concatenate([self._session.run(None, batch)[0] for batch in batches])
 
@@ -104,31 +105,32 @@ def short(value: Any) -> str:
     text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
     if not text:
         return "empty text"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
-def differences(given: Any, wanted: Any, tolerance: float) -> Iterator[str]:
+def differences(value: Any, expected: Any, tolerance: float) -> Iterator[str]:
     """Where two predictions differ: numbers by more than the tolerance, relative beyond 1; anything else at all."""
-    if isinstance(wanted, dict):
-        for name in wanted.keys() | given.keys():
-            yield from (f"{name}: {each}" for each in differences(given.get(name), wanted.get(name), tolerance))
-    elif isinstance(wanted, list) and isinstance(given, list) and len(given) == len(wanted):
-        for each, other in zip(given, wanted, strict=True):
-            yield from differences(each, other, tolerance)
-    elif isinstance(wanted, float) and isinstance(given, (int, float)):
-        if not math.isclose(given, wanted, rel_tol=tolerance, abs_tol=tolerance):
-            yield f"{given} instead of {wanted}"
-    elif given != wanted:
-        yield f"{given!r:.80} instead of {wanted!r:.80}"
+    if isinstance(expected, dict):
+        for name in expected.keys() | value.keys():
+            yield from (f"{name}: {text}" for text in differences(value.get(name), expected.get(name), tolerance))
+    elif isinstance(expected, list) and isinstance(value, list) and len(value) == len(expected):
+        for item, expected_item in zip(value, expected, strict=True):
+            yield from differences(item, expected_item, tolerance)
+    elif isinstance(expected, float) and isinstance(value, (int, float)):
+        if not math.isclose(value, expected, rel_tol=tolerance, abs_tol=tolerance):
+            yield f"{value} instead of {expected}"
+    elif value != expected:
+        yield f"{value!r:.80} instead of {expected!r:.80}"
 
 
 def check(folder: Path) -> str:
     """A line that says how many examples agree. Raises ValueError for the first one that does not."""
     examples = json.loads((folder / "examples.json").read_bytes())
     predictions = Model(folder).predict(examples["rows"])
-    for number, (given, wanted) in enumerate(zip(predictions, examples["predictions"], strict=True)):
-        both = (given, wanted) if examples["exact"] else ({"refused": given["refused"]}, {"refused": wanted["refused"]})
-        if difference := next(differences(both[0], both[1], examples["tolerance"]), None):
+    for number, (prediction, expected) in enumerate(zip(predictions, examples["predictions"], strict=True)):
+        names = expected.keys() | prediction.keys() if examples["exact"] else ("refused",)
+        parts = ({name: row[name] for name in names if name in row} for row in (prediction, expected))
+        if difference := next(differences(*parts, examples["tolerance"]), None):
             raise ValueError(f"example {number}: {difference}")
     return f"{len(predictions)} examples agree"
 
@@ -147,11 +149,11 @@ def main() -> None:
         # JSON is UTF-8, whatever the locale says.
         with open(0 if arguments.rows == "-" else arguments.rows, encoding="utf-8") as file, open(1, "w", encoding="utf-8") as output:
             lines = (json.loads(line) for line in file if line.strip())
-            while rows := list(islice(lines, _ROWS_AT_ONCE)):
+            while rows := list(islice(lines, _BATCH_ROWS)):
                 for prediction in model.predict(rows, first):
                     print(json.dumps(prediction, ensure_ascii=False, allow_nan=False), file=output)
                 first += len(rows)
-    except BrokenPipeError:  # whoever reads the predictions wants no more of them
+    except BrokenPipeError:  # whoever reads the predictions has ended
         pass
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")

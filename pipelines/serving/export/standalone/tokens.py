@@ -35,13 +35,11 @@ def byte_pair_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], colu
     letters = byte_letters()
     merges = [tuple(merge.split(" ")) for merge in state["merges"]]
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    places = {
-        word: number for number, word in enumerate(dict.fromkeys([*sorted(letters), *(left + right for left, right in merges)]), _END + 1)
-    }
+    places = {word: number for number, word in enumerate(dict.fromkeys([*sorted(letters), *map("".join, merges)]), _END + 1)}
 
     @lru_cache(2**16)
     def word_tokens(word: str) -> list[int]:
-        return [places[piece] for piece in merged([letters[byte] for byte in word.encode()], ranks)]
+        return [places[piece] for piece in merge_pairs([letters[byte] for byte in word.encode()], ranks)]
 
     return _documents(column, lambda text: [token for word in gpt2_words(text) for token in word_tokens(word)])
 
@@ -57,11 +55,11 @@ def _documents(column: Column, tokens: Callable[[str], list[int]]) -> tuple[np.n
 def byte_letters() -> list[str]:
     """For each byte the printable character that stands for it: itself in Latin-1, or one from code point 256 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+    substitutes = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(substitutes)) for byte in range(256)]
 
 
-def merged(pieces: list[str], ranks: Mapping[tuple[str, ...], int]) -> list[str]:
+def merge_pairs(pieces: list[str], ranks: Mapping[tuple[str, ...], int]) -> list[str]:
     """Merge the pair that was learned first, wherever it stands, until no pair is known."""
     while len(pieces) > 1:
         rank, place = min((ranks.get(pair, len(ranks)), place) for place, pair in enumerate(pairwise(pieces)))
@@ -72,10 +70,10 @@ def merged(pieces: list[str], ranks: Mapping[tuple[str, ...], int]) -> list[str]
 
 
 def gpt2_words(text: str) -> Iterator[str]:
-    """Contractions, and runs of letters, of numbers and of other characters, each with the space before it; the rest is white space."""
+    """Contractions, and runs of letters, of numbers and of other characters, each with the space before it; white space is between them."""
     start = 0
     while start < len(text):
-        contraction = next((each for each in _CONTRACTIONS if text.startswith(each, start)), None)
+        contraction = next((suffix for suffix in _CONTRACTIONS if text.startswith(suffix, start)), None)
         if contraction:
             end = start + len(contraction)
         else:

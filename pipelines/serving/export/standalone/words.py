@@ -32,18 +32,18 @@ def _elements(column: Column, lowercase: bool) -> Sequence[Sequence[str | None]]
     kind = element_kind(column.kind)
     if kind is not None:
         return [() if values is None else texts(Column(kind, values)) for values in column.values]
-    words = [() if text is None else words_of(text) for text in column.values]
-    return [[lowered(word) for word in each] for each in words] if lowercase else words
+    words = [() if text is None else split_words(text) for text in column.values]
+    return [[lower_case(word) for word in text_words] for text_words in words] if lowercase else words
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Runs of letters, digits and `_`, each with the apostrophe before it, and every other character except white space."""
     words, start = [], 0
     while start < len(text):
         end = start
-        if text[start] == "'" and start + 1 < len(text) and in_word(text[start + 1]):
+        if text[start] == "'" and start + 1 < len(text) and is_word_character(text[start + 1]):
             end += 1
-        while end < len(text) and in_word(text[end]):
+        while end < len(text) and is_word_character(text[end]):
             end += 1
         end = max(end, start + 1)
         if not text[start].isspace():
@@ -53,10 +53,10 @@ def words_of(text: str) -> list[str]:
 
 
 @lru_cache(2**16)
-def in_word(character: str) -> bool:
+def is_word_character(character: str) -> bool:
     """Whether it is a letter, a number, a mark or `_`."""
     return character == "_" or category(character)[0] in "LNM"
 
 
-def lowered(word: str) -> str:
+def lower_case(word: str) -> str:
     return "".join(_LOWER.get(character) or character.lower() for character in word)

@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -23,14 +24,14 @@ JsonRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model, and which version of which model it is."""
+class ServedModel:
+    """A model with its version."""
 
     predictor: Predictor
     version: str
     """Number of the registered version, or ID of the logged model."""
     digest: str
-    """Of its weights."""
+    """SHA-256 of its weights."""
     example: JsonRow
     """A row that it takes."""
 
@@ -39,23 +40,19 @@ class Served:
         `refused`; it does not affect other rows."""
         rows = [row for request in requests for row in request]
         try:
-            predicted = self._predicted(rows)
+            predictions = iter(self._predict(rows))
         except SourceError:
-            predicted = self._one_by_one(rows)
-        found, start = [], 0
-        for request in requests:
-            found.append(predicted[start : start + len(request)])
-            start += len(request)
-        return found
+            predictions = iter(self._predict_or_refuse(rows))
+        return [list(islice(predictions, len(request))) for request in requests]
 
-    def _predicted(self, rows: list[JsonRow]) -> list[JsonRow]:
+    def _predict(self, rows: list[JsonRow]) -> list[JsonRow]:
         """Raises SourceError if any row lacks a column or has a value of another type."""
         if not rows:
             return []
-        return _in_json(self.predictor.predict(to_arrow(_columns(rows, self.predictor.inputs), self.predictor.inputs)))
+        return _json_rows(self.predictor.predict(to_arrow(_columns(rows, self.predictor.inputs), self.predictor.inputs)))
 
-    def _one_by_one(self, rows: list[JsonRow]) -> list[JsonRow]:
-        """The rows that can be converted are predicted together, since prediction takes longer than conversion."""
+    def _predict_or_refuse(self, rows: list[JsonRow]) -> list[JsonRow]:
+        """Convert the rows one by one, and predict them together, since prediction takes longer than conversion."""
         reasons: dict[int, str] = {}
         tables: list[pa.Table] = []
         for number, row in enumerate(rows):
@@ -63,7 +60,7 @@ class Served:
                 tables.append(to_arrow(_columns([row], self.predictor.inputs), self.predictor.inputs))
             except SourceError as error:
                 reasons[number] = str(error)
-        predicted = iter(_in_json(self.predictor.predict(pa.concat_tables(tables))) if tables else [])
+        predicted = iter(_json_rows(self.predictor.predict(pa.concat_tables(tables))) if tables else [])
         nothing: JsonRow = dict.fromkeys(self.predictor.outputs.columns)
         return [{**nothing, REFUSED: reasons[number]} if number in reasons else next(predicted) for number in range(len(rows))]
 
@@ -84,7 +81,7 @@ def _from_json(values: list[Any], field: pa.Field) -> list[Any]:
     """Bytes are base64 in JSON, and times are text. Among numbers Arrow would take true for 1, depending on the other rows of a batch."""
     try:
         element = _element(field.type)
-        if is_number(element) and not types.is_boolean(element) and (wrong := next(_no_numbers(values), None)) is not None:
+        if is_number(element) and not types.is_boolean(element) and (wrong := next(_unrepresentable(values), None)) is not None:
             raise ValueError(f"it is {json.dumps(wrong)}")
         if is_bytes(field.type):
             return [None if value is None else b64decode(value, validate=True) for value in values]
@@ -99,41 +96,41 @@ def _element(kind: pa.DataType) -> pa.DataType:
     return _element(kind.value_type) if is_list(kind) else kind
 
 
-def _no_numbers(values: list[Any]) -> Iterator[bool | int]:
+def _unrepresentable(values: list[Any]) -> Iterator[bool | int]:
     """Booleans, and integers that no type of Arrow has, in a list or in lists within it."""
     for value in values:
         if isinstance(value, list):
-            yield from _no_numbers(value)
+            yield from _unrepresentable(value)
         elif isinstance(value, bool) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
             yield value
 
 
 def example_row(rows: pd.DataFrame) -> JsonRow:
     """The first row of a data frame as a request has it: bytes in base64, times as text."""
-    return {str(name): _as_json(rows[name].iloc[0]) for name in rows}
+    return {str(name): _json_value(rows[name].iloc[0]) for name in rows}
 
 
-def _as_json(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if hasattr(value, "tolist"):  # of NumPy
         value = value.tolist()
     match value:
         case bytes():
             return b64encode(value).decode()
         case list():
-            return [_as_json(item) for item in value]
+            return [_json_value(item) for item in value]
         case datetime():
             is_day = value == datetime(value.year, value.month, value.day, tzinfo=value.tzinfo)
             return (value.date() if is_day else value).isoformat()
         case date():
             return value.isoformat()
-    return None if value is pd.NaT else _value(value)
+    return None if value is pd.NaT else _finite(value)
 
 
-def _in_json(predicted: pd.DataFrame) -> list[JsonRow]:
+def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
     """Rows whose values JSON has: NaN and ±∞ become NULL."""
-    columns = {str(name): [_value(value) for value in predicted[name].tolist()] for name in predicted}
+    columns = {str(name): [_finite(value) for value in predicted[name].tolist()] for name in predicted}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _value(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
