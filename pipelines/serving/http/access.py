@@ -11,7 +11,7 @@ from pipelines.errors import ConfigError
 
 VARIABLE = "LOCKSTEP_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_MIN_CHARACTERS = 16
+_MIN_LENGTH = 16
 
 
 def token_digest(settings: Endpoint) -> bytes | None:
@@ -34,10 +34,8 @@ def token_digest(settings: Endpoint) -> bytes | None:
         raise ConfigError(
             f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {VARIABLE}"
         )
-    if len(token) < _MIN_CHARACTERS:
-        raise ConfigError(
-            f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_CHARACTERS}: openssl rand -hex 32"
-        )
+    if len(token) < _MIN_LENGTH:
+        raise ConfigError(f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_LENGTH}: openssl rand -hex 32")
     return sha256(token.encode()).digest()
 
 

@@ -58,11 +58,9 @@ def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> li
         return [dict(columns)]
     counts = {name: len(value) if has_many[name] else -1 for name, value in columns.items()}
     if len(set(counts.values())) > 1:
-        first = next(iter(counts))
-        other = next(name for name in counts if counts[name] != counts[first])
-        raise RequestError(
-            422, f"columns {first} and {other} of {form} have not equally many values; give a list of values for each column"
-        )
+        name = next(iter(counts))
+        other = next(other for other in counts if counts[other] != counts[name])
+        raise RequestError(422, f"columns {name} and {other} of {form} have not equally many values; give a list of values for each column")
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 

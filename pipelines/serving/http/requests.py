@@ -42,9 +42,9 @@ def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[dict[
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RequestError(400, f"the request is not JSON: {reason}; {SHAPE}") from error
     rows = rows_from_form(content, inputs)
-    if len(rows) > settings.rows_per_request:
+    if len(rows) > (limit := settings.rows_per_request):
         raise RequestError(
             413,
-            f"the request has {len(rows):,} rows, more than {settings.rows_per_request:,}, endpoint.rows_per_request; send several requests",
+            f"the request has {len(rows):,} rows, more than {limit:,}, endpoint.rows_per_request; send several requests",
         )
     return rows
