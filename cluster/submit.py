@@ -31,7 +31,7 @@ from pipelines.runtime.output import until_reader_leaves
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
 """RAY_ADDRESS too, since with several Rays on a machine, a job does not know which one it runs in."""
 EXCLUDED = [".git", ".venv", "venv", "__pycache__"]
-"""What Ray leaves out of an uploaded folder by default, besides what .gitignore and .rayignore name."""
+"""Folders that Ray leaves out of an upload by default, besides those that .gitignore and .rayignore name."""
 SECRETS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "CREDENTIAL", "AUTH")
 STOP_SECONDS = "150"
 """Time between SIGTERM and SIGKILL, in which a stopped training saves; Ray's default is 3."""
@@ -43,11 +43,11 @@ def main(arguments: list[str]) -> NoReturn:
     parser.add_argument("--working-dir", default=".")
     parser.add_argument("--follow", metavar="NAME", help="a job that was submitted before")
     parser.add_argument("command", nargs="*", help="after --, as in `ray job submit`")
-    given = parser.parse_args(arguments)
-    if bool(given.follow) == bool(given.command):
+    options = parser.parse_args(arguments)
+    if bool(options.follow) == bool(options.command):
         parser.error("give a command after --, or --follow NAME")
-    client = connected()
-    name = given.follow or submit(client, given.name, given.command, given.working_dir)
+    client = connect()
+    name = options.follow or submit(client, options.name, options.command, options.working_dir)
     try:
         end(client, name)
     except KeyboardInterrupt:
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> NoReturn:
         sys.exit(128 + signal.SIGINT)
 
 
-def connected() -> JobSubmissionClient:
+def connect() -> JobSubmissionClient:
     address = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "http://127.0.0.1:8265"
     try:
         return JobSubmissionClient(address)
@@ -67,16 +67,20 @@ def connected() -> JobSubmissionClient:
 
 
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
-    """Submit the command with the folder, without what .gitignore and .rayignore name. Returns the job's name."""
+    """Submit the command with the folder, without the files that .gitignore and .rayignore name. Returns the job's name."""
     passed = {key: value for key, value in os.environ.items() if key.startswith(PASSED) and not is_secret(key)}
     if logins := [key for key, value in passed.items() if holds_login(value)]:
         sys.exit(
             f"{', '.join(logins)} contains a password or a token, which the job's description would show; "
             "set MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN on Ray's nodes"
         )
-    own = {"LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
+    variables = {**passed, "LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
     os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are in EXCLUDED, and Ray would warn of each
-    environment = {"working_dir": folder, "excludes": EXCLUDED, "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **own}}
+    environment = {
+        "working_dir": folder,
+        "excludes": EXCLUDED,
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **job_variables},
+    }
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
     except (RuntimeError, ValueError, OSError) as error:
@@ -87,15 +91,15 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
 
 def git_commit(folder: str) -> str:
     """The commit of the submitted code, whose copy has no history, with `-dirty` if files differ; empty without git."""
-    described = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        return subprocess.run(["git", "-C", folder, *described], capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(["git", "-C", folder, *describe], capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
 
 
-def first_line(told: BaseException | str) -> str:
-    return next(iter(str(told).splitlines()), type(told).__name__)
+def first_line(error: BaseException | str) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def is_secret(variable: str) -> bool:
@@ -107,16 +111,16 @@ def end(client: JobSubmissionClient, name: str) -> NoReturn:
     try:
         client.get_job_info(name)  # first, since Ray's dashboard logs our token when it is asked for the output of an unknown job
         asyncio.run(show_log(client, name))
-        while not (info := client.get_job_info(name)).status.is_terminal():
+        while not (job := client.get_job_info(name)).status.is_terminal():
             time.sleep(0.5)
     except (RuntimeError, OSError, ClientError) as error:
         sys.exit(f"Ray does not report on job {name}: {first_line(error)}; `ray job list` shows its jobs")
-    if info.status == JobStatus.STOPPED:
+    if job.status == JobStatus.STOPPED:
         print(f"job {name} was stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGTERM)
-    if info.status != JobStatus.SUCCEEDED:
-        print(f"job {name}: {info.status}: {first_line(info.message or 'Ray gives no message')}", file=sys.stderr)
-    sys.exit(0 if info.status == JobStatus.SUCCEEDED else info.driver_exit_code or 1)
+    if job.status != JobStatus.SUCCEEDED:
+        print(f"job {name}: {job.status}: {first_line(job.message or 'Ray gives no message')}", file=sys.stderr)
+    sys.exit(0 if job.status == JobStatus.SUCCEEDED else job.driver_exit_code or 1)
 
 
 async def show_log(client: JobSubmissionClient, name: str) -> None:

@@ -3,10 +3,9 @@
     python cluster/local/control.py up | down | status
 
 They are a Spark master with two workers, a Ray head with a second node, and MLflow on PostgreSQL; also Prometheus and Grafana where
-they are installed. The folder LOCKSTEP_CLUSTER,
-by default `.cluster` in LOCKSTEP_HOME, has their logs, secrets and data, and `cluster.env`, which a shell sources to use
-them. `up` starts what is not running, and so also restarts what has died. A `hosts.json` in the folder assigns servers to
-other hosts.
+they are installed. The folder LOCKSTEP_CLUSTER, by default `.cluster` in LOCKSTEP_HOME, has their logs, secrets and data, and
+`cluster.env`, which a shell sources to use them. `up` starts every server that does not run, so it also restarts dead ones. A
+`hosts.json` in the folder assigns servers to other hosts.
 """
 
 import fcntl
@@ -22,7 +21,7 @@ import mlflow_server
 import monitoring
 import postgres
 from credentials import private, write
-from places import Places, forget_places, kept_places, new_places
+from places import Places, forget_places, new_places, read_places
 from ray_head import stop_jobs
 from servers import client_variables, servers, write_conf
 from service import NotStartedError, Service
@@ -35,12 +34,12 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["up"]:
             folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-            with alone(folder):
+            with lock(folder):
                 up(folder)
-        case ["down"] if places := kept_places(folder):
-            with alone(folder):
+        case ["down"] if places := read_places(folder):
+            with lock(folder):
                 down(places)
-        case ["status"] if places := kept_places(folder):
+        case ["status"] if places := read_places(folder):
             status(places)
         case ["down"] | ["status"]:
             print(f"no cluster in {folder}: `make cluster-up` starts one")
@@ -50,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock: two commands that start the same servers would end each other's."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -61,9 +60,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def up(folder: Path) -> None:
-    """Start what is not running. If a server does not start, end those that this command has started."""
-    places = kept_places(folder)
-    if places is None or all(server.state() == "down" for server in everything(places)):
+    """Start every server that does not run. If a server does not start, end those that this command has started."""
+    places = read_places(folder)
+    if places is None or all(server.state() == "down" for server in all_servers(places)):
         if places is not None:
             down(places)
         places = new_places(folder)
@@ -71,12 +70,12 @@ def up(folder: Path) -> None:
         write_conf(places)
         monitoring.write_conf(places)
         postgres.initialise(folder)
-    begun: list[Service] = []
+    launched: list[Service] = []
     try:
         for wave in (*servers(places), *([service] for service in monitoring.services(places))):
             missing = [server for server in wave if server.state() != "up"]
             for server in missing:
-                begun.append(server)
+                launched.append(server)
                 server.start()
             for server in missing:
                 server.wait()
@@ -84,7 +83,7 @@ def up(folder: Path) -> None:
                 if server.name == "postgres":
                     postgres.prepare(places)
     except BaseException as error:
-        for server in reversed(begun):
+        for server in reversed(launched):
             server.end()
         if isinstance(error, NotStartedError):
             sys.exit(str(error))
@@ -94,7 +93,7 @@ def up(folder: Path) -> None:
 
 def down(places: Places) -> None:
     """Stop jobs, which may save first, then end all servers in the reverse order of their start. Logs and data are kept."""
-    running = [server for server in reversed(everything(places)) if server.leader() is not None]
+    running = [server for server in reversed(all_servers(places)) if server.leader() is not None]
     if any(server.name == "ray-head" and server.state() == "up" for server in running):
         os.environ.update(client_variables(places))
         stop_jobs(os.environ["RAY_API_SERVER_ADDRESS"])
@@ -104,9 +103,9 @@ def down(places: Places) -> None:
     for node in ("head", "node"):
         logs = places.sockets / node / "session_latest/logs"
         if logs.exists():
-            kept = places.folder / "logs/ray" / node
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(logs.resolve(), kept, symlinks=True)
+            copy = places.folder / "logs/ray" / node
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(logs.resolve(), copy, symlinks=True)
     shutil.rmtree(places.sockets, ignore_errors=True)
     _environment_file(places).unlink(missing_ok=True)
     forget_places(places)
@@ -115,7 +114,7 @@ def down(places: Places) -> None:
 def status(places: Places) -> None:
     """Print a line for each server. Exits with 1 if one of them does not answer."""
     states = []
-    for server in everything(places):
+    for server in all_servers(places):
         states.append(state := server.state())
         print(f"{server.name:<16} {state:<14} {server.address}")
     print(f"links {places.folder}/links.html")
@@ -123,9 +122,9 @@ def status(places: Places) -> None:
     sys.exit(any(state != "up" for state in states))
 
 
-def everything(places: Places) -> list[Service]:
-    first, then = servers(places)
-    return [*first, *then, *monitoring.services(places)]
+def all_servers(places: Places) -> list[Service]:
+    first_wave, second_wave = servers(places)
+    return [*first_wave, *second_wave, *monitoring.services(places)]
 
 
 def environment(places: Places) -> Path:

@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-    etl_seconds = timed(etl, arguments)
+    etl_seconds = measure_seconds(etl, arguments)
     with ray_address() as address:
-        train_seconds = timed(train, arguments, address)
+        train_seconds = measure_seconds(train, arguments, address)
     summarise(from_command_line("make demo", arguments), etl_seconds, train_seconds)
 
 
-def timed(step: Callable[..., None], *arguments: Any) -> float:
+def measure_seconds(step: Callable[..., None], *arguments: Any) -> float:
     """Run a step, and return the seconds that it took."""
     start = time.monotonic()
     step(*arguments)
@@ -75,8 +75,8 @@ def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
     client = MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
     assert experiment is not None, "the training has created it"
-    of_dataset = f"tags.`dataset.digest` = '{version.digest}' AND tags.strategy LIKE '%' AND attributes.status = 'FINISHED'"
-    run = client.search_runs([experiment.experiment_id], of_dataset, order_by=["attributes.end_time DESC"], max_results=1)[0]
+    query = f"tags.`dataset.digest` = '{version.digest}' AND tags.strategy LIKE '%' AND attributes.status = 'FINISHED'"
+    run = client.search_runs([experiment.experiment_id], query, order_by=["attributes.end_time DESC"], max_results=1)[0]
     rows = ", ".join(f"{summary.rows:,} {split}" for split, summary in manifest.splits.items())
     tested = {name.removeprefix("test/"): value for name, value in sorted(run.data.metrics.items()) if name.startswith("test/")}
     print(f"""

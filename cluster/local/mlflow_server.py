@@ -30,8 +30,8 @@ def server(places: Places) -> Service:
         # Job execution is for features that are not used here, and starts processes that outlive the server.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
-    where = ["--host", host.address, "--port", str(places.ports["mlflow"]), "--artifacts-destination", str(folder / "artifacts")]
-    command = ["mlflow", "server", "--app-name", "basic-auth", "--workers", "1", "--serve-artifacts", *where]
+    options = ["--host", host.address, "--port", str(places.ports["mlflow"]), "--artifacts-destination", str(folder / "artifacts")]
+    command = ["mlflow", "server", "--app-name", "basic-auth", "--workers", "1", "--serve-artifacts", *options]
     login = base64.b64encode(f"{USER}:{content(password(folder))}".encode()).decode()
 
     def healthy() -> bool:

@@ -24,16 +24,16 @@ GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana")
 
 def services(places: Places) -> list[Service]:
     """The exporter, Prometheus and Grafana, as far as they are installed."""
-    found = []
+    installed = []
     if shutil.which("prometheus"):
-        found += [_textfiles(places), _prometheus(places)]
+        installed += [_textfiles(places), _prometheus(places)]
         if shutil.which("grafana-server"):
-            found.append(_grafana(places))
-    return found
+            installed.append(_grafana(places))
+    return installed
 
 
 def textfiles_folder(places: Places) -> Path:
-    """Where ETLs leave their numbers, by LOCKSTEP_METRICS."""
+    """The folder for the numbers of ETLs, LOCKSTEP_METRICS."""
     return places.folder / "metrics"
 
 
@@ -48,12 +48,12 @@ def prometheus_conf(places: Places) -> dict[str, object]:
     def spark(name: str, port: str, path: str) -> dict[str, object]:
         return {"job_name": name, "metrics_path": path, "static_configs": [{"targets": [places.at(port)]}]}
 
-    listed = str(places.sockets / "head/prom_metrics_service_discovery.json")
+    discovery_file = str(places.sockets / "head/prom_metrics_service_discovery.json")
     return {
         "global": {"scrape_interval": "10s", "evaluation_interval": "10s"},
         "rule_files": [str(MONITORING / "alerts.yml")],
         "scrape_configs": [
-            {"job_name": "ray", "file_sd_configs": [{"files": [listed]}]},
+            {"job_name": "ray", "file_sd_configs": [{"files": [discovery_file]}]},
             {"job_name": "etl", "static_configs": [{"targets": [places.at("textfiles")]}]},
             spark("spark-master", "spark-ui", "/metrics/master/prometheus/"),
             spark("spark-applications", "spark-ui", "/metrics/applications/prometheus/"),
@@ -65,17 +65,17 @@ def prometheus_conf(places: Places) -> dict[str, object]:
 
 def links(places: Places) -> str:
     """A page of HTML with the interfaces of all servers."""
-    shown = {
+    pages = {
         "MLflow": (mlflow_server.address(places), "runs, models, the pages about data and training"),
         "Ray": (f"http://{places.at('jobs')}", "jobs, actors, logs of the workers"),
         "Spark": (f"http://{places.at('spark-ui')}", "applications; a running one links to its stages"),
     }
     running = {service.name: service.address for service in services(places)}
     if "prometheus" in running:
-        shown["Prometheus"] = (running["prometheus"], "metrics and alerts")
+        pages["Prometheus"] = (running["prometheus"], "metrics and alerts")
     if "grafana" in running:
-        shown["Grafana"] = (f"{running['grafana']}/d/lockstep", "the dashboard")
-    rows = "\n".join(f'<p><a href="{escape(address)}">{name}</a> {escape(what)}</p>' for name, (address, what) in shown.items())
+        pages["Grafana"] = (f"{running['grafana']}/d/lockstep", "the dashboard")
+    rows = "\n".join(f'<p><a href="{escape(address)}">{name}</a> {escape(text)}</p>' for name, (address, text) in pages.items())
     style = "body{font:18px/1.6 system-ui,sans-serif;max-width:40em;margin:3em auto;padding:0 1em;color:#1b1b1f}a{color:#0072b2}"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Lockstep</title><style>{style}</style>'
     body = f"<h1>Lockstep on {escape(os.uname().nodename)}</h1>\n{rows}"

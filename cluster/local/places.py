@@ -1,4 +1,4 @@
-"""Where servers run, listen and keep their files: decided when the first of them starts, and kept until all have ended."""
+"""Hosts, ports and folders of the servers: decided when the first of them starts, and kept until all have ended."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ PORTS = {
 MONITORING_PORTS = {"textfiles": 9101, "prometheus": 9090, "grafana": 3000}
 """The ports of servers that are always on this machine's loopback."""
 SERVERS = {"ray-node", *(server for server, _ in PORTS.values())}
-_KEPT = "places.json"
+_FILE = "places.json"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ _HOSTS = TypeAdapter(dict[str, Host])
 
 
 @dataclass(frozen=True)
-class Keeping:
+class PlacesFile:
     """The contents of `places.json`."""
 
     ports: dict[str, int]
@@ -55,7 +55,7 @@ class Keeping:
     hosts: dict[str, Host]
 
 
-_KEEPING = TypeAdapter(Keeping)
+_PLACES_FILE = TypeAdapter(PlacesFile)
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ class Places:
         return f"{host.address}:{self.ports[name]}"
 
 
-def kept_places(folder: Path) -> Places | None:
+def read_places(folder: Path) -> Places | None:
     """The places of servers that were started and not ended; None if there are none. Exits, naming the file, if it is damaged."""
-    file = folder / _KEPT
+    file = folder / _FILE
     if not file.exists():
         return None
     try:
-        found = _KEEPING.validate_json(file.read_bytes())
+        content = _PLACES_FILE.validate_json(file.read_bytes())
     except ValidationError as error:
         sys.exit(f"{file}: {_first(error)}; end the servers, whose process ids are in {folder}/pids, and remove the file")
-    return Places(folder, found.ports, Path(found.sockets), found.hosts)
+    return Places(folder, content.ports, Path(content.sockets), content.hosts)
 
 
 def new_places(folder: Path) -> Places:
@@ -94,31 +94,31 @@ def new_places(folder: Path) -> Places:
 
     Exits, naming the file, if that is invalid.
     """
-    hosts = _described(folder / "hosts.json")
+    hosts = _read_hosts(folder / "hosts.json")
     usual = {name: port for name, (_, port) in PORTS.items()} | MONITORING_PORTS
     ports = {name: port if is_free(port) else free_port() for name, port in usual.items()}
     places = Places(folder, ports, Path(tempfile.mkdtemp(prefix="lockstep-", dir="/tmp")), hosts)
-    write(folder / _KEPT, json.dumps(asdict(Keeping(ports, str(places.sockets), hosts))))
+    write(folder / _FILE, json.dumps(asdict(PlacesFile(ports, str(places.sockets), hosts))))
     return places
 
 
 def forget_places(places: Places) -> None:
-    (places.folder / _KEPT).unlink(missing_ok=True)
+    (places.folder / _FILE).unlink(missing_ok=True)
 
 
-def _described(file: Path) -> dict[str, Host]:
+def _read_hosts(file: Path) -> dict[str, Host]:
     """Every server's host; empty if there is no such file."""
     if not file.exists():
         return {}
     try:
-        found = _HOSTS.validate_json(file.read_bytes())
+        hosts = _HOSTS.validate_json(file.read_bytes())
     except ValidationError as error:
         sys.exit(f"{file}: {_first(error)}; docs/how-to/cluster.md shows an example")
-    if found.keys() != SERVERS:
-        sys.exit(f"{file} names {', '.join(sorted(found))}, but must name every server: {', '.join(sorted(SERVERS))}")
-    if missing := sorted({host.enter[0] for host in found.values() if host.enter and not shutil.which(host.enter[0])}):
+    if hosts.keys() != SERVERS:
+        sys.exit(f"{file} names {', '.join(sorted(hosts))}, but must name every server: {', '.join(sorted(SERVERS))}")
+    if missing := sorted({host.enter[0] for host in hosts.values() if host.enter and not shutil.which(host.enter[0])}):
         sys.exit(f"{file}: {', '.join(missing)} is not installed; `enter` is the prefix of a command that runs on the host")
-    return found
+    return hosts
 
 
 def _first(error: ValidationError) -> str:

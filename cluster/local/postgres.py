@@ -19,35 +19,35 @@ _OWNER = "postgres"
 
 def programs() -> Path:
     """The folder of `initdb` and `postgres`, which Debian leaves out of PATH."""
-    found = shutil.which("initdb")
+    initdb = shutil.which("initdb")
     newest_last = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
-    if not found and not newest_last:
+    if not initdb and not newest_last:
         sys.exit("PostgreSQL is not installed; Debian, Ubuntu: sudo apt-get install postgresql; else put its programs into PATH")
-    return Path(found).parent if found else newest_last[-1]
+    return Path(initdb).parent if initdb else newest_last[-1]
 
 
 def initialise(folder: Path) -> None:
     """Create the data folder, unless it exists, and write its access rules."""
     data = _data(folder)
     if not (data / "PG_VERSION").exists():
-        _make(data, folder)
+        _create(data, folder)
     # Any address, with a password: the command line limits the addresses that the server listens on.
     (data / "pg_hba.conf").write_text("host all all all scram-sha-256\n")
 
 
-def _make(data: Path, folder: Path) -> None:
+def _create(data: Path, folder: Path) -> None:
     superuser = data.with_name("postgres-password.new")  # beside the data, since initdb needs an empty folder
     try:
         write(superuser, secret(folder, "postgres-password").read_text())
         if _as_owner():
             shutil.chown(superuser, _OWNER)
         login = ["--username=postgres", "--auth=scram-sha-256", f"--pwfile={superuser}"]
-        made = [*_as_owner(), str(programs() / "initdb"), "-D", str(data), "--encoding=UTF8", "--locale=C", *login]
-        done = subprocess.run(made, capture_output=True, text=True, cwd="/", check=False)
+        initdb = [*_as_owner(), str(programs() / "initdb"), "-D", str(data), "--encoding=UTF8", "--locale=C", *login]
+        process = subprocess.run(initdb, capture_output=True, text=True, cwd="/", check=False)
     finally:
         superuser.unlink(missing_ok=True)
-    if done.returncode:
-        sys.exit(f"initdb could not create a database in {data}:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    if process.returncode:
+        sys.exit(f"initdb could not create a database in {data}:\n{process.stdout[-1000:]}{process.stderr[-1000:]}")
 
 
 def command(places: Places) -> list[str]:
@@ -60,7 +60,7 @@ def command(places: Places) -> list[str]:
 
 def answers(places: Places) -> bool:
     try:
-        with _connected(places):
+        with _connect(places):
             return True
     except psycopg.OperationalError:
         return False
@@ -69,7 +69,7 @@ def answers(places: Places) -> bool:
 def prepare(places: Places) -> None:
     """Create MLflow's role and databases, unless they exist."""
     password = content(secret(places.folder, "mlflow-database-password"))
-    with _connected(places) as server:
+    with _connect(places) as server:
         server.execute("SET log_min_error_statement = panic")  # else a failing statement would be logged with the password
         if not server.execute("SELECT FROM pg_roles WHERE rolname = 'mlflow'").rowcount:
             server.execute("CREATE ROLE mlflow LOGIN")
@@ -85,7 +85,7 @@ def write_password_file(folder: Path) -> None:
     write(private(folder / "conf") / "pgpass", f"*:*:*:mlflow:{password}\n")
 
 
-def _connected(places: Places) -> psycopg.Connection:
+def _connect(places: Places) -> psycopg.Connection:
     host, port, password = places.host("postgres").address, places.ports["postgres"], content(secret(places.folder, "postgres-password"))
     return psycopg.connect(host=host, port=port, user="postgres", password=password, dbname="postgres", autocommit=True, connect_timeout=5)
 

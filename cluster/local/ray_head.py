@@ -60,7 +60,7 @@ def own_ray() -> Iterator[str]:
     try:
         with (folder / "ray.log").open("w") as log, process(command, log, stop=signal.SIGKILL) as ray:
             # With several Rays on a machine, a job does not know which one it runs in.
-            os.environ["RAY_ADDRESS"] = started_address(f"http://127.0.0.1:{port}", ray, folder)
+            os.environ["RAY_ADDRESS"] = wait_for_address(f"http://127.0.0.1:{port}", ray, folder)
             # Without this variable, Ray's job client prefers RAY_ADDRESS to the address that it is given.
             os.environ["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{port}"
             try:
@@ -76,8 +76,8 @@ def node_command(cpus: int, *options: str, address: str = LOOPBACK) -> list[str]
     """The `ray start` command of a node that listens on `address`, by default loopback. A head is started before other nodes."""
     on_loopback = [sys.executable, str(Path(__file__).with_name("ray_on_loopback.py"))]
     program = on_loopback if address == LOOPBACK else [str(Path(sys.executable).with_name("ray"))]
-    own = [f"--node-ip-address={address}", f"--num-cpus={cpus}", "--object-store-memory=200000000", "--log-color=false"]
-    return [*program, "start", "--block", "--disable-usage-stats", "--dashboard-agent-listen-port=0", *own, *options]
+    node_options = [f"--node-ip-address={address}", f"--num-cpus={cpus}", "--object-store-memory=200000000", "--log-color=false"]
+    return [*program, "start", "--block", "--disable-usage-stats", "--dashboard-agent-listen-port=0", *node_options, *options]
 
 
 def head_options(folder: Path, dashboard_port: int, port: int) -> list[str]:
@@ -98,7 +98,7 @@ def authorization() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def started_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str:
+def wait_for_address(job_server: str, ray: subprocess.Popen, folder: Path) -> str:
     """Wait until Ray has started, and return the address that drivers connect to."""
     deadline, address = time.monotonic() + START_SECONDS, folder / _OPEN / "ray_current_cluster"
     while not (address.exists() and answers(job_server, authorization())):
@@ -115,8 +115,8 @@ def end_of_log(folder: Path) -> str:
 def stop_jobs(address: str, only: str = "") -> None:
     """Stop all running jobs of a Ray, or the `only` one, and wait until they have ended."""
     client = JobSubmissionClient(address, headers=authorization())
-    found = [job.submission_id for job in client.list_jobs() if not job.status.is_terminal()]
-    stopped = [name for name in found if name and only in ("", name)]
+    running = [job.submission_id for job in client.list_jobs() if not job.status.is_terminal()]
+    stopped = [name for name in running if name and only in ("", name)]
     for name in stopped:
         print(f"stopping job {name}, which may save first", flush=True)
         client.stop_job(name)

@@ -68,7 +68,7 @@ def client_variables(places: Places) -> dict[str, str]:
     }
 
 
-def _ray(name: str, shown: str, options: list[str], places: Places) -> Service:
+def _ray(name: str, page: str, options: list[str], places: Places) -> Service:
     """A Ray node that is restarted whenever it ends. Jobs inherit its environment, so that no job's description contains
     MLflow's password."""
     host = places.host(name)
@@ -84,14 +84,14 @@ def _ray(name: str, shown: str, options: list[str], places: Places) -> Service:
     token = content(secret(places.folder, "ray-token"))
 
     def healthy() -> bool:
-        told = get_json(f"{_jobs(places)}/nodes?view=summary", Authorization=f"Bearer {token}")
-        nodes = [node["raylet"] for node in (told.get("data") or {}).get("summary", [])]
+        summary = get_json(f"{_jobs(places)}/nodes?view=summary", Authorization=f"Bearer {token}")
+        nodes = [node["raylet"] for node in (summary.get("data") or {}).get("summary", [])]
         return any(node.get("nodeName") == name and node.get("state") == "ALIVE" for node in nodes)
 
     supervised = [sys.executable, str(Path(__file__).with_name("supervise.py"))]
     command = [*host.enter, *supervised, *node_command(NODE_CPUS, f"--node-name={name}", *options, address=host.address)]
     # SIGKILL, since jobs have been stopped before, and nothing else needs time to end.
-    return Service(name, shown, command, variables, healthy, places.folder, stop=signal.SIGKILL)
+    return Service(name, page, command, variables, healthy, places.folder, stop=signal.SIGKILL)
 
 
 def _jobs(places: Places) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 import psutil
 from credentials import write
 from pydantic import TypeAdapter, ValidationError
-from sessions import end_session, of_session
+from sessions import end_session, session_pids
 
 START_SECONDS = 120.0
 """Time for a server to answer; a busy machine needs ten times as long as an idle one."""
@@ -23,7 +23,7 @@ LAST_WORDS = 2_000
 
 
 @dataclass(frozen=True)
-class Started:
+class ProcessRecord:
     """The contents of a process id's file."""
 
     process: int
@@ -31,7 +31,7 @@ class Started:
     """The process's start time, since process ids are reused."""
 
 
-_STARTED = TypeAdapter(Started)
+_RECORD = TypeAdapter(ProcessRecord)
 State = Literal["up", "not answering", "down"]
 
 
@@ -63,23 +63,23 @@ class Service:
         """The process id of the server, alive or not; None if it was not started, or if another process has the id now."""
         with suppress(FileNotFoundError):
             try:
-                kept = _STARTED.validate_json(self._pid_file.read_bytes())
+                record = _RECORD.validate_json(self._pid_file.read_bytes())
             except ValidationError as error:
                 sys.exit(f"{self._pid_file}: {error.errors()[0]['msg']}; end {self.name} if it runs, and remove the file")
             with suppress(psutil.NoSuchProcess):
-                if psutil.Process(kept.process).create_time() != kept.created:
+                if psutil.Process(record.process).create_time() != record.created:
                     return None
-            return kept.process
+            return record.process
         return None
 
     def state(self) -> State:
         leader = self.leader()
-        if leader is None or leader not in of_session(leader):
+        if leader is None or leader not in session_pids(leader):
             return "down"
         return "up" if self.healthy() else "not answering"
 
     def start(self) -> None:
-        """Start the server, after ending what an earlier one may have left."""
+        """Start the server, after ending processes of an earlier one."""
         self.end()
         for file in (self.log, self._pid_file):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Service:
                 stderr=output,
                 start_new_session=True,
             )
-        write(self._pid_file, json.dumps(asdict(Started(started.pid, psutil.Process(started.pid).create_time()))))
+        write(self._pid_file, json.dumps(asdict(ProcessRecord(started.pid, psutil.Process(started.pid).create_time()))))
 
     def wait(self) -> None:
         """Wait until the server answers. Raises NotStartedError."""
@@ -102,8 +102,8 @@ class Service:
         while (state := self.state()) != "up":
             if state == "down" or time.monotonic() > deadline:
                 why = "ended" if state == "down" else f"did not answer within {START_SECONDS:.0f} s"
-                said = self.log.read_text(errors="replace")[-LAST_WORDS:]
-                raise NotStartedError(f"{self.name} {why}; the end of {self.log}:\n{said}")
+                log_end = self.log.read_text(errors="replace")[-LAST_WORDS:]
+                raise NotStartedError(f"{self.name} {why}; the end of {self.log}:\n{log_end}")
             time.sleep(0.3)
 
     def end(self) -> None:

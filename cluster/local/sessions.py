@@ -27,55 +27,55 @@ def process(command: Sequence[str], output: IO[str] | None = None, *, stop: sign
 
 
 def end_session(leader: int, stop: signal.Signals, seconds: float = STOP_SECONDS) -> None:
-    """Send `stop` to the session's first process group, and kill what is left when the leader has ended or after `seconds`.
+    """Send `stop` to the session's first process group, and kill the remaining processes when the leader has ended or after `seconds`.
 
     Also kills processes that were started from it in sessions of their own, as Ray starts the drivers of jobs.
     """
-    offspring = started_by(leader)
+    offspring = offspring_outside(leader)
     with suppress(ProcessLookupError):
         os.killpg(leader, stop)
     deadline = time.monotonic() + seconds
-    while leader in of_session(leader) and time.monotonic() < deadline:
+    while leader in session_pids(leader) and time.monotonic() < deadline:
         time.sleep(0.1)
-    while left := [*of_session(leader), *(child.pid for child in offspring if _lives(child))]:
-        for pid in left:
+    while remaining := [*session_pids(leader), *(child.pid for child in offspring if _lives(child))]:
+        for pid in remaining:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def end_rest_of_session() -> None:
+def end_rest_session_pids() -> None:
     """Kill all other processes of this process's session."""
-    while left := [pid for pid in of_session(os.getsid(0)) if pid != os.getpid()]:
-        for pid in left:
+    while remaining := [pid for pid in session_pids(os.getsid(0)) if pid != os.getpid()]:
+        for pid in remaining:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def of_session(session: int) -> list[int]:
+def session_pids(session: int) -> list[int]:
     """Process ids of a session's living processes; it includes Ray's workers, which have their own process groups."""
-    found = []
+    pids = []
     for process in psutil.process_iter(["status"]):
         with suppress(ProcessLookupError):
             if os.getsid(process.pid) == session and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
-def started_by(leader: int) -> list[psutil.Process]:
+def offspring_outside(leader: int) -> list[psutil.Process]:
     """Descendants of a session's processes that are outside of the session."""
     below: dict[int, list[psutil.Process]] = {}
-    for one in psutil.process_iter(["ppid"]):
-        below.setdefault(one.info["ppid"], []).append(one)
-    inside = set(of_session(leader))
-    found: list[psutil.Process] = []
-    look = sorted(inside)
-    while look:
-        children = below.get(look.pop(), [])
-        look += [child.pid for child in children if child.pid not in inside]
-        found += [child for child in children if child.pid not in inside]
-    return found
+    for process in psutil.process_iter(["ppid"]):
+        below.setdefault(process.info["ppid"], []).append(process)
+    inside = set(session_pids(leader))
+    outside: list[psutil.Process] = []
+    parents = sorted(inside)
+    while parents:
+        children = [child for child in below.get(parents.pop(), []) if child.pid not in inside]
+        parents += [child.pid for child in children]
+        outside += children
+    return outside
 
 
 def _lives(process: psutil.Process) -> bool:

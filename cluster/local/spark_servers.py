@@ -22,20 +22,20 @@ WORKER_CPUS = max(1, (os.cpu_count() or 1) // 2)
 
 
 def master(places: Places) -> Service:
-    own = ["-p", str(places.ports["spark"]), "--webui-port", str(places.ports["spark-ui"])]
-    return _service("spark-master", places, address(places), "master.Master", own, lambda: "status" in _told(places))
+    options = ["-p", str(places.ports["spark"]), "--webui-port", str(places.ports["spark-ui"])]
+    return _service("spark-master", places, address(places), "master.Master", options, lambda: "status" in _status(places))
 
 
 def worker(number: int, places: Places) -> Service:
     name = f"worker-{number}"
     size = ["-c", str(WORKER_CPUS), "-m", "2g"]
-    own = [*size, "-d", str(places.folder / "spark" / name), "--webui-port", str(places.ports[name]), address(places)]
+    options = [*size, "-d", str(places.folder / "spark" / name), "--webui-port", str(places.ports[name]), address(places)]
     page = f"http://{places.at(name)}"
 
     def healthy() -> bool:
-        return any(one["webuiaddress"] == page and one["state"] == "ALIVE" for one in _told(places).get("workers", []))
+        return any(worker["webuiaddress"] == page and worker["state"] == "ALIVE" for worker in _status(places).get("workers", []))
 
-    return _service(f"spark-{name}", places, page, "worker.Worker", own, healthy)
+    return _service(f"spark-{name}", places, page, "worker.Worker", options, healthy)
 
 
 def address(places: Places) -> str:
@@ -67,10 +67,10 @@ def write_conf(places: Places) -> None:
     write(places.folder / "conf/spark/log4j2.properties", quiet.read_text())
 
 
-def _service(name: str, places: Places, shown: str, kind: str, own: list[str], healthy: Callable[[], bool]) -> Service:
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None and found.origin is not None
-    home, host = Path(found.origin).parent, places.host(name)
+def _service(name: str, places: Places, page: str, kind: str, options: list[str], healthy: Callable[[], bool]) -> Service:
+    package = importlib.util.find_spec("pyspark")
+    assert package is not None and package.origin is not None
+    home, host = Path(package.origin).parent, places.host(name)
     variables = {
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(places.folder / "conf/spark-servers"),
@@ -78,10 +78,10 @@ def _service(name: str, places: Places, shown: str, kind: str, own: list[str], h
         "SPARK_LOCAL_DIRS": str(places.folder / "spark/local"),
         "SPARK_DAEMON_MEMORY": "512m",
     }
-    command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", "-h", host.address, *own]
-    return Service(name, shown, [*host.enter, *command], variables, healthy, places.folder)
+    command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", "-h", host.address, *options]
+    return Service(name, page, [*host.enter, *command], variables, healthy, places.folder)
 
 
-def _told(places: Places) -> dict[str, Any]:
+def _status(places: Places) -> dict[str, Any]:
     """The master's status, with that of its workers."""
     return get_json(f"http://{places.at('spark-ui')}/json/")

@@ -21,11 +21,11 @@ TRIES = 3
 def main(command: list[str]) -> NoReturn:
     tries: int | None = TRIES
     while True:
-        began = time.monotonic()
+        start = time.monotonic()
         # In this session, so that ending the session ends the server even if this process is gone.
         code = subprocess.Popen(command).wait()
         end_rest_of_session()
-        if time.monotonic() - began > WELL_SECONDS:
+        if time.monotonic() - start > WELL_SECONDS:
             tries = None
         if tries is not None and (tries := tries - 1) == 0:
             sys.exit(code)

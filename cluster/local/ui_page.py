@@ -29,7 +29,7 @@ def main(server: str) -> None:
 def newest_page(server: str) -> str:
     """The page of the experiment whose run began last, or of the default one. Raises OSError if the server does not answer."""
     experiments = ask(server, "experiments/search", max_results=1_000).get("experiments", [])
-    ids = [each["experiment_id"] for each in experiments]
+    ids = [experiment["experiment_id"] for experiment in experiments]
     runs = ask(server, "runs/search", experiment_ids=ids, order_by=["attributes.start_time DESC"], max_results=1).get("runs", [])
     newest = runs[0]["info"]["experiment_id"] if runs else "0"
     return f"{server}/#/experiments/{newest}?workflowType=machine_learning"

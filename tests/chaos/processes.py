@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import psutil
 from loopback import free_port
-from sessions import of_session
+from sessions import session_pids
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ class Job:
         """SIGKILL also to what has a process group of its own in the session, as Ray's workers have."""
 
         def has_ended() -> bool:
-            for number in (left := of_session(self.process.pid)):
+            for number in (left := session_pids(self.process.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
             return not left
@@ -130,7 +130,7 @@ class Nodes:
         """Processes that train; those of Ray Train's controller and of Ray itself are others."""
         found = []
         for node in self.nodes:
-            for number in of_session(node.process.pid):
+            for number in session_pids(node.process.pid):
                 with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                     process = psutil.Process(number)
                     if (process.cmdline() or [""])[0].startswith("ray::RayTrainWorker"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import yaml
 from mlflow import MlflowClient
-from sessions import of_session
+from sessions import session_pids
 from trainings import training
 from waiting import wait_until
 
@@ -48,7 +48,7 @@ def as_timeout_does(job: Job, number: int) -> None:
 
 def to_every_process(job: Job, number: int) -> None:
     """As systemd stops a unit, and Slurm a step."""
-    for process in of_session(job.process.pid):
+    for process in session_pids(job.process.pid):
         with suppress(ProcessLookupError):
             os.kill(process, number)
 
@@ -80,10 +80,10 @@ def signalled(job: Job, way: str, number: int, store: Path) -> Left:
     at, began = time.time(), time.monotonic()
     WAYS[way](job, number)
     job.wait(120)
-    while of_session(job.process.pid) and time.monotonic() - began < 60:
+    while session_pids(job.process.pid) and time.monotonic() - began < 60:
         time.sleep(0.05)
     seconds = time.monotonic() - began
-    left = [psutil.Process(process).name() for process in of_session(job.process.pid)]
+    left = [psutil.Process(process).name() for process in session_pids(job.process.pid)]
     assert not left, f"left running: {left}\n{job.tail()}"
     return Left(job.process.returncode, seconds, statuses(store), job.log.read_text(errors="replace"), at)
 

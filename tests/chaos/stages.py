@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 from people import write_pipeline
-from sessions import of_session
+from sessions import session_pids
 from stores import new_store
 from waiting import wait_until
 
@@ -55,7 +55,7 @@ def runs(name: str) -> Reached:
     """Whether a process of that name has started."""
 
     def reached(job: Job, folder: Path) -> bool:
-        for number in of_session(job.process.pid):
+        for number in session_pids(job.process.pid):
             with suppress(psutil.NoSuchProcess):
                 if name in psutil.Process(number).name():
                     return True

@@ -61,10 +61,10 @@ def test_everything_answers_on_loopback_alone(environment: dict[str, str], home:
         "postgres", "spark-master", "ray-head", "mlflow", "spark-worker-1", "spark-worker-2", "ray-node",
         *installed_monitoring(),
     ]  # fmt: skip
-    from sessions import of_session, started_by
+    from sessions import offspring_outside, session_pids
 
     leaders = [json.loads(file.read_text())["process"] for file in (home / ".cluster/pids").iterdir()]
-    ours = {pid for leader in leaders for pid in [*of_session(leader), *(child.pid for child in started_by(leader))]}
+    ours = {pid for leader in leaders for pid in [*session_pids(leader), *(child.pid for child in offspring_outside(leader))]}
     listening = re.findall(r"LISTEN +\d+ +\d+ +(\S+):\d+ .*?pid=(\d+)", run(["ss", "-ltnp"], environment))
     addresses = {address for address, pid in listening if int(pid) in ours}
     assert "127.0.0.1" in addresses and addresses <= {"127.0.0.1", "[::ffff:127.0.0.1]"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import MONITORING_PORTS, PORTS, SERVERS, forget_places, kept_places, new_places
+from places import MONITORING_PORTS, PORTS, SERVERS, forget_places, new_places, read_places
 from service import Service
 
 TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["env", "-i"]}
@@ -15,7 +15,7 @@ NOWHERE = {**TWO, "enter": ["nowhere"]}
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    if places := kept_places(tmp_path):
+    if places := read_places(tmp_path):
         places.sockets.rmdir()
 
 
@@ -29,19 +29,19 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
     (folder / "hosts.json").write_text(json.dumps(dict.fromkeys(SERVERS, TWO)))
     places = new_places(folder)
     (folder / "hosts.json").unlink()
-    assert kept_places(folder) == places
+    assert read_places(folder) == places
     assert places.at("worker-2") == f"10.0.0.7:{places.ports['worker-2']}"
     assert places.host("spark-worker-2").enter == ("env", "-i")
     places.sockets.rmdir()
     forget_places(places)
-    assert kept_places(folder) is None
+    assert read_places(folder) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"ports": []}', b"{}"], ids=range(6))
 def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "places.json").write_bytes(content)
     with pytest.raises(SystemExit, match=r"places.json: .*; end the servers, whose process ids are in .*/pids, and remove the file"):
-        kept_places(tmp_path)
+        read_places(tmp_path)
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids/mlflow").write_bytes(content)
     server = Service("mlflow", "127.0.0.1:5000", ["true"], {}, lambda: True, tmp_path)
@@ -65,4 +65,4 @@ def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text
     with pytest.raises(SystemExit) as refused:
         new_places(folder)
     assert str(folder / "hosts.json") in str(refused.value) and said in str(refused.value)
-    assert kept_places(folder) is None
+    assert read_places(folder) is None
