@@ -79,7 +79,7 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
     environment = {
         "working_dir": folder,
         "excludes": EXCLUDED,
-        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **passed, **job_variables},
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **variables},
     }
     try:
         client.submit_job(entrypoint=shlex.join(command), submission_id=name, runtime_env=environment)
