@@ -44,7 +44,7 @@ def end_session(leader: int, stop: signal.Signals, seconds: float = STOP_SECONDS
         time.sleep(0.05)
 
 
-def end_rest_session_pids() -> None:
+def end_other_processes() -> None:
     """Kill all other processes of this process's session."""
     while remaining := [pid for pid in session_pids(os.getsid(0)) if pid != os.getpid()]:
         for pid in remaining:

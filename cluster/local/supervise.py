@@ -11,7 +11,7 @@ import sys
 import time
 from typing import NoReturn
 
-from sessions import end_rest_of_session, leave_on_signals
+from sessions import end_other_processes, leave_on_signals
 
 PAUSE_SECONDS = 2.0
 WELL_SECONDS = 10.0
@@ -24,7 +24,7 @@ def main(command: list[str]) -> NoReturn:
         start = time.monotonic()
         # In this session, so that ending the session ends the server even if this process is gone.
         code = subprocess.Popen(command).wait()
-        end_rest_of_session()
+        end_other_processes()
         if time.monotonic() - start > WELL_SECONDS:
             tries = None
         if tries is not None and (tries := tries - 1) == 0:
@@ -40,4 +40,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     finally:
-        end_rest_of_session()
+        end_other_processes()

@@ -129,8 +129,8 @@ def check(folder: Path) -> str:
     predictions = Model(folder).predict(examples["rows"])
     for number, (prediction, expected) in enumerate(zip(predictions, examples["predictions"], strict=True)):
         names = expected.keys() | prediction.keys() if examples["exact"] else ("refused",)
-        parts = ({name: row[name] for name in names if name in row} for row in (prediction, expected))
-        if difference := next(differences(*parts, examples["tolerance"]), None):
+        value, target = ({name: row[name] for name in names if name in row} for row in (prediction, expected))
+        if difference := next(differences(value, target, examples["tolerance"]), None):
             raise ValueError(f"example {number}: {difference}")
     return f"{len(predictions)} examples agree"
 
