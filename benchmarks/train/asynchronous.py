@@ -32,11 +32,11 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
 from pipelines.strategies.parameter_server.group import run_servers
-from pipelines.strategies.parameter_server.loop import ServedLoop
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import strategy_of
 
@@ -82,7 +82,7 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     assert isinstance(strategy, ParameterServerStrategy)
     strategy.connect(actors)
     hooks, checkpoints = Counted(), Checkpoints(RunDirectory(config.train.storage), context, 1)
-    ServedLoop(config, version, task, strategy, checkpoints, hooks).run()
+    Loop(config, version, task, strategy, checkpoints, hooks).run()
     dist.destroy_process_group()
     rate = hooks.rows_per_second() if rank == 0 else 0.0
     return rate, sum(hooks.staleness) / max(1, len(hooks.staleness)), hooks.microbatches

@@ -61,7 +61,8 @@ class Turns(Silent):
 
     def _set(self, on: bool) -> None:
         assert self.loop is not None, "set before it runs"
-        clock, times = self.loop._clock, self.loop._phase_times
+        run = self.loop.run_context
+        clock, times = run.strategy.clock, run.phase_times
         for owner, name in ((clock, "enter"), (clock, "start_step"), (clock, "exchange_after_backward"), (times, "metrics")):
             if on:
                 vars(owner).pop(name, None)

@@ -8,14 +8,17 @@ from typing import Any
 
 from torch import Tensor
 
+from pipelines.config import Config
 from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version
 from pipelines.launch.reports import RankZeroReports, Reports
-from pipelines.launch.worker import Assignment, attempted, config_and_context, loop_class, prepared
+from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
-from pipelines.tasks.base import Batch
+from pipelines.tasks.base import Batch, Task
 from pipelines.train.checkpoint.digest_log import DigestLog, describe_machine, differing_tensors
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.loop import Loop
 from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.state import total_steps
 from pipelines.train.step import Flags, StepResult
@@ -43,7 +46,11 @@ class ReplayCheck(Strategy):
         """The comparison is done after `steps` steps, or at the first saved step that shows a difference."""
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
         self.model, self.mesh, self.clock = strategy.model, strategy.mesh, strategy.clock
+        self.gpu_steps_per_reading = strategy.gpu_steps_per_reading
         self.comparison, self.is_done = Comparison(), False
+
+    def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
+        return self._strategy.open_loader(config, version, task)
 
     def batches(self, loader: Loader) -> Iterator[Any]:
         return self._strategy.batches(loader)
@@ -108,7 +115,7 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         if context.rank == 0:
             total = total_steps(config, assignment.version.rows("train"))
             reports = stack.enter_context(closing(RankZeroReports(directory, heartbeat, total, config.train.epochs)))
-        trained = loop_class(strategy)(config, assignment.version, task, check, checkpoints, reports).run()
+        trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
     if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}
     weights = check.weights() if trained.finished else {}

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from pipelines import config as configs
 from pipelines.config import Config
-from pipelines.config.plugins import imported
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
 from pipelines.launch.reports import Reports, TrackedReports
@@ -32,7 +31,7 @@ from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.epochs import EpochLoop
+from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.state import total_steps
 from pipelines.train.strategies import strategy_of
@@ -134,11 +133,6 @@ def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
     return from_bytes(content)
 
 
-def loop_class(strategy: Strategy) -> type[EpochLoop]:
-    """The loop that takes the strategy's steps."""
-    return imported(strategy.loop, EpochLoop, "a loop")  # type: ignore[type-abstract]
-
-
 def _fit(
     config: Config,
     assignment: Assignment,
@@ -155,7 +149,7 @@ def _fit(
     heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
     try:
         strategy.connect(actors)
-        trained = loop_class(strategy)(config, assignment.version, task, strategy, checkpoints, reports).run()
+        trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
         if isinstance(reports, TrackedReports):
             reports.note_end(trained.steps)
         if trained.finished and (weights := strategy.weights()):

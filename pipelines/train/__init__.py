@@ -2,9 +2,10 @@
 
 From a batch to new weights:
 
-1. `loop`             takes the steps of an epoch; `epochs` does what lies around them: resuming, validation, early stopping, saving, the
-                      test. `state` is the progress and the best epoch, `hooks` are the callbacks.
-2. `strategy`         is the interface of a step, whose flags and result `step` defines; `strategies` creates the one that a config names.
+1. `loop`             is the loop of every strategy. It acts on the `progress` that a strategy yields, `epochs` evaluates what an epoch has
+                      reached, and `snapshots` saves and resumes. `run_context` is what loop and strategy share, with the `state` of the
+                      run; `hooks` are the callbacks.
+2. `strategy`         takes a step for every batch, whose flags and result `step` defines; `strategies` creates the one that a config names.
                       `ddp` has one model per worker and one pass; `exact` one pass per shard, with sums in a fixed order.
 3. `mesh`             maps workers to rows. `passes` runs a shard's forward passes; `precision` sets their dtype, `randomness` seeds them by
                       step and shard.

@@ -1,91 +1,110 @@
-"""The loop of synchronous training: the steps of an epoch, each taken by all workers together."""
+"""The training loop of every strategy: resume; for each epoch, take steps, act where workers agree, and validate; test. Knows no Ray."""
 
-from collections.abc import Iterator
-from typing import Any
+from contextlib import closing
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
+from pipelines.errors import NonFiniteError
 from pipelines.tasks.base import Task
+from pipelines.tasks.values import Value
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.epochs import EpochLoop
+from pipelines.train.epochs import Epochs
 from pipelines.train.hooks import Hooks
-from pipelines.train.phases import DATA, OTHER
-from pipelines.train.step import Flags
-from pipelines.train.step_statistics import StepStatistics
+from pipelines.train.remarks import remarks
+from pipelines.train.run_context import RunContext
+from pipelines.train.saver import Saver
+from pipelines.train.snapshots import Snapshots
+from pipelines.train.state import Trained, total_steps
+from pipelines.train.step_statistics import PendingSteps
 from pipelines.train.strategy import Strategy
 
 
-class Loop(EpochLoop):
-    """`balance: auto` deals shards anew between steps."""
+class Loop:
+    """The loop of one worker. Every worker runs one, with the same config, version and task."""
 
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
-        super().__init__(config, version, task, strategy, checkpoints, hooks)
-        balanced = self._settings.balance.kind == "auto" and strategy.mesh.replicas > 1
-        self._balance = ShardBalancer(strategy, self._settings, hooks) if balanced else None
+        settings, context, loader = config.train, strategy.mesh.context, strategy.open_loader(config, version, task)
+        saver = Saver(settings.checkpoint, checkpoints, hooks, context.rank == 0, strategy.clock)
+        pending = PendingSteps(context.device, strategy.gpu_steps_per_reading)
+        self.run_context = RunContext(settings, strategy, hooks, saver, loader, total_steps(config, loader.rows), pending)
+        self._strategy, self._task, self._settings = strategy, task, settings
+        self._epochs = Epochs(self.run_context, config, version, task, strategy)
+        self._snapshots = Snapshots(self.run_context, strategy, version, checkpoints)
+        is_balanced = settings.balance.kind == "auto" and strategy.mesh.replicas > 1
+        self._balance = ShardBalancer(strategy, settings, hooks) if is_balanced else None
 
-    def _train_epoch(self) -> bool:
-        """Run the remaining steps of the epoch. Returns False if the run was asked to stop and has been saved."""
-        state = self._state
-        if state.step > state.validated and state.step in (self._total, state.validated + self._loader.steps_per_epoch):
-            return True  # the run was stopped after the epoch's last step
-        self._stopwatch.start(self._loader.wait_seconds)
-        self._clock.enter(DATA)
-        for batch in self._batches():
-            if not self._step(batch):
-                return False
-            if state.step == self._total:
-                break
-            self._clock.enter(DATA)
-        self._clock.enter(OTHER)
-        return self._follow_up(self._pending.read())
+    def run(self) -> Trained:
+        """Train from the last checkpoint, or from the start, to the end; then test the best epoch's weights, once.
 
-    def _batches(self) -> Iterator[Any]:
-        """The rest of the epoch, read anew whenever the shards have been dealt anew."""
-        while True:
-            for batch in self._strategy.batches(self._loader):
-                yield batch
-                is_last = self._state.step % self._loader.steps_per_epoch == 0
-                if self._balance and not is_last and self._deals(self._balance):
-                    self._loader.own(self._strategy.mesh.worker_shards(self._settings.shards))
-                    break
-            else:
-                return
+        Raises NonFiniteError at the first step whose loss or gradient is NaN or infinite, on every worker, and
+        TrainingError if the last checkpoint is not of this dataset and order.
+        """
+        run = self.run_context
+        self._snapshots.resume()
+        self._strategy.begin(run)
+        with closing(run.loader), closing(self._epochs), closing(self._strategy):  # their threads end, also after an error
+            try:
+                while not self._epochs.is_over:
+                    run.hooks.epoch(run.state.epochs + 1)
+                    if not (self._take_steps() and self._validate()):
+                        return self._result(None)
+            except NonFiniteError:  # raised on every worker; the save in progress is of an earlier step and valid
+                run.saver.commit()
+                raise
+        run.saver.commit()
+        self._snapshots.load_best()
+        return self._result(self._epochs.test())
 
-    def _deals(self, balance: ShardBalancer) -> bool:
-        self._clock.enter(OTHER)
-        dealt, self._left_out = balance.deal(self._state.step), balance.left_out
-        self._clock.enter(DATA)
-        return dealt
-
-    def _step(self, batch: Any) -> bool:
-        """Run one optimizer step. Returns False if the run was asked to stop and has been saved."""
-        number = self._state.step
-        self._hooks.step(number)
-        flags = Flags(save=self._saver.is_due(number + 1), stop=self._is_to_stop(), written=self._saver.is_written)
-        self._clock.start_step()
-        result = self._strategy.step(batch, number, self._rate(number), flags, measured=self._is_point(number + 1))
-        self._clock.enter(OTHER)
-        self._state.step += 1
-        return self._follow_up(self._pending.add(self._state.step, result))
-
-    def _is_to_stop(self) -> bool:
-        return self._hooks.asked_to_stop() or bool(self._left_out)
-
-    def _follow_up(self, steps: list[StepStatistics]) -> bool:
-        """Check and count finished steps, and act on the workers' flags. Returns False if a worker was asked to stop."""
-        if not steps:
-            return True
-        self._clock.read()
-        self._count(steps, *self._stopwatch.lap(self._loader.wait_seconds))
-        last = steps[-1]
-        if last.written == self._context.world_size:
-            self._saver.commit()
-        if any(step.stop for step in steps):
-            self._save(best=False)
-            self._saver.commit()
-            return False
-        if any(step.save for step in steps) and last.number % self._loader.steps_per_epoch and last.number != self._total:
-            self._save(best=False)
-            self._stopwatch.start(self._loader.wait_seconds)
+    def _take_steps(self) -> bool:
+        """Take the epoch's remaining steps. Returns False if the run was asked to stop, and has been saved."""
+        run = self.run_context
+        run.start_timing()
+        while run.state.step < run.epoch_end:
+            for progress in self._strategy.progress(run):
+                if progress.steps:
+                    run.count(progress.steps, *run.lap(), is_collective=True)
+                if progress.is_written:
+                    run.saver.commit()
+                if progress.stop:
+                    self._snapshots.save(is_awaited=True)
+                    return False
+                if progress.save and run.state.step < run.epoch_end:
+                    self._snapshots.save()
+                    run.start_timing()
+                if self._deal_shards():
+                    break  # the strategy goes on with the rows of other shards
         return True
+
+    def _deal_shards(self) -> bool:
+        """Deal the shards to workers by their speed, if that is due and worth it. Returns whether they have other owners now."""
+        run, balance = self.run_context, self._balance
+        if balance is None or run.state.step == run.epoch_end:
+            return False
+        is_dealt, run.slow_machines = balance.deal(run.state.step), balance.left_out
+        if is_dealt:
+            run.loader.own(self._strategy.mesh.worker_shards(self._settings.shards))
+        return is_dealt
+
+    def _validate(self) -> bool:
+        """Evaluate the epoch, and save it if it is the best or if a save is due. Returns False if the run was asked to stop; the
+        state before the evaluation is then saved."""
+        run, is_best = self.run_context, self._epochs.validate()
+        if is_best is None:
+            self._snapshots.save(is_awaited=True)
+            return False
+        is_due = self._epochs.is_over or self._strategy.saves_every_epoch or run.saver.is_due_after_epoch(run.state.step)
+        if is_best or is_due:
+            self._snapshots.save(is_best)
+        return True
+
+    def _result(self, metrics: dict[str, Value] | None) -> Trained:
+        """The run's result, with the test's metrics; without them, the run was asked to stop, and its last epoch is saved."""
+        state, is_finished = self.run_context.state, metrics is not None
+        reached = metrics if metrics is not None else state.best_metrics
+        monitor = self._task.monitored(self._settings.monitor)
+        sentences = tuple(remarks(reached, state.baseline, monitor, self._task.minimised)) if is_finished else ()
+        slow_machines = () if is_finished else self.run_context.slow_machines
+        return Trained(
+            is_finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, reached, slow_machines, sentences
+        )

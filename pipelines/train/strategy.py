@@ -8,14 +8,20 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.mesh import Mesh
+from pipelines.train.phases import DATA, OTHER
+from pipelines.train.progress import Progress
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.run_context import RunContext
+from pipelines.train.state import order_of
 from pipelines.train.step import Flags, StepResult
 from pipelines.train.step_clock import StepClock, create_step_clock
+from pipelines.train.step_statistics import GPU_STEPS_PER_READING
 
 
 class Strategy(ABC):
@@ -25,8 +31,11 @@ class Strategy(ABC):
     model may be spread over workers none of which could run it alone.
     """
 
-    loop: ClassVar[str] = "pipelines.train.loop:Loop"
-    """`module:Class` of the loop that takes its steps."""
+    gpu_steps_per_reading: int = GPU_STEPS_PER_READING
+    """Steps whose results stay on a GPU until they are read together; a request to stop is seen only then."""
+    loader_class: type[Loader] = Loader
+    saves_every_epoch: bool = False
+    """Whether the state is saved after every epoch, whatever `train.checkpoint` says."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that a worker with a GPU needs before CUDA starts."""
     model: nn.Module
@@ -53,9 +62,51 @@ class Strategy(ABC):
     def connect(self, actors: Sequence[Any]) -> None:  # noqa: B027  most need none
         """Take the handles of `actors`, before the first step. Not collective."""
 
-    @abstractmethod
+    def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
+        """The loader of the training rows that this worker computes."""
+        settings = config.train
+        return self.loader_class(
+            version,
+            "train",
+            order_of(config),
+            self.mesh.worker_shards(settings.shards),
+            row_keys=task.draws,
+            device=self.mesh.context.device,
+            cache_bytes=settings.cache_bytes,
+            prefetch_bytes=settings.prefetch_bytes,
+        )
+
+    def begin(self, run: RunContext) -> None:  # noqa: B027  most need none
+        """Prepare to train, once the state of the last checkpoint has been loaded, if there is one."""
+
+    def progress(self, run: RunContext) -> Iterator[Progress]:
+        """Take the epoch's remaining steps, and yield at points of consistency, the last of which is the end of the epoch.
+
+        Between two of them the loop may save the state. It ends the iterator early to stop the run, or to let workers read other shards
+        in another call. Here every step is such a point, as far as its result has been read from the device.
+        """
+        clock, workers = self.clock, self.mesh.context.world_size
+        clock.enter(DATA)
+        for number, batch in enumerate(self.batches(run.loader), run.state.step):
+            run.hooks.step(number)
+            flags = run.flags(number)
+            clock.start_step()
+            result = self.step(batch, number, run.learning_rate(number), flags, run.is_point(number + 1))
+            clock.enter(OTHER)
+            if steps := run.pending.add(number + 1, result):
+                clock.read()
+                yield Progress.after(steps, workers)
+            if number + 1 == run.total_steps:
+                break
+            clock.enter(DATA)
+        clock.enter(OTHER)
+        if steps := run.pending.read():
+            clock.read()
+            yield Progress.after(steps, workers)
+
     def batches(self, loader: Loader) -> Iterator[Any]:
         """The input of `step`, for every remaining step of the loader's epoch."""
+        return iter(loader)
 
     @abstractmethod
     def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:

@@ -23,7 +23,6 @@ from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.group import run_servers
-from pipelines.strategies.parameter_server.loop import ServedLoop
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
@@ -32,6 +31,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.checkpoint.store import reader
 from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import order_of
 from pipelines.train.strategies import strategy_of
@@ -174,7 +174,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
     with run_servers(config.train) as actors:
         directory = RunDirectory(str(tmp_path / "run"))
         strategy.connect(actors)
-        loop = ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops())
+        loop = Loop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops())
         servers, plan = Servers(actors, 60.0), Plan(config.train, STEPS, STEPS // EPOCHS, STEPS, strategy.layouts)
         servers.run = "run"
         servers.load(strategy.contents("run", plan))
@@ -216,11 +216,11 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
     version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
     task = task_of(config.task, version.manifest)
 
-    def loop_of(actors: Any, hooks: Silent) -> ServedLoop:
+    def loop_of(actors: Any, hooks: Silent) -> Loop:
         strategy = strategy_of(config.train, task, context)
         assert isinstance(strategy, ParameterServerStrategy)
         strategy.connect(actors)
-        return ServedLoop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)
+        return Loop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)
 
     with run_servers(config.train) as actors:
         with pytest.raises(TrainingError, match="died"):

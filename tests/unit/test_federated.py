@@ -24,7 +24,6 @@ from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
 from pipelines.strategies.federated.clients import assign_places, draw_clients, places
-from pipelines.strategies.federated.loop import FederatedLoop
 from pipelines.strategies.federated.privacy import epsilon, noise
 from pipelines.strategies.federated.rounds import Round, Rounds, Turn
 from pipelines.strategies.federated.settings import Settings as Clients
@@ -35,6 +34,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_step
+from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
@@ -89,7 +89,7 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
-    trained = FederatedLoop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
+    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
     return trained, model_digest(strategy.model.state_dict())
 
 

@@ -29,9 +29,9 @@ from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
 from pipelines.strategies.parameter_server.parts import BLOCK, blocks, parts
 from pipelines.strategies.parameter_server.server import Server
-from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
+from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
 from pipelines.train.reduce.context import WorkerContext
@@ -66,12 +66,12 @@ def settings_of(mode: str = "sync", servers: int = 3, staleness: int = 2, **chan
     return Train.model_validate({"schedule": "cosine", **values})
 
 
-def worker(train: Train, kind: type[Exact] = ParameterServerStrategy) -> Any:
+def worker(train: Train, kind: type[Exact] = WorkerModel) -> Any:
     torch.manual_seed(0)
     return kind(train, Squares(), Network, WorkerContext())  # type: ignore[arg-type]
 
 
-def plan_of(train: Train, served: ParameterServerStrategy) -> Plan:
+def plan_of(train: Train, served: WorkerModel) -> Plan:
     return Plan(train, STEPS, STEPS, 2, served.layouts)
 
 
@@ -81,20 +81,20 @@ def microbatch(shard: int, step: int, rows: int = 4) -> Batch:
     return {"x": x, "code": torch.arange(rows) % 10, "label": x.sum(1)}
 
 
-def started(served: ParameterServerStrategy, plan: Plan) -> list[Server]:
+def started(served: WorkerModel, plan: Plan) -> list[Server]:
     """Servers with the worker's parameters, before the first step."""
     served.next_steps, served._sums = [0] * SHARDS, [0.0] * SUMS_OF_STEP
     return [Server(deepcopy(contents)) for contents in served.contents("run", plan)]
 
 
-def pulled(served: ParameterServerStrategy, servers: Sequence[Server]) -> list[int]:
+def pulled(served: WorkerModel, servers: Sequence[Server]) -> list[int]:
     """Take the servers' parameters; returns their versions."""
     answers = [server.current(None) for server in servers]
     served.take(answers)
     return [answer.version for answer in answers]
 
 
-def state_of(served: ParameterServerStrategy, servers: Sequence[Server]) -> dict[str, str]:
+def state_of(served: WorkerModel, servers: Sequence[Server]) -> dict[str, str]:
     """Digests of model and optimizer, as a checkpoint has them."""
     served.collect([deepcopy(server.contents()) for server in servers])
     return {name: digest for name, digest in digests(served.state_dict()).items() if not name.startswith("servers.")}
@@ -147,7 +147,7 @@ def test_a_parameter_whose_memory_is_not_in_its_shape_s_order_is_exact_too() -> 
     train = settings_of(clip_norm=0.5)
     torch.manual_seed(0)
     first = Turned()
-    exact, served = (kind(train, Squares(), lambda: deepcopy(first), WorkerContext()) for kind in (Exact, ParameterServerStrategy))  # type: ignore[arg-type]
+    exact, served = (kind(train, Squares(), lambda: deepcopy(first), WorkerContext()) for kind in (Exact, WorkerModel))  # type: ignore[arg-type]
     assert not exact.model.weight.is_contiguous()
     exact.state_dict(), served.state_dict()
     plan = plan_of(train, served)
@@ -164,14 +164,14 @@ def test_a_parameter_whose_memory_is_not_in_its_shape_s_order_is_exact_too() -> 
     assert state_of(served, servers) == digests(exact.state_dict())
 
 
-def updates_of(train: Train, plan: Plan, served: ParameterServerStrategy) -> dict[tuple[int, int], Push]:
+def updates_of(train: Train, plan: Plan, served: WorkerModel) -> dict[tuple[int, int], Push]:
     """An update of the only server for every (shard, step), all from the first parameters."""
     every = [(shard, step) for step in range(STEPS) for shard in range(SHARDS)]
     return {(shard, step): served.updates(microbatch(shard, step), shard, step, [0], plan)[0] for shard, step in every}
 
 
 @pytest.fixture(scope="module")
-def asynchronous() -> tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]]:
+def asynchronous() -> tuple[WorkerModel, Plan, dict[tuple[int, int], Push]]:
     train = settings_of("async", 1, clip_norm=0.5)
     served = worker(train)
     plan = plan_of(train, served)
@@ -181,7 +181,7 @@ def asynchronous() -> tuple[ParameterServerStrategy, Plan, dict[tuple[int, int],
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_every_update_is_applied_once_whatever_is_sent_again_and_whoever_dies(
-    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]], data: st.DataObject
+    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]], data: st.DataObject
 ) -> None:
     """Updates arrive in any order, and again at any later time; the server may die after any command, before or after its backup has
     it, and then continues as its backup."""
@@ -288,7 +288,7 @@ def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them
 @given(st.integers(0, 3), st.permutations([(shard, step) for shard in range(SHARDS) for step in range(STEPS)]))
 @settings(max_examples=20, deadline=None)
 def test_parameters_have_all_updates_but_those_of_the_newest_steps(
-    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]], staleness: int, order: list[tuple[int, int]]
+    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]], staleness: int, order: list[tuple[int, int]]
 ) -> None:
     served, plan, updates = asynchronous
     (server,) = started(served, replace(plan, settings=bounded_settings(staleness)))
@@ -324,7 +324,7 @@ def test_a_halt_lets_a_synchronous_step_end_and_an_asynchronous_one_begin_no_mor
 
 
 def test_a_halt_of_an_asynchronous_server_lets_only_gaps_be_filled(
-    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]],
+    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]],
 ) -> None:
     served, plan, updates = asynchronous
     (server,) = started(served, plan)

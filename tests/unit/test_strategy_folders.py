@@ -23,13 +23,12 @@ MEANING_SOMETHING_ELSE = {
 TRAINS = """
 import sys
 from pathlib import Path
-from pipelines.config.plugins import imported
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.epochs import EpochLoop
 from pipelines.train.hooks import Silent
+from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import strategy_of
 from trainings import training, version_of
@@ -40,7 +39,7 @@ def trained(kind, **settings):
     task = task_of(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
-    imported(strategy.loop, EpochLoop)(config, version, task, strategy, checkpoints, Silent()).run()
+    Loop(config, version, task, strategy, checkpoints, Silent()).run()
     return model_digest(strategy.model.state_dict())
 """
 

@@ -6,5 +6,4 @@
 2. `rounds`    is the loader: a round's clients that this worker plays, each with its rows.
 3. `client`    trains the model on one client's rows; `strategy` plays the clients of a round and takes its step.
 4. `privacy`   draws the noise on the sum of changes, and accounts for it.
-5. `loop`      is the ordinary loop over rounds.
 """

@@ -6,20 +6,22 @@ changes are summed in the fixed tree over the round's places. So the model is a 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pipelines.config import Config
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader, shard_range
+from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version
 from pipelines.runtime.weights import weights_of
 from pipelines.strategies.federated.check import check_federated
 from pipelines.strategies.federated.client import Client
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn
 from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
@@ -31,6 +33,7 @@ from pipelines.train.passes import aligned
 from pipelines.train.phases import EXCHANGE
 from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.state import order_of
 from pipelines.train.step import Flags, StepResult, of_all
 from pipelines.train.strategy import Strategy
 
@@ -42,8 +45,9 @@ class Federated(Strategy):
     """Plays a contiguous block of each round's places. Raises ConfigError for a layer or, before the first step, for a kernel that is not
     deterministic."""
 
-    loop = "pipelines.strategies.federated.loop:FederatedLoop"
     environment = CUBLAS
+    gpu_steps_per_reading = 1
+    """A round takes long, and reading its sums nothing: a request to stop is seen after each."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._settings, self._clients, self._task, self._context = settings, settings.strategy_as(Settings), task, context
@@ -65,8 +69,9 @@ class Federated(Strategy):
     def check(cls, settings: Train, task: Task, version: Version) -> None:
         check_federated(settings, version, task)
 
-    def batches(self, loader: Loader) -> Iterator[Round]:
-        yield from loader  # type: ignore[misc]  # whose loader is `Rounds`
+    def open_loader(self, config: Config, version: Version, task: Task) -> Rounds:
+        order = replace(order_of(config), remainder="keep")  # clients use all their rows, however few there are
+        return Rounds(version, order, self._clients, self._context, draws=task.draws)
 
     def step(self, batch: Round, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         """One round. It has no gradient, so its norm is -1."""

@@ -6,7 +6,8 @@
                what it is told. `summed` adds up the gradients of a synchronous step.
 3. `actor`     runs it as a Ray actor, with a backup, and hands out `leases` of microbatches; `group` starts and ends the actors of a
                run, which `check` permits.
-4. `client`    is a worker's view of all servers; `strategy` exchanges its model with them.
-5. `loop`      pulls, computes and pushes one shard's microbatch at a time; `streams` reads each shard at any step; `waits` measures
-               staleness and time.
+4. `client`    is a worker's view of all servers; `worker_model` computes gradients for them, and takes over their parameters.
+5. `progress`  pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent; `streams` reads each shard at
+               any step; `waits` measures staleness and time.
+6. `strategy`  connects all this with the training loop.
 """

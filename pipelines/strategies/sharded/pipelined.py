@@ -4,7 +4,7 @@ The workers of a pipeline read the same rows. Torch's schedules decide when a wo
 Within a stage, parameters, gradients and optimizer state are spread over data-parallel workers as without a pipeline.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
 from pipelines.strategies.sharded.microbatches import Microbatches
@@ -77,9 +76,6 @@ class Pipelined(Strategy):
         check_parameters(model, task.blocks(model))
         check_recompute(settings, task, model)
         check_stages(settings, task, model)
-
-    def batches(self, loader: Loader) -> Iterator[Batch]:
-        return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place, *self._tokens.place)

@@ -5,7 +5,7 @@ replica, each of which keeps a part of the sum, and then over replicas.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
 from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters, spread
@@ -80,9 +79,6 @@ class Sharded(Strategy):
         check_degrees(settings, task, model)
         check_parameters(model, blocks)
         check_recompute(settings, task, model)
-
-    def batches(self, loader: Loader) -> Iterator[Batch]:
-        return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, *self._tokens.place)

@@ -1,6 +1,6 @@
 """Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward pass."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.train import Train
-from pipelines.data.loader import Loader
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import weights_of
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -69,9 +68,6 @@ class DataParallel(Strategy):
         """Created at the first step, when the model's weights have been loaded."""
         self._divided_by = context.world_size
         """What DistributedDataParallel divides the sum of the workers' gradients by; 1 if they are summed in shared memory."""
-
-    def batches(self, loader: Loader) -> Iterator[Batch]:
-        return iter(loader)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:

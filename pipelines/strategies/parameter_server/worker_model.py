@@ -1,0 +1,208 @@
+"""A worker's model under strategy `parameter_server`: computes shards' gradients as `exact` does, with parameters from the servers.
+
+Between two epochs the worker holds what the servers hold, in the form that `exact` gives it: so evaluation and checkpoints are
+those of `exact`, and a checkpoint does not depend on the number of servers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.train import Train
+from pipelines.errors import NonFiniteError, TrainingError
+from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
+from pipelines.strategies.parameter_server.parts import ParameterSlice, parts
+from pipelines.strategies.parameter_server.settings import Settings
+from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
+from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.train.exact.exact import Exact
+from pipelines.train.finite import REMEDY
+from pipelines.train.randomness import seed
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.update import mean_factor, rescale
+
+
+class WorkerModel(Exact):
+    """A worker's model and optimizer state, and their exchange with the servers."""
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        super().__init__(settings, task, build, context)
+        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._parts = parts([parameter.numel() for parameter in self._trained], settings.strategy_as(Settings).servers)
+        self._is_sync = settings.strategy_as(Settings).is_sync
+        self._tried = False
+        self.next_steps = [0] * settings.shards
+        self._sums = [0.0] * SUMS_OF_STEP
+        self._carried = torch.zeros(self._buffers.numel, dtype=torch.float64)
+        """Each shard's next step, and the sums of a step that is not complete and what integer buffers have not moved by yet, when the
+        servers were last collected, or those of a checkpoint."""
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        return tuple((tuple(parameter.shape), parameter.stride()) for parameter in self._trained)
+
+    def updates(self, microbatch: Batch, shard: int, step: int, versions: Sequence[int], plan: Plan) -> list[Push]:
+        """What each server is sent for a shard's microbatch: one pass from the present parameters and buffers, which do not change.
+
+        In mode `sync` the gradient is divided by the expected weight of a global batch, as `exact` has it. Else it is that of the
+        microbatch's mean loss, and clipped. Raises NonFiniteError if the loss or the gradient's norm is not finite.
+        """
+        gradients, sums, changes = self._gradients_of(microbatch, shard, step)
+        loss, weight, _, has_rows = sums.tolist()
+        if not isfinite(loss):
+            raise NonFiniteError(f"step {step + 1}: the loss is {loss}, from worker {self._context.rank} (shard {shard}): {REMEDY}")
+        norm = -1.0 if plan.is_sync else self._made_mean([grad for grad in gradients if grad is not None], weight, plan.needs_norm(step))
+        _check_norm(norm, step)
+        flat = [None if grad is None else _flat(_like(parameter, grad)) for parameter, grad in zip(self._trained, gradients, strict=True)]
+        found = []
+        for number, (pieces, version) in enumerate(zip(self._parts, versions, strict=True)):
+            used = [float(flat[piece.number] is not None) for piece in pieces]
+            beside = np.array([*used, *sums.tolist(), norm, *([] if number else changes.tolist())])
+            found.append(Push(shard, step, version, _cut(pieces, flat) if has_rows else None, beside))
+        return found
+
+    def norm(self, answers: Sequence[Ready], plan: Plan) -> float:
+        """The norm of a synchronous step's mean gradient over all parts, as `exact` computes it; -1 if it is not needed.
+
+        Raises NonFiniteError if it is not finite.
+        """
+        if not plan.needs_norm(answers[0].step):
+            return -1.0
+        whole = {number: value for answer in answers for number, value in answer.norms.items()}
+        split = sorted((number, *piece) for answer in answers for number, piece in answer.pieces.items())
+        found = []
+        for number, parameter in enumerate(self._trained):
+            if number in whole:
+                found.append(torch.tensor(whole[number], dtype=torch.float32))
+            elif pieces := [torch.tensor(values) for of, _, values in split if of == number]:
+                found.append(torch.linalg.vector_norm(torch.cat(pieces).as_strided(parameter.shape, parameter.stride())))
+        total = torch.linalg.vector_norm(torch.stack(found)) if found else torch.tensor(0.0)
+        factor = mean_factor(self._settings.global_batch, torch.tensor(answers[0].weight, dtype=torch.float64))
+        norm = float(total * factor)
+        _check_norm(norm, answers[0].step)
+        return norm
+
+    @torch.no_grad()
+    def take(self, pulled: Sequence[Pulled]) -> None:
+        """Replace parameters and buffers by those that the servers have sent."""
+        for pieces, answer in zip(self._parts, pulled, strict=True):
+            if answer.values is not None:
+                values = torch.tensor(answer.values).split([piece.size for piece in pieces])
+                for piece, part in zip(pieces, values, strict=True):
+                    _flat(self._trained[piece.number])[piece.start : piece.stop].copy_(part)
+        if pulled[0].buffers:
+            self._buffers.restore([torch.tensor(values) for values in pulled[0].buffers])
+
+    @torch.no_grad()
+    def collect(self, contents: Sequence[Contents]) -> None:
+        """Take over everything that the servers hold: parameters, buffers, optimizer state, watermarks."""
+        self.take([Pulled(values=part.values.numpy(), buffers=[values.numpy() for values in part.buffers]) for part in contents])
+        states: dict[Tensor, dict[str, Tensor]] = self._update.optimizer.state
+        for part in contents:
+            for piece, state in zip(part.pieces, part.optimizer, strict=True):
+                parameter = self._trained[piece.number]
+                for name, values in state.items():
+                    own = states[parameter].setdefault(name, values.clone() if not values.dim() else torch.zeros_like(parameter))
+                    _flat(own)[piece.start : piece.stop].copy_(values) if values.dim() else own.copy_(values)
+        if incomplete([part.watermarks for part in contents]):
+            raise TrainingError("a parameter server lacks an update that another one has; the workers start again, and complete it")
+        self.next_steps, self._sums = contents[0].watermarks.next_steps, contents[0].sums
+        for carried in contents[0].carried:
+            self._carried.copy_(carried)
+
+    def contents(self, run: str, plan: Plan) -> list[Contents]:
+        """What each server begins with: this worker's parameters, optimizer state and watermarks."""
+        flat = [_flat(parameter.detach()) for parameter in self._trained]
+        states = [self._update.optimizer.state.get(parameter, {}) for parameter in self._trained]
+        applied = min(self.next_steps) if plan.is_sync else 0
+        return [
+            Contents(
+                run,
+                plan,
+                pieces,
+                torch.tensor(_cut(pieces, flat)),
+                [{name: _cut_state(values, piece) for name, values in states[piece.number].items()} for piece in pieces],
+                Watermarks(list(self.next_steps)),
+                [] if number else [values.cpu() for values in self._buffers.clones()],
+                [] if number else [self._carried.clone()],
+                applied=applied,
+                sums=list(self._sums),
+            )
+            for number, pieces in enumerate(self._parts)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of `exact`; asynchronous shards, each of which is at a step of its own, add their watermarks, and what buffers that they
+        have moved in part have still to move by."""
+        state = super().state_dict()
+        if not self._is_sync:
+            sums = torch.tensor(self._sums, dtype=torch.float64)
+            state["servers"] = {"next_steps": torch.tensor(self.next_steps), "sums": sums}
+            if self._buffers.numel:
+                state["servers"]["carried"] = self._carried
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if not self._is_sync:
+            held = state["servers"]
+            self.next_steps, self._sums = held["next_steps"].tolist(), held["sums"].tolist()
+            self._carried.copy_(held.get("carried", self._carried))
+
+    def _gradients_of(self, microbatch: Batch, shard: int, step: int) -> tuple[list[Tensor | None], Tensor, Tensor]:
+        """The gradient of each trained parameter, None if the pass did not use it; float64 of shape (4,): loss, weight, rows, 1 if
+        there are rows; and the changes of buffers."""
+        self.model.train()
+        before = self._buffers.clones()
+        if not self._tried and rows_of(microbatch):
+            self._try(microbatch, before)
+            self._tried = True
+        seed(self._context.device, self._settings.seed, step, shard)
+        sums = self._pass(microbatch)
+        changes = self._buffers.changes(before)
+        self._buffers.restore(before)
+        gradients = [parameter.grad for parameter in self._trained]
+        for parameter in self._trained:
+            parameter.grad = None
+        return gradients, sums.cpu(), torch.cat(changes).cpu() if changes else torch.zeros(0, dtype=torch.float64)
+
+    def _made_mean(self, gradients: list[Tensor], weight: float, measured: bool) -> float:
+        """Turn a microbatch's gradient into that of its mean loss, and clip it. Returns its norm; -1 if it was not `measured`."""
+        if not gradients:
+            return -1.0
+        factor = mean_factor(self._settings.global_batch, torch.tensor(weight, dtype=torch.float64, device=self._context.device))
+        norm = nn.utils.get_total_norm(gradients) * factor if measured else factor.new_tensor(-1.0)
+        rescale(gradients, factor, norm, self._settings.clip_norm)
+        return float(norm)
+
+
+def _check_norm(norm: float, step: int) -> None:
+    if not isfinite(norm):
+        raise NonFiniteError(f"step {step + 1}: the gradient norm is {norm}, although the loss is finite: {REMEDY}")
+
+
+def _cut(pieces: Sequence[ParameterSlice], flat: Sequence[Tensor | None]) -> np.ndarray:
+    """The entries of a part, end to end; zeros for parameters without values."""
+    found = []
+    for piece in pieces:
+        values = flat[piece.number]
+        found.append(torch.zeros(piece.size) if values is None else values[piece.start : piece.stop].cpu())
+    return torch.cat(found).numpy()
+
+
+def _cut_state(values: Tensor, piece: ParameterSlice) -> Tensor:
+    return _flat(values)[piece.start : piece.stop].cpu().clone() if values.dim() else values.cpu().clone()
+
+
+def _flat(values: Tensor) -> Tensor:
+    """A view of a dense tensor in the order of its memory."""
+    return values.as_strided((values.numel(),), (1,))
+
+
+def _like(parameter: Tensor, values: Tensor) -> Tensor:
+    """The values with the parameter's layout in memory."""
+    return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)

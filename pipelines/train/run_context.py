@@ -1,0 +1,104 @@
+"""What a worker's loop and its strategy share: how far the run is, its loader and its schedule, and what was asked of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.train.finite import check_step
+from pipelines.train.hooks import Hooks
+from pipelines.train.mesh import Mesh
+from pipelines.train.phase_times import PhaseTimes
+from pipelines.train.saver import Saver
+from pipelines.train.schedule import learning_rate
+from pipelines.train.state import State
+from pipelines.train.step import Flags
+from pipelines.train.step_clock import StepClock
+from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+
+
+class MeasuredStrategy(Protocol):
+    """What a run asks of its strategy to count steps."""
+
+    mesh: Mesh
+
+    @property
+    def clock(self) -> StepClock: ...
+
+    def metrics(self) -> dict[str, float]: ...
+
+
+@dataclass
+class RunContext:
+    """A run, as one worker sees it. Steps are numbered from 0, and `state.step` is the number of steps done."""
+
+    settings: Train
+    strategy: MeasuredStrategy
+    hooks: Hooks
+    saver: Saver
+    loader: Loader
+    total_steps: int
+    pending: PendingSteps
+    """Results of steps that have not been read from the device yet."""
+    state: State = field(default_factory=State)
+    losses: list[float] = field(default_factory=list)
+    """Losses of the steps since the last save."""
+    slow_machines: tuple[str, ...] = ()
+    """Machines without which the run is to continue, after a stop."""
+
+    def __post_init__(self) -> None:
+        self.steps_per_point = steps_per_point(self.total_steps, self.pending.steps_per_reading)
+        self.phase_times, self._stopwatch = PhaseTimes(self.strategy.clock, self.strategy.mesh.context.device), Stopwatch()
+
+    @property
+    def epoch_end(self) -> int:
+        """The number of steps after which the current epoch ends, and is validated."""
+        return min(self.state.validated + self.loader.steps_per_epoch, self.total_steps)
+
+    def learning_rate(self, step: int) -> float:
+        return learning_rate(self.settings, step, self.total_steps, self.loader.steps_per_epoch)
+
+    def is_point(self, steps: int) -> bool:
+        """Whether a point of the training curves is due after so many steps."""
+        return steps % self.steps_per_point == 0 or steps == self.total_steps
+
+    def flags(self, step: int) -> Flags:
+        """This worker's flags in a step: what it asks of all workers."""
+        stop = self.hooks.asked_to_stop() or bool(self.slow_machines)
+        return Flags(save=self.saver.is_due(step + 1), stop=stop, written=self.saver.is_written)
+
+    def start_timing(self) -> None:
+        """Begin to measure the time of steps, after something else than steps."""
+        self._stopwatch.start(self.loader.wait_seconds)
+
+    def lap(self) -> tuple[float, float]:
+        """The seconds since the last lap, and how many of them were spent waiting for data."""
+        return self._stopwatch.lap(self.loader.wait_seconds)
+
+    def count(self, steps: Sequence[StepStatistics], seconds: float, wait_seconds: float, is_collective: bool = False) -> None:
+        """Count finished steps, which took `seconds` together, and log a point of the curves if one is due.
+
+        Raises NonFiniteError, on all workers alike, for a loss or a gradient that is NaN or infinite. A worker may count alone; if all
+        count the same steps, the call `is_collective`, and a point also says where the time went.
+        """
+        state, window = self.state, self.state.window
+        state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + wait_seconds
+        for step in steps:
+            check_step(step, self.strategy.mesh, self.settings, self.pending.overflows)
+            state.rows += int(step.rows)
+            self.losses.append(step.loss_sum)
+            window.add(step)
+        state.step = steps[-1].number
+        if self.is_point(state.step):
+            times = self.phase_times.metrics(state.step, state.step == self.total_steps) if is_collective else {}
+            if self.strategy.mesh.context.rank == 0:
+                rate = {"train/learning_rate": self.learning_rate(state.step - 1)}
+                self.hooks.log(state.step, {**window.metrics(), **self.strategy.metrics(), **rate, **times})
+            state.window = CurveWindow()
+
+    def log_phase_times(self) -> None:
+        """Log where the time went since the last call, for a strategy whose workers meet rarely. Collective."""
+        times = self.phase_times.metrics(self.state.step, is_last=True)
+        if self.strategy.mesh.context.rank == 0:
+            self.hooks.log(self.state.step, times)

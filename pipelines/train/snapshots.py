@@ -1,0 +1,78 @@
+"""Saves everything that a run continues from, and resumes it from there."""
+
+from dataclasses import asdict
+
+from pipelines.data.versions.versions import Version
+from pipelines.errors import TrainingError
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.record import Record
+from pipelines.train.finite import check_weights, infinite_buffers
+from pipelines.train.phases import CHECKPOINT, OTHER
+from pipelines.train.run_context import RunContext
+from pipelines.train.state import State
+from pipelines.train.step_statistics import CurveWindow
+from pipelines.train.strategy import Strategy
+
+
+class Snapshots:
+    """The model with its optimizer, the loader's position, and the run's progress; every call is collective."""
+
+    def __init__(self, run: RunContext, strategy: Strategy, version: Version, checkpoints: Checkpoints) -> None:
+        self._run, self._strategy, self._version, self._checkpoints = run, strategy, version, checkpoints
+        self._infinite = infinite_buffers(strategy.model)
+
+    def save(self, is_best: bool = False, is_awaited: bool = False) -> None:
+        """Begin to save the present state; if the save `is_awaited`, return when it is complete.
+
+        Raises NonFiniteError if a weight is NaN or infinite.
+        """
+        run = self._run
+        self._strategy.clock.enter(CHECKPOINT)
+        self._strategy.sync_buffers()
+        state = self._strategy.state_dict()
+        check_weights(state["model"], self._infinite, run.state.step)
+        record = Record(
+            step=run.state.step,
+            position=run.loader.state_dict(),
+            order=asdict(run.loader.order),
+            dataset_digest=self._version.digest,
+            state=asdict(run.state),
+            best=is_best,
+            unsent=run.hooks.unsent(),
+            losses=run.losses,
+        )
+        run.losses = []
+        run.saver.save(state, record)
+        self._strategy.clock.enter(OTHER)
+        if is_awaited:
+            run.saver.commit()
+
+    def resume(self) -> None:
+        """Continue from the newest checkpoint, if there is one. Raises TrainingError if it is not of this dataset and order."""
+        run, state = self._run, self._strategy.state_dict()
+        newest = self._checkpoints.restore(state)
+        if newest is None:
+            self._checkpoints.forget_after(0)
+            return
+        name, record = newest
+        order = asdict(run.loader.order)
+        if (record.dataset_digest, record.order) != (self._version.digest, order):
+            raise TrainingError(
+                f"{name} has dataset {record.dataset_digest[:12]} in order {record.order}, but this run has {self._version.digest[:12]} "
+                f"in order {order}; a run can only resume with the same rows in the same order: remove the run's folder to start anew"
+            )
+        self._checkpoints.forget_after(record.step)
+        self._strategy.load_state_dict(state)
+        run.loader.load_state_dict(record.position)
+        run.state = State(**{**record.state, "window": CurveWindow(**record.state["window"])})
+        run.saver.saved_step = record.step
+        run.phase_times.begin(record.step)
+        run.hooks.resend(record.unsent)
+
+    def load_best(self) -> None:
+        """Load the weights of the best epoch."""
+        best = self._checkpoints.best()
+        assert best is not None, "the first epoch is always saved as the best so far"
+        state = self._strategy.state_dict()
+        self._checkpoints.load(*best, state)
+        self._strategy.load_state_dict(state)
