@@ -21,7 +21,7 @@ from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import Baseline, best_baseline, give_up
+from pipelines.train.trivial import Baseline, best_baseline, warn_no_baseline
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Evaluation:
                 self._task.update(metrics, predictor.output(seen), seen)
         except Exception as error:  # of a task of one's own
             shard.trivial = []
-            give_up(error)
+            warn_no_baseline(error)
 
     def _compare(self, shards: list[list[MetricCollection]]) -> None:
         """Take the best values of the trivial predictors, from the metrics of all shards, unless an error left one without."""

@@ -9,8 +9,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from pipelines.config.train import Train
 
 
-def optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
-    """The optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
+def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
+    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
         fused = not any(isinstance(parameter, DTensor) for parameter in parameters)  # torch has no fused form for those

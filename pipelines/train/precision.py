@@ -10,7 +10,7 @@ import torch
 @dataclass(frozen=True)
 class Precision:
     dtype: torch.dtype
-    scaled: bool = False
+    has_loss_scale: bool = False
     """Whether the loss is scaled up, and gradients down again, since fp16 has a small range."""
 
     def autocast(self, device_type: str) -> AbstractContextManager:
@@ -18,7 +18,8 @@ class Precision:
 
 
 def choose_precision(name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
-    """The precision that `train.precision` means on the device."""
+    """Choose the precision that `train.precision` means on the device."""
     if name == "auto":
         name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return {"fp32": Precision(torch.float32), "bf16": Precision(torch.bfloat16), "fp16": Precision(torch.float16, scaled=True)}[name]
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    return Precision(dtype, has_loss_scale=name == "fp16")

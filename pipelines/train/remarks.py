@@ -1,4 +1,4 @@
-"""What a finished training must say of its result beside the numbers."""
+"""Remarks on the result of a finished training, in words."""
 
 from collections.abc import Mapping
 
@@ -8,12 +8,12 @@ from pipelines.train.trivial import Baseline
 
 
 def remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
-    """A sentence each. `metrics` are those of the best epoch, as `<split>/<metric>`; `baseline` those of the trivial predictors."""
-    return undefined_monitor(metrics, monitor[0], minimised) + unbeaten(metrics, baseline, monitor, minimised)
+    """Sentences on a result. `metrics` are those of the best epoch, as `<split>/<metric>`; `baseline` those of the trivial predictors."""
+    return _monitor_remarks(metrics, monitor[0], minimised) + baseline_remarks(metrics, baseline, monitor, minimised)
 
 
-def unbeaten(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
-    """Which trivial predictor the model does not beat, on each split: by the monitored metric, or by the loss where that is undefined."""
+def baseline_remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
+    """Name the trivial predictor that the model does not beat, on each split: by the monitored metric, or else by the loss."""
     lines = []
     for split in ("validation", "test"):
         for name, direction in (monitor, (minimised, "min")):
@@ -25,8 +25,8 @@ def unbeaten(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor,
     return lines
 
 
-def undefined_monitor(metrics: Mapping[str, Value], monitor: str, minimised: str) -> list[str]:
-    """Which metric has chosen the best epoch if the monitored one is not defined."""
+def _monitor_remarks(metrics: Mapping[str, Value], monitor: str, minimised: str) -> list[str]:
+    """Name the metric that chose the best epoch if the monitored one is undefined."""
     reason = metrics.get(f"validation/{monitor}")
     if not isinstance(reason, str):
         return []

@@ -13,11 +13,11 @@ def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch:
     """The rate of step `step`, counted from 0, of a run of `total_steps`."""
     if settings.schedule == "one_cycle":
         return settings.lr * _one_cycle(step, total_steps, settings.warmup or ONE_CYCLE_WARMUP)
-    warm = round(settings.warmup * total_steps)
-    if step < warm:
-        return settings.lr * (step + 1) / warm
+    warmup_steps = round(settings.warmup * total_steps)
+    if step < warmup_steps:
+        return settings.lr * (step + 1) / warmup_steps
     if settings.schedule == "cosine":
-        return settings.lr * _between(1.0, 0.0, (step - warm) / max(total_steps - warm, 1))
+        return settings.lr * _half_cosine(1.0, 0.0, (step - warmup_steps) / max(total_steps - warmup_steps, 1))
     if settings.schedule == "step":
         return settings.lr * settings.lr_gamma ** (step // steps_per_epoch // settings.step_epochs)
     return settings.lr
@@ -27,10 +27,10 @@ def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
     """The 1-cycle policy: up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)."""
     top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
     if step <= top:
-        return _between(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
-    return _between(1.0, ONE_CYCLE_END, (step - top) / (last - top))
+        return _half_cosine(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
+    return _half_cosine(1.0, ONE_CYCLE_END, (step - top) / (last - top))
 
 
-def _between(start: float, end: float, share: float) -> float:
-    """From `start` to `end` along half a cosine."""
+def _half_cosine(start: float, end: float, share: float) -> float:
+    """The value at `share` of the way from `start` to `end`, along half a cosine."""
     return end + (start - end) * (1 + cos(pi * share)) / 2

@@ -19,7 +19,7 @@ _WHY = "the model has a batch norm, which finds no variance in it"
 
 def may_have_batch_norm(task: Task) -> bool:
     """Whether the model has a batch norm; true for one that can only be built with values."""
-    model = _without_values(task)
+    model = _meta_model(task)
     return model is None or any(isinstance(module, BatchNorm) for module in model.modules())
 
 
@@ -31,19 +31,19 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     """
     if settings.sync_batch_norm:
         return
-    alone = next((size for size in _steps(settings, rows) if 1 in _passes(settings, size)), None)
-    if alone is None or task.draws or not _refuses_single_row(task):
+    size = next((size for size in _step_sizes(settings, rows) if 1 in _fewest_pass_rows(settings, size)), None)
+    if size is None or task.draws or not _refuses_single_row(task):
         return
-    if alone == settings.global_batch:
+    if size == settings.global_batch:
         remedy = "raise train.global_batch, or lower train.shards or train.grad_accum_steps"
-        raise ConfigError(f"train.global_batch is {alone}, of which a pass would have a single row, and {_WHY}; {remedy}")
+        raise ConfigError(f"train.global_batch is {size}, of which a pass would have a single row, and {_WHY}; {remedy}")
     raise ConfigError(
-        f"train.remainder is keep, and the {rows:,} rows of an epoch leave {alone} for its last step, of which a pass would have a single "
+        f"train.remainder is keep, and the {rows:,} rows of an epoch leave {size} for its last step, of which a pass would have a single "
         f"row, and {_WHY}; set train.remainder to drop, or change train.global_batch"
     )
 
 
-def _steps(settings: Train, rows: int) -> Iterator[int]:
+def _step_sizes(settings: Train, rows: int) -> Iterator[int]:
     """The sizes of an epoch's steps, in rows."""
     if rows >= settings.global_batch:
         yield settings.global_batch
@@ -51,34 +51,34 @@ def _steps(settings: Train, rows: int) -> Iterator[int]:
         yield rows % settings.global_batch
 
 
-def _passes(settings: Train, size: int) -> Iterator[int]:
-    """The fewest rows of a pass of everyone who has some, in a step of `size` rows, for every number of workers."""
+def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
+    """The fewest rows of a pass of each worker that has rows, in a step of `size` rows, for every number of workers."""
     ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
     for count in settings.strategy.blocks_of_shards(settings):
         for unit in range(count):
-            owned = shard_range(unit, count, settings.shards)
-            if own := ends[owned.stop] - ends[owned.start]:
-                yield own // min(settings.grad_accum_steps, own)
+            shards = shard_range(unit, count, settings.shards)
+            if rows := ends[shards.stop] - ends[shards.start]:
+                yield rows // min(settings.grad_accum_steps, rows)
 
 
 def _refuses_single_row(task: Task) -> bool:
-    model = _without_values(task)
+    model = _meta_model(task)
     if model is None or not may_have_batch_norm(task):
         return False
     with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
         try:
-            task.loss(model.train(), _row(task))
+            task.loss(model.train(), _single_row(task))
         except ValueError as error:
             return is_single_row_error(error)
     return False
 
 
-def _without_values(task: Task) -> nn.Module | None:
+def _meta_model(task: Task) -> nn.Module | None:
     with suppress(NotImplementedError, RuntimeError):
         return meta_model(task)
     return None
 
 
-def _row(task: Task) -> Batch:
+def _single_row(task: Task) -> Batch:
     columns = (*task.data.columns, *task.data.carried)
     return {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype), device="meta") for column in columns}

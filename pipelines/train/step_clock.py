@@ -25,7 +25,7 @@ Hook = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Totals:
-    """What a clock has counted since it was made."""
+    """Steps and seconds of a clock since it began."""
 
     steps: int
     seconds: tuple[float, ...]
@@ -48,12 +48,12 @@ class StepClock:
         """Called at the end of every phase, with its name."""
 
     def start_step(self) -> None:
-        """A step begins, with its forward pass."""
+        """Begin a step, with its forward pass."""
         self._steps += 1
         self.enter(FORWARD)
 
     def enter(self, phase: str) -> None:
-        """The current phase ends, and this one begins."""
+        """End the current phase, and begin this one."""
         now = self._now()
         self._seconds[self.phase] += now - self.since
         if self.observe:
@@ -61,31 +61,31 @@ class StepClock:
         self.phase, self.since = phase, now
 
     def read(self) -> None:
-        """The device has finished all steps so far."""
+        """Take in events; the device has finished all steps so far."""
 
     def totals(self) -> Totals:
-        """May be called in any thread. A phase that has not ended is not in it."""
+        """Totals without the current phase. May be called in any thread."""
         return Totals(self._steps, tuple(self._seconds[phase] for phase in PHASES))
 
     def phase_seconds(self) -> float:
-        """How long the current phase has lasted."""
+        """Seconds of the current phase so far."""
         return self._now() - self.since
 
-    def around(self, hook: Hook) -> Hook:
-        """The same hook, whose time counts as exchange: gradients that arrive in it are computed."""
+    def time_hook(self, hook: Hook) -> Hook:
+        """Wrap a hook so that its time counts as exchange: gradients that arrive in it are computed."""
 
-        def timed(state: Any, bucket: Any) -> Any:
+        def run_hook(state: Any, bucket: Any) -> Any:
             self.enter(EXCHANGE)
             future = hook(state, bucket)
             self.enter(BACKWARD)
             return future
 
         # torch checks the annotations of a hook.
-        timed.__annotations__ = dict(hook.__annotations__)
-        return timed
+        run_hook.__annotations__ = dict(hook.__annotations__)
+        return run_hook
 
     def exchange_after_backward(self, loss: Tensor) -> None:
-        """What the backward pass from `loss` waits for after its last gradient counts as exchange."""
+        """Count as exchange the time that the backward pass from `loss` waits after its last gradient."""
         after_backward(loss, self._begin_exchange)
 
     def _begin_exchange(self) -> None:
@@ -98,13 +98,13 @@ class GpuStepClock(StepClock):
     def __init__(self, now: Callable[[], float] = time.perf_counter, event: Callable[[], Any] | None = None) -> None:
         """`event` makes an event that measures time."""
         super().__init__(now)
-        self._event = event or _timed_event
-        self._on_device = dict.fromkeys((FORWARD, BACKWARD, EXCHANGE, OPTIMIZER), 0.0)
+        self._event = event or _new_timing_event
+        self._device_seconds = dict.fromkeys((FORWARD, BACKWARD, EXCHANGE, OPTIMIZER), 0.0)
         self._marks: list[tuple[str, Any]] = []
         """Phases of measured steps with the event that begins each, in order; OTHER ends a step."""
-        self._free: list[Any] = []
+        self._spare_events: list[Any] = []
         self._measures = False
-        self._read = super().totals()
+        self._last_reading = super().totals()
 
     def start_step(self) -> None:
         self._measures = self._steps % GPU_STEPS_PER_MEASUREMENT == 0
@@ -113,29 +113,29 @@ class GpuStepClock(StepClock):
     def enter(self, phase: str) -> None:
         super().enter(phase)
         if self._measures:
-            event = self._free.pop() if self._free else self._event()
+            event = self._spare_events.pop() if self._spare_events else self._event()
             event.record()
-            self._measures = phase in self._on_device
+            self._measures = phase in self._device_seconds
             self._marks.append((phase if self._measures else OTHER, event))
 
     def read(self) -> None:
         marks, self._marks = self._marks, []
         for (phase, begin), (_, end) in pairwise(marks):
             if phase != OTHER:
-                self._on_device[phase] += GPU_STEPS_PER_MEASUREMENT * begin.elapsed_time(end) / 1_000
-        self._free += [event for _, event in marks]
-        on_host = super().totals()
-        seconds = [self._on_device.get(phase, host) for phase, host in zip(PHASES, on_host.seconds, strict=True)]
-        self._read = Totals(on_host.steps, tuple(seconds))
+                self._device_seconds[phase] += GPU_STEPS_PER_MEASUREMENT * begin.elapsed_time(end) / 1_000
+        self._spare_events += [event for _, event in marks]
+        host_totals = super().totals()
+        seconds = [self._device_seconds.get(phase, host) for phase, host in zip(PHASES, host_totals.seconds, strict=True)]
+        self._last_reading = Totals(host_totals.steps, tuple(seconds))
 
     def totals(self) -> Totals:
-        """Those of the last reading."""
-        return self._read
+        """Totals of the last reading."""
+        return self._last_reading
 
 
 def create_step_clock(device: torch.device) -> StepClock:
     return GpuStepClock() if device.type == "cuda" else StepClock()
 
 
-def _timed_event() -> Any:
+def _new_timing_event() -> Any:
     return torch.cuda.Event(enable_timing=True)

@@ -20,7 +20,7 @@ class StepStatistics:
     number: int
     """The number of the step, counted from 1."""
     grad_norm: float
-    """-1 if it was not measured."""
+    """Norm of the mean gradient; -1 if it was not measured."""
     own_loss_sum: float
     """The part of `loss_sum` that this worker computed."""
     loss_sum: float
@@ -41,21 +41,21 @@ class PendingSteps:
         self.steps_per_reading = gpu_steps_per_reading if device.type == "cuda" else 1
         self.overflows = 0
         """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
-        self._held: list[Tensor] = []
+        self._results: list[Tensor] = []
         self._last = 0
 
     def add(self, number: int, result: StepResult) -> list[StepStatistics]:
-        """Keep the result of step `number`. Returns all kept steps when a reading is due, else none."""
+        """Keep the result of step `number`. Returns all steps kept so far when a reading is due, else none."""
         sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
-        self._held.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
+        self._results.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
         self._last = number
         return self.read() if number % self.steps_per_reading == 0 else []
 
     def read(self) -> list[StepStatistics]:
-        """The kept steps, in order. Waits until the device has finished them."""
-        first = self._last - len(self._held) + 1
-        rows = torch.stack(self._held).tolist() if self._held else []
-        self._held = []
+        """Return the kept steps, in order, and forget them. Waits until the device has finished them."""
+        first = self._last - len(self._results) + 1
+        rows = torch.stack(self._results).tolist() if self._results else []
+        self._results = []
         steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
@@ -92,18 +92,18 @@ class CurveWindow:
 
     def metrics(self) -> dict[str, float]:
         """Means over the window, named as in MLflow."""
-        found = {}
+        metrics = {}
         if self.weight:
-            found["train/loss"] = self.loss / self.weight
+            metrics["train/loss"] = self.loss / self.weight
         if self.measured:
-            found["train/grad_norm"] = self.grad_norm / self.measured
+            metrics["train/grad_norm"] = self.grad_norm / self.measured
         if self.skipped:
-            found["train/skipped_steps"] = float(self.skipped)
+            metrics["train/skipped_steps"] = float(self.skipped)
         if self.seconds:
-            found["train/rows_per_second"] = self.rows / self.seconds
-            found["train/step_seconds"] = self.seconds / self.steps
-            found["train/data_wait_fraction"] = self.waited / self.seconds
-        return found
+            metrics["train/rows_per_second"] = self.rows / self.seconds
+            metrics["train/step_seconds"] = self.seconds / self.steps
+            metrics["train/data_wait_fraction"] = self.waited / self.seconds
+        return metrics
 
 
 class Stopwatch:
@@ -124,7 +124,9 @@ class Stopwatch:
 
 
 def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
-    """Steps between two points of the training curves: a function of the config, so that interruptions do not move
-    them. About 250 points per run, at least one every 100 steps, each at a reading."""
-    wanted = min(100, max(1, total_steps // 250))
-    return -(-wanted // steps_per_reading) * steps_per_reading
+    """Steps between two points of the training curves: a function of the config, so that interruptions do not move them.
+
+    There are about 250 points per run, at least one every 100 steps, each at a reading.
+    """
+    stride = min(100, max(1, total_steps // 250))
+    return -(-stride // steps_per_reading) * steps_per_reading

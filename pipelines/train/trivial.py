@@ -1,7 +1,7 @@
 """Fits a task's trivial predictors, and measures them on the rows of a split beside the model.
 
-Rank 0 fits them, and the others get what it has found, so that all compare with the same. Rows, where they are needed, are a bounded
-number of row groups spread evenly over the training split: always the same ones, whatever the number of workers.
+Rank 0 fits them for all workers. Rows, where predictors need them, are a bounded number of row groups, spread evenly over the training
+split: the same ones for any number of workers.
 """
 
 import logging
@@ -19,7 +19,7 @@ from pipelines.train.reduce.agreement import broadcast_from_rank0
 
 log = logging.getLogger(__name__)
 
-FITTED_BYTES = 64 * 2**20
+FIT_BYTES = 64 * 2**20
 """Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
 
 Baseline = dict[str, tuple[float, str]]
@@ -27,11 +27,11 @@ Baseline = dict[str, tuple[float, str]]
 
 
 def fit_trivial_predictors(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:
-    """The task's trivial predictors; none if one cannot be fitted, which fails no training. Collective."""
-    return broadcast_from_rank0(_fitted(task, version) if rank == 0 else [])
+    """Fit the task's trivial predictors; returns none if one cannot be fitted, which fails no training. Collective."""
+    return broadcast_from_rank0(_fit(task, version) if rank == 0 else [])
 
 
-def _fitted(task: Task, version: Version) -> list[TrivialPredictor]:
+def _fit(task: Task, version: Version) -> list[TrivialPredictor]:
     try:
         predictors = list(task.trivial_predictors())
         if any(predictor.reads_rows for predictor in predictors):
@@ -42,13 +42,13 @@ def _fitted(task: Task, version: Version) -> list[TrivialPredictor]:
             predictor.finish()
     except LockstepError:
         raise
-    except Exception as error:  # of a task of one's own
-        give_up(error)
+    except Exception as error:  # of a user's task
+        warn_no_baseline(error)
         return []
     return predictors
 
 
-def give_up(error: Exception) -> None:
+def warn_no_baseline(error: Exception) -> None:
     log.warning("the run has no baseline to compare with: %s: %s", type(error).__name__, error)
 
 
@@ -56,22 +56,22 @@ def _rows(version: Version) -> Iterator[Batch]:
     reader = Reader(version, "train")
     count = len(reader.groups)
     largest = int(reader.group_rows.max()) * reader.row_bytes
-    most = min(count, max(1, FITTED_BYTES // max(largest, 1)))
-    for number in (place * count // most for place in range(most)):
+    groups = min(count, max(1, FIT_BYTES // max(largest, 1)))
+    for number in (place * count // groups for place in range(groups)):
         yield {name: torch.from_numpy(values) for name, values in reader.read(number).items()}
 
 
 def best_baseline(task: Task, predictors: Sequence[TrivialPredictor], values: Sequence[Mapping[str, Value]], split: str) -> Baseline:
-    """Of each metric that a predictor stands for, the best value that any of them has."""
+    """The best value of each metric that some predictor stands for."""
     best: Baseline = {}
     for name in map(str, task.metrics()):
-        found = [
+        candidates = [
             (value, predictor.name)
             for predictor, measured in zip(predictors, values, strict=True)
             if (name in predictor.stands_for or not predictor.stands_for) and isinstance(value := measured.get(name), float)
         ]
-        if found:
-            best[f"{split}/{name}"] = min(found, key=lambda one: one[0] * _sign(task, name))
+        if candidates:
+            best[f"{split}/{name}"] = min(candidates, key=lambda candidate: candidate[0] * _sign(task, name))
     return best
 
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from pipelines.config.train import Train
 from pipelines.runtime.compat.torch import scale
-from pipelines.train.optimizer import optimizer, reset_state
+from pipelines.train.optimizer import create_optimizer, reset_state
 from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
@@ -60,8 +60,8 @@ class Update:
         self._expected_weight = settings.global_batch
         self._sends_norm = clips_alike and context.world_size > 1 and settings.clip_norm is not None
         self._parameters = list(model.parameters())
-        self.optimizer = optimizer(settings, self._parameters)
-        self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.scaled)
+        self.optimizer = create_optimizer(settings, self._parameters)
+        self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.has_loss_scale)
 
     def backward(self, loss_sum: Tensor, *beside: Tensor, averaged_over: int = 1) -> None:
         """Run the backward pass from a sum of losses, and from sums `beside` it, which are neither divided nor scaled.
@@ -88,12 +88,12 @@ class Update:
         -1 if nothing needs it.
         """
         self._clock.enter(OPTIMIZER)
-        if self._precision.scaled:
+        if self._precision.has_loss_scale:
             self._scaler.unscale_(self.optimizer)
         clip = self._settings.clip_norm
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
-        if measured or clip is not None or self._precision.scaled:
+        if measured or clip is not None or self._precision.has_loss_scale:
             norm = self._norm(weight).to(weight.device) * factor
             if self._sends_norm:
                 dist.broadcast(norm, 0)

@@ -51,7 +51,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/train/reduce/all_reduce.py", "tree_sum(self._whole, known.get)", "sum(known.values())",
+        "P5", "pipelines/train/reduce/all_reduce.py", "tree_sum(self._root, node_sums.get)", "sum(node_sums.values())",
         "tests/unit/test_all_reduce.py",
     ),
     Fault(

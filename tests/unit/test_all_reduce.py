@@ -55,7 +55,7 @@ def _slow(barrier: Callable[[transports.SharedMemory], None], rank: int) -> Call
 def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]) -> tuple[bool, list[Tensor]]:
     """Whether workers shared memory, and their sums of every size and dtype, without a pause between them."""
     if not sees_memory[context.rank]:
-        transports._mapped = lambda *_: None
+        transports._map_file = lambda *_: None
     all_reduce.SLICE_BYTES = slice_bytes
     transports.SharedMemory._barrier = _slow(transports.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
     owned = [shard_range(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
@@ -89,7 +89,7 @@ def test_p5_sums_are_the_same_in_memory_and_sent(
 
 
 def left(context: WorkerContext) -> dict[str, Any]:
-    memory = transports._shared_bytes(4_096, context.rank)
+    memory = transports._map_anonymous_file(4_096, context.rank)
     links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return {"seen": memory is not None, "open": [link for link in links if "memfd:lockstep" in link]}
 
@@ -118,12 +118,12 @@ def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture
     descriptor = os.memfd_create(name)
     os.posix_fallocate(descriptor, 0, 64)
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    assert transports._mapped(path, name, host, 64) is not None
-    assert transports._mapped(path, name, f"another {host}", 64) is None
+    assert transports._map_file(path, name, host, 64) is not None
+    assert transports._map_file(path, name, f"another {host}", 64) is None
     assert not caplog.messages
-    assert transports._mapped(path, "lockstep-2", host, 64) is None  # another process has that number here
-    assert transports._mapped(path, name, host, 128) is None  # another model's
-    assert transports._mapped(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
+    assert transports._map_file(path, "lockstep-2", host, 64) is None  # another process has that number here
+    assert transports._map_file(path, name, host, 128) is None  # another model's
+    assert transports._map_file(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
     assert (
         "cannot map its shared memory (it sees other process ids, as in another container); gradients go through sockets"
         in caplog.messages[0]

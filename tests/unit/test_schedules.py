@@ -9,7 +9,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from pipelines.config.train import Train
-from pipelines.train.optimizer import optimizer
+from pipelines.train.optimizer import create_optimizer
 from pipelines.train.schedule import learning_rate
 
 TOTAL, EPOCH = 40, 10
@@ -68,7 +68,7 @@ def test_the_shortest_runs_have_a_rate(schedule: str, total: int) -> None:
 
 def test_optimizers_are_the_ones_named() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(3))]
-    kinds = {name: type(optimizer(Train.model_validate({"optimizer": name}), parameters)) for name in ("sgd", "adam", "adamw")}
+    kinds = {name: type(create_optimizer(Train.model_validate({"optimizer": name}), parameters)) for name in ("sgd", "adam", "adamw")}
     assert kinds == {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-    sgd = optimizer(Train.model_validate({"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.3}), parameters)
+    sgd = create_optimizer(Train.model_validate({"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.3}), parameters)
     assert {name: sgd.defaults[name] for name in ("lr", "momentum", "weight_decay")} == {"lr": 0.3, "momentum": 0.5, "weight_decay": 0.1}

@@ -31,7 +31,7 @@ def test_a_window_is_the_difference_of_two_readings() -> None:
 def test_a_hook_that_exchanges_gradients_is_not_part_of_the_backward_pass() -> None:
     clock = StepClock(at(0, 0, 2, 7, 9))
     clock.enter("backward")
-    assert clock.around(lambda state, bucket: state + bucket)(1, 2) == 3
+    assert clock.time_hook(lambda state, bucket: state + bucket)(1, 2) == 3
     clock.enter("other")
     assert clock.totals().seconds == (0, 0, 2 + 2, 5, 0, 0)
 

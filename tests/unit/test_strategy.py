@@ -130,7 +130,7 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     found["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
     found["many buckets, in memory"] = two_steps(context, in_memory=True)
-    transports._mapped = lambda *_: None  # as on another machine
+    transports._map_file = lambda *_: None  # as on another machine
     found["many buckets, sent"] = two_steps(context)
     return found
 
@@ -233,7 +233,7 @@ class Unused(nn.Linear):
 
 def refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
     if way == "sent":
-        transports._mapped = lambda *_: None
+        transports._map_file = lambda *_: None
     compression = "none" if way in ("in memory", "sent") else way
     strategy = ddp.DataParallel(train(strategy={"kind": "ddp", "compression": compression}), task(), model, context)
     strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)

@@ -30,7 +30,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.remarks import unbeaten
+from pipelines.train.remarks import baseline_remarks
 from pipelines.train.state import Trained
 from pipelines.train.strategies import strategy_of
 from pipelines.train.trivial import best_baseline, fit_trivial_predictors
@@ -141,13 +141,13 @@ def test_what_is_not_beaten_is_said() -> None:
         "test/mse": (0.41, "repeat last 7 steps"),
         "validation/loss": (0.6, "class shares"),
     }
-    assert unbeaten(metrics, baseline, ("mse", "min"), "mse") == [
+    assert baseline_remarks(metrics, baseline, ("mse", "min"), "mse") == [
         "validation mse 0.5 does not beat the trivial predictor (repeat last value), which has 0.5"
     ]
-    assert unbeaten(metrics, baseline, ("auc", "max"), "loss") == [
+    assert baseline_remarks(metrics, baseline, ("auc", "max"), "loss") == [
         "validation loss 0.7 does not beat the trivial predictor (class shares), which has 0.6"
     ]
-    assert unbeaten(metrics, {}, ("mse", "min"), "mse") == []
+    assert baseline_remarks(metrics, {}, ("mse", "min"), "mse") == []
 
 
 def trained(context: WorkerContext, home: Path, task_class: type[Task] | None = None) -> tuple[Trained, dict[str, list[Value]]]:

@@ -26,7 +26,7 @@ from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import aligned
@@ -55,7 +55,7 @@ class Federated(Strategy):
         check_accountant(self._clients)
         self.model = build().to(context.device)
         check_model(self.model)
-        only_deterministic(context.device)
+        require_deterministic_kernels(context.device)
         torch.set_num_threads(self._clients.threads_per_shard)
         self._precision = choose_precision(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)

@@ -24,7 +24,7 @@ from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica import Replica
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task, rows_of
-from pipelines.train.exact.deterministic import CUBLAS, check_model, only_deterministic
+from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import aligned
@@ -52,7 +52,7 @@ class LocalSgd(Strategy):
         self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_of_replica for played in self._played))
         self.model = build().to(context.device)
         check_model(self.model)
-        only_deterministic(context.device)
+        require_deterministic_kernels(context.device)
         torch.set_num_threads(self._local.threads_per_shard)
         self._precision = choose_precision(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from pipelines.strategies.parameter_server.messages import Contents
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.optimizer import optimizer
+from pipelines.train.optimizer import create_optimizer
 from pipelines.train.schedule import learning_rate
 from pipelines.train.update import set_rate
 
@@ -20,7 +20,7 @@ class Part:
         self._contents, self._plan = contents, contents.plan
         self._sizes = [piece.size for piece in contents.pieces]
         self._parameters = [nn.Parameter(view) for view in contents.values.split(self._sizes)]
-        self._optimizer = optimizer(self._plan.settings, self._parameters)
+        self._optimizer = create_optimizer(self._plan.settings, self._parameters)
         for parameter, state in zip(self._parameters, contents.optimizer, strict=True):
             if state:
                 self._optimizer.state[parameter] = state

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pipelines.train.exact.gradient_reducer import Bucket, groups
+from pipelines.train.exact.gradient_reducer import Bucket, bucket_indices
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.tree import additions
 
@@ -16,7 +16,7 @@ class ReplicaMeans:
     def __init__(self, like: Sequence[Tensor], played: Sequence[range], rank: int) -> None:
         """`played` holds every worker's replicas, and `like` tensors as each replica gives. Collective."""
         self._replicas, self._additions = played[-1].stop, additions(played[rank], played[-1].stop)
-        self._groups = groups(like)
+        self._groups = bucket_indices(like)
         self._buckets = [Bucket([like[number] for number in group], len(played)) for group in self._groups]
         largest_bytes = max(bucket.nbytes for bucket in self._buckets)
         self._all_reduce = TreeAllReduce(played, self._replicas, rank, like[0].device, largest_bytes)
@@ -27,7 +27,7 @@ class ReplicaMeans:
         for times, tensors in zip(self._additions, own, strict=True):
             for bucket, group in zip(self._buckets, self._groups, strict=True):
                 bucket.begin()
-                for piece, number in zip(bucket.pieces, group, strict=True):
+                for piece, number in zip(bucket.leaf_views, group, strict=True):
                     piece.copy_(tensors[number])
                 bucket.add(times)
         means: dict[int, Tensor] = {}

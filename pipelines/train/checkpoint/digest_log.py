@@ -40,7 +40,7 @@ def append_step(directory: RunDirectory, step: int, digests: Mapping[str, str], 
 
 def forget_steps_after(directory: RunDirectory, step: int) -> None:
     """Remove the entries after `step`: the run resumes there and repeats the later steps."""
-    for saved, name in _saved_steps(directory):
+    for saved, name in _list_steps(directory):
         if saved > step:
             directory.remove(name)
 
@@ -48,7 +48,7 @@ def forget_steps_after(directory: RunDirectory, step: int) -> None:
 def read_digest_log(directory: RunDirectory) -> DigestLog:
     """The whole log of a run; empty if there is none."""
     log = DigestLog()
-    for step, name in _saved_steps(directory):
+    for step, name in _list_steps(directory):
         if (values := directory.get_json(name)) is not None:
             losses = values["losses"]
             log.losses.update(zip(range(step - len(losses) + 1, step + 1), losses, strict=True))
@@ -77,7 +77,7 @@ def _parts_by_name(parts: Iterable[str]) -> dict[str, set[str]]:
     return by_name
 
 
-def _saved_steps(directory: RunDirectory) -> list[tuple[int, str]]:
+def _list_steps(directory: RunDirectory) -> list[tuple[int, str]]:
     """Saved steps in order, with their files' names. Drafts of a killed worker are ignored."""
     matches = (re.fullmatch(r"step-(\d+)\.json", base) for base in directory.names(DIGEST_LOG))
     return sorted((int(match[1]), f"{DIGEST_LOG}/{match[0]}") for match in matches if match)

@@ -123,10 +123,10 @@ class DataParallel(Strategy):
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
         all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu and not self._is_compressed else None
         if self._is_compressed:
-            replicated.register_comm_hook(None, self.clock.around(HOOKS[self._compression.kind]))
+            replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
         elif all_reduce:
             self._divided_by = 1
-            replicated.register_comm_hook(all_reduce, self.clock.around(_sum_of_workers))
+            replicated.register_comm_hook(all_reduce, self.clock.time_hook(_sum_of_workers))
         return replicated
 
     def _check_gradients(self) -> None:

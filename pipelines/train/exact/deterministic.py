@@ -14,7 +14,7 @@ _REMEDY = "a reproducible strategy does not support it: use another layer, or se
 _TORCH_SAYS = " does not have a deterministic implementation"
 
 
-def only_deterministic(device: torch.device) -> None:
+def require_deterministic_kernels(device: torch.device) -> None:
     """Make torch reject nondeterministic kernels, from now on in this process."""
     if device.type == "cuda":
         for name, value in CUBLAS.items():
@@ -43,7 +43,7 @@ def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
     `run` returns the loss's sums and leaves gradients in the parameters, which are removed. Raises ConfigError, naming the
     operation or the parameter, if torch reports a nondeterministic kernel or if the two passes differ.
     """
-    found = []
+    passes: list[dict[str, Tensor]] = []
     for _ in range(2):
         try:
             sums = run()
@@ -51,21 +51,21 @@ def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
             if _TORCH_SAYS not in str(error):
                 raise
             raise ConfigError(f"{str(error).partition(_TORCH_SAYS)[0]} has no deterministic kernel on this device; {_REMEDY}") from error
-        found.append({"the loss": sums})
+        passes.append({"the loss": sums})
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 if parameter.grad.layout != torch.strided:
                     raise ConfigError(f"{name} has a sparse gradient; {_REMEDY}")
-                found[-1][f"the gradient of {name}"] = parameter.grad
+                passes[-1][f"the gradient of {name}"] = parameter.grad
                 parameter.grad = None
-    first, second = found
+    first, second = passes
     for name, values in first.items():
-        if name not in second or not _same_bits(values, second[name]):
+        if name not in second or not _have_same_bits(values, second[name]):
             raise ConfigError(
                 f"two passes over the same rows from the same state differ in {name}: a layer is not deterministic, or draws random "
                 "numbers that do not depend on torch's seed; draw them with torch, or set train.strategy to ddp"
             )
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+def _have_same_bits(first: Tensor, second: Tensor) -> bool:
+    return torch.equal(first.reshape(-1).view(torch.uint8), second.reshape(-1).view(torch.uint8))

@@ -19,7 +19,7 @@ from pipelines.data.loader import Loader
 from pipelines.runtime.weights import weights_of
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, only_deterministic
+from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, require_deterministic_kernels
 from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
@@ -44,7 +44,7 @@ class Exact(Strategy):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         model = build()
         check_model(model)
-        only_deterministic(context.device)
+        require_deterministic_kernels(context.device)
         torch.set_num_threads(settings.strategy_as(FixedThreads).threads_per_shard)
         self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
         self._precision = choose_precision(settings.precision, context.device)
@@ -67,7 +67,7 @@ class Exact(Strategy):
         if not self.model.training:
             self.model.train()
         before = self._buffers.clones()
-        gradients = self._gradients or self._begun(batch, before)
+        gradients = self._gradients or self._prepare_first_step(batch, before)
         own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
         # Integers have the same sum in any order, so the worker's first shard can carry its flags.
         own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
@@ -91,7 +91,7 @@ class Exact(Strategy):
         self._owned = self.mesh.worker_shards(self._settings.shards)
         if self._gradients is not None:
             self._gradients.close()
-            self._gradients = self._reducer()
+            self._gradients = self._new_reducer()
 
     def predict(self, batch: Batch) -> Tensor:
         return predict(self.model, aligned(batch), self._precision, self._context)
@@ -117,26 +117,26 @@ class Exact(Strategy):
     def weights(self) -> dict[str, Tensor]:
         return {} if self._context.rank else weights_of(self.model)
 
-    def _begun(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
+    def _prepare_first_step(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
         """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
         rows differ, or if a pass replaces a buffer."""
         assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
         microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
         if microbatch is not None:
             self._try(microbatch, before)
-        self._gradients = self._reducer()
+        self._gradients = self._new_reducer()
         return self._gradients
 
-    def _reducer(self) -> GradientReducer:
+    def _new_reducer(self) -> GradientReducer:
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        shards, beside = self._settings.shards, 4 + FLAGS + self._buffers.numel
-        return GradientReducer(trained, beside, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
+        shards, vector_size = self._settings.shards, 4 + FLAGS + self._buffers.numel
+        return GradientReducer(trained, vector_size, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
 
     def _try(self, microbatch: Batch, before: list[Tensor]) -> None:
-        check_passes(self.model, lambda: self._rehearsed(microbatch, before))
+        check_passes(self.model, lambda: self._rehearse(microbatch, before))
         self._buffers.restore(before)
 
-    def _rehearsed(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
+    def _rehearse(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
         self._buffers.restore(before)
         seed(self._context.device, self._settings.seed)
         sums = self._pass(microbatch)

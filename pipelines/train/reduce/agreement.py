@@ -7,19 +7,19 @@ import torch.distributed as dist
 Value = TypeVar("Value")
 
 
-def all_gather_object(own: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
-    """All-gather: every worker's value, by rank."""
+def all_gather_object(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
+    """Every worker's value, by rank."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
-        return [own]
-    every = [own] * dist.get_world_size(group)
-    dist.all_gather_object(every, own, group=group)
-    return every
+        return [value]
+    values = [value] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
-def broadcast_from_rank0(own: Value, group: dist.ProcessGroup | None = None) -> Value:
-    """Broadcast: rank 0's value, on every worker."""
+def broadcast_from_rank0(value: Value, group: dist.ProcessGroup | None = None) -> Value:
+    """Rank 0's value, on every worker."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
-        return own
-    values = [own]
+        return value
+    values = [value]
     dist.broadcast_object_list(values, src=0, group=group)
     return values[0]

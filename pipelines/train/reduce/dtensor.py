@@ -1,4 +1,4 @@
-"""Tensors that are spread over workers, as torch's DTensor: every worker holds a part of each."""
+"""Tensors of which every worker holds a part: torch's DTensor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -13,36 +13,36 @@ from pipelines.runtime.weights import tensors
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """This worker's part of a tensor, in the same memory: all of it if it is not spread."""
+    """This worker's part of a tensor, in the same memory: all of it if the tensor is no DTensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The tensor with the parts of all workers. Collective if it is spread: then on the device of the workers, wherever its parts are."""
+    """The tensor with the parts of all workers. Collective for a DTensor: then on the workers' device, wherever its parts are."""
     if not isinstance(tensor, DTensor):
         return tensor
-    places, gathered = list(tensor.placements), tensor.to(tensor.device_mesh.device_type)
-    assert isinstance(gathered, DTensor)
-    for dim in range(len(places)):  # one at a time: torch warns of several, which may have to be gathered in this order
-        places[dim] = Replicate()
-        gathered = gathered.redistribute(placements=places)
-    return gathered.to_local()
+    placements, replicated = list(tensor.placements), tensor.to(tensor.device_mesh.device_type)
+    assert isinstance(replicated, DTensor)
+    for dim in range(len(placements)):  # one at a time: torch warns of several, which may have to be gathered in this order
+        placements[dim] = Replicate()
+        replicated = replicated.redistribute(placements=placements)
+    return replicated.to_local()
 
 
 def total_norm(values: Iterable[Tensor]) -> Tensor:
-    """The norm of all entries of all tensors. Collective if they are spread: one reduction for all tensors that are spread alike, where
-    torch's own would reduce each of those that two dimensions of a mesh divide."""
-    alike: dict[Any, list[Tensor]] = {}
+    """The norm of all entries of all tensors. Collective for DTensors: one reduction for all that have the same mesh and placements, where
+    torch would reduce each tensor that two dimensions of a mesh divide."""
+    by_placement: dict[Any, list[Tensor]] = {}
     for tensor in values:
-        alike.setdefault((tensor.device_mesh, tensor.placements) if isinstance(tensor, DTensor) else None, []).append(tensor)
-    norms = [_norm_over_workers(group) for group in alike.values()]
+        by_placement.setdefault((tensor.device_mesh, tensor.placements) if isinstance(tensor, DTensor) else None, []).append(tensor)
+    norms = [_norm_over_workers(group) for group in by_placement.values()]
     return reduce(torch.hypot, norms) if norms else torch.zeros(())
 
 
-def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
-    """The norm of tensors that are spread alike: float64 if they are, since its square is summed."""
-    norm = nn.utils.get_total_norm([local_part(tensor) for tensor in alike])
-    first = alike[0]
+def _norm_over_workers(group: Sequence[Tensor]) -> Tensor:
+    """The norm of tensors of the same mesh and placements; float64 for DTensors, since its square is summed."""
+    norm = nn.utils.get_total_norm([local_part(tensor) for tensor in group])
+    first = group[0]
     if not isinstance(first, DTensor):
         return norm
     square = norm.double().square().to(first.device_mesh.device_type)
@@ -54,15 +54,15 @@ def _norm_over_workers(alike: Sequence[Tensor]) -> Tensor:
 
 def local_parts(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """This worker's part of every tensor in nested mappings, by dotted name; a part's name says which it is: `weight[0:8,0:4]`."""
-    found = {}
+    parts = {}
     for name, tensor in tensors(values).items():
         if not isinstance(tensor, DTensor):
-            found[name] = tensor
+            parts[name] = tensor
         elif local_part(tensor).numel():
-            (place,) = tensor.__create_chunk_list__()
-            ranges = (f"{start}:{start + size}" for start, size in zip(place.offsets, place.sizes, strict=True))
-            found[f"{name}[{','.join(ranges)}]"] = local_part(tensor)
-    return found
+            (chunk,) = tensor.__create_chunk_list__()
+            ranges = (f"{start}:{start + size}" for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
+            parts[f"{name}[{','.join(ranges)}]"] = local_part(tensor)
+    return parts
 
 
 def tensor_name(part: str) -> str:

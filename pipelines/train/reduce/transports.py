@@ -26,7 +26,7 @@ Parts = Sequence[Tensor]
 class Transport(Protocol):
     """The two halves of an all-reduce, both collective."""
 
-    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
+    def all_to_all(self, partial_sums: Sequence[Parts]) -> dict[int, list[Tensor]]:
         """Send every other worker its part of this worker's partial sums. Returns this worker's part of theirs, by rank; the
         caller may overwrite these tensors until `all_gather`."""
 
@@ -43,32 +43,33 @@ class PointToPoint:
     def __init__(self, counts: Sequence[int], rank: int) -> None:
         """`counts` is the number of partial sums of each worker."""
         self._counts, self._rank = counts, rank
-        self._arrived: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._receive_buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         """Receive buffers by dtype and device. They are reused, since allocating fresh pages costs as much as the sum."""
 
-    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        share = len(own[0][0])
-        assert all(len(part) == share for part in own[0]), "sizes are multiples of the number of workers"
-        count = sum(self._counts[peer] for peer in self._others())
-        room = iter(self._room(own[0][0], count * share).view(count, share))
-        arriving = {peer: [next(room) for _ in range(self._counts[peer])] for peer in self._others()}
-        awaited = [dist.P2POp(dist.irecv, part, peer) for peer, parts in arriving.items() for part in parts]
-        _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._others() for parts in own])
-        return arriving
+    def all_to_all(self, partial_sums: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        size = len(partial_sums[0][0])
+        assert all(len(part) == size for part in partial_sums[0]), "sizes are multiples of the number of workers"
+        count = sum(self._counts[peer] for peer in self._peers())
+        buffers = iter(self._buffer(partial_sums[0][0], count * size).view(count, size))
+        received = {peer: [next(buffers) for _ in range(self._counts[peer])] for peer in self._peers()}
+        receives = [dist.P2POp(dist.irecv, part, peer) for peer, parts in received.items() for part in parts]
+        sends = [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._peers() for parts in partial_sums]
+        _send_and_receive(receives + sends)
+        return received
 
     def all_gather(self, parts: Parts) -> None:
-        awaited = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._others()]
-        _send_and_receive(awaited + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._others()])
+        receives = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._peers()]
+        _send_and_receive(receives + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._peers()])
 
-    def _others(self) -> Iterator[int]:
+    def _peers(self) -> Iterator[int]:
         """The other ranks, starting after this one, so that not all workers send to the same rank first."""
         return ((self._rank + step) % len(self._counts) for step in range(1, len(self._counts)))
 
-    def _room(self, like: Tensor, size: int) -> Tensor:
+    def _buffer(self, like: Tensor, size: int) -> Tensor:
         key = (like.dtype, like.device)
-        if key not in self._arrived or len(self._arrived[key]) < size:
-            self._arrived[key] = like.new_empty(size)
-        return self._arrived[key][:size]
+        if key not in self._receive_buffers or len(self._receive_buffers[key]) < size:
+            self._receive_buffers[key] = like.new_empty(size)
+        return self._receive_buffers[key][:size]
 
 
 @waits_for_workers
@@ -91,21 +92,21 @@ class SharedMemory:
         self._memory, self._counts, self._rank = memory, counts, rank
         self._nothing = torch.zeros(1)
 
-    def all_to_all(self, own: Sequence[Parts]) -> dict[int, list[Tensor]]:
-        for number, parts in enumerate(own):
-            for peer in self._others():
+    def all_to_all(self, partial_sums: Sequence[Parts]) -> dict[int, list[Tensor]]:
+        for number, parts in enumerate(partial_sums):
+            for peer in self._peers():
                 self._part(self._rank, number, peer, parts[peer]).copy_(parts[peer])
         self._barrier()
-        mine = own[0][self._rank]
-        return {peer: [self._part(peer, number, self._rank, mine) for number in range(self._counts[peer])] for peer in self._others()}
+        own_part = partial_sums[0][self._rank]
+        return {peer: [self._part(peer, number, self._rank, own_part) for number in range(self._counts[peer])] for peer in self._peers()}
 
     def all_gather(self, parts: Parts) -> None:
         self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
         self._barrier()
-        for peer in self._others():
+        for peer in self._peers():
             parts[peer].copy_(self._part(peer, 0, peer, parts[peer]))
 
-    def _others(self) -> Iterator[int]:
+    def _peers(self) -> Iterator[int]:
         return (peer for peer in range(len(self._counts)) if peer != self._rank)
 
     def _part(self, worker: int, partial_sum: int, part: int, like: Tensor) -> Tensor:
@@ -117,16 +118,16 @@ class SharedMemory:
         dist.all_reduce(self._nothing)
 
 
-def shared_memory(counts: Sequence[int], rank: int, largest_bytes: int) -> SharedMemory | None:
-    """A transport for partial sums of up to `largest_bytes`; None unless all workers can map the same memory. Collective."""
+def create_shared_memory(counts: Sequence[int], rank: int, largest_bytes: int) -> SharedMemory | None:
+    """Create a transport for partial sums of up to `largest_bytes`; None unless all workers can map the same memory. Collective."""
     workers = len(counts)
     part_bytes = (largest_bytes // workers // _LINE_BYTES + 2) * _LINE_BYTES  # some parts have one entry more than others
-    memory = _shared_bytes(workers * max(counts) * workers * part_bytes, rank)
+    memory = _map_anonymous_file(workers * max(counts) * workers * part_bytes, rank)
     return None if memory is None else SharedMemory(memory.view(workers, max(counts), workers, part_bytes), counts, rank)
 
 
-def _shared_bytes(size: int, rank: int) -> Tensor | None:
-    """An anonymous file that all workers map; None if one of them cannot. It has no path, and goes with the last worker. Collective."""
+def _map_anonymous_file(size: int, rank: int) -> Tensor | None:
+    """Map an anonymous file on all workers; None if one of them cannot. It has no path, and ends with the last worker. Collective."""
     offered: list[tuple[str, str, str] | None] = [None]
     descriptor = -1
     try:
@@ -137,17 +138,17 @@ def _shared_bytes(size: int, rank: int) -> Tensor | None:
                 os.posix_fallocate(descriptor, 0, size)
                 offered = [(f"/proc/{os.getpid()}/fd/{descriptor}", name, _host())]
         dist.broadcast_object_list(offered, 0)
-        memory = _mapped(*offered[0], size) if offered[0] else None
-        seen = torch.tensor(memory is not None, dtype=torch.uint8)
-        dist.all_reduce(seen, dist.ReduceOp.MIN)
+        memory = _map_file(*offered[0], size) if offered[0] else None
+        is_mapped = torch.tensor(memory is not None, dtype=torch.uint8)
+        dist.all_reduce(is_mapped, dist.ReduceOp.MIN)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
-    return memory if seen else None
+    return memory if is_mapped else None
 
 
-def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
-    """The memory at `path`, or None if this worker cannot map it; with a warning if it is on rank 0's host and should be able to."""
+def _map_file(path: str, name: str, host: str, size: int) -> Tensor | None:
+    """Map the memory at `path`; None if this worker cannot, with a warning if it is on rank 0's host and should be able to."""
     try:
         if _host() != host:
             return None
@@ -161,5 +162,5 @@ def _mapped(path: str, name: str, host: str, size: int) -> Tensor | None:
 
 
 def _host() -> str:
-    """Identifies this host by its name and network namespace: namespaces that act as hosts do not share memory either."""
+    """The name and network namespace of this host: namespaces that act as hosts do not share memory either."""
     return f"{socket.gethostname()} {os.readlink('/proc/self/ns/net')}"

@@ -40,8 +40,8 @@ def largest_nodes(block: range, shards: int) -> list[Span]:
 def additions(block: range, shards: int) -> list[int]:
     """For each shard of a worker's block, how many times the worker then adds its two newest partial sums.
 
-    As in a binary counter, a node is added up as soon as its last shard is done, so that at most one sum per level of the
-    tree exists at a time. After the last shard, the largest nodes are left.
+    As in a binary counter, a node is added up as soon as its last shard is done. So at most one sum per level of the tree exists at a
+    time. After the last shard, the largest nodes remain.
     """
     counts = dict.fromkeys(block, 0)
 
@@ -56,12 +56,12 @@ def additions(block: range, shards: int) -> list[int]:
     return list(counts.values())
 
 
-def tree_sum(span: Span, known: Callable[[Span], Tensor | None]) -> Tensor:
-    """The sum at a node. `known` returns the sum of a node if it is available, as it must be for a single shard; its tensors
+def tree_sum(span: Span, node_sum: Callable[[Span], Tensor | None]) -> Tensor:
+    """The sum at a node. `node_sum` returns the sum of a node if it is available, as it must be for a single shard; its tensors
     are modified in place."""
-    found = known(span)
-    if found is not None:
-        return found
+    total = node_sum(span)
+    if total is not None:
+        return total
     left, right = halves(span)
-    total = tree_sum(left, known)
-    return total.add_(tree_sum(right, known))
+    total = tree_sum(left, node_sum)
+    return total.add_(tree_sum(right, node_sum))
