@@ -183,7 +183,7 @@ def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: i
     now = 100.0
     monkeypatch.setattr(balance.time, "monotonic", lambda: now)
     strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
-    dealer = balance.Balance(strategy, Train(balance="auto"), Silent())
+    dealer = balance.ShardBalancer(strategy, Train(balance="auto"), Silent())
     now += 60  # until the first batch is there
     compared = []
     for step in range(1, 50):
