@@ -13,7 +13,7 @@ import sys
 from pipelines.config import home
 from pipelines.errors import ConfigError, exit_on_error
 from pipelines.monitor.stack_dump import describe_workers
-from pipelines.tracking import folder_of_run
+from pipelines.tracking import find_run_folder
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
 
@@ -26,7 +26,7 @@ def main() -> None:
         raise ConfigError("one argument is needed: a run's id, a job's name, or the folder of a run")
     named = sys.argv[1]
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home()}/mlflow.db"
-    folder = named if "/" in named or os.path.isdir(named) else folder_of_run(uri, named)
+    folder = named if "/" in named or os.path.isdir(named) else find_run_folder(uri, named)
     for line in describe_workers(RunDirectory(folder)):
         print(line, flush=True)
 

@@ -11,7 +11,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model import log_model
 from pipelines.tasks.bind import task_of
-from pipelines.tracking.client import experiment_of
+from pipelines.tracking.client import ensure_experiment
 
 
 def weights_of(config: Config, seed: int, times: float = 1.0) -> dict[str, Tensor]:
@@ -26,7 +26,7 @@ def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" *
     version = open_version(config.dataset.path, config.data_identity)
     client = mlflow.MlflowClient(config.tracking.uri)
     tags = {"dataset.digest": version.digest, "model.digest": model_digest(weights), "git.commit": commit}
-    run_id = client.create_run(experiment_of(client, config), tags=tags).info.run_id
+    run_id = client.create_run(ensure_experiment(client, config), tags=tags).info.run_id
     client.log_text(run_id, config.model_dump_json(), "config.json")
     for name, value in tested(config, weights).items():
         client.log_metric(run_id, f"test/{name}", value)

@@ -60,12 +60,12 @@ from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
 from pipelines.tasks.bind import task_of
 from pipelines.tasks.tabular import Tabular as TabularTask
-from pipelines.tracking.client import connect, reaching
-from pipelines.tracking.exports import model_of_run
-from pipelines.tracking.recorded import recorded
-from pipelines.tracking.registered import version_of
+from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.exports import run_model_files
+from pipelines.tracking.registered_models import resolve_version
 from pipelines.tracking.run import KIND, Run
-from pipelines.tracking.training import FOLDER, folder_of_run
+from pipelines.tracking.training import FOLDER, find_run_folder
+from pipelines.tracking.training_record import read_training
 
 Do = Callable[[Path], Any]
 NOBODY = "http://127.0.0.1:9"
@@ -185,7 +185,7 @@ def guarded(folder: Path, **variables: str) -> None:
     Thread(target=server.serve_forever, daemon=True).start()
     try:
         uri = f"http://127.0.0.1:{server.server_port}"
-        with patch.dict(os.environ, variables), reaching(uri):
+        with patch.dict(os.environ, variables), mlflow_errors(uri):
             connect(uri).search_experiments()
     finally:
         server.shutdown()
@@ -277,7 +277,7 @@ def registered(folder: Path) -> str:
 
 
 def model_of_run_with(folder: Path, run_id: str) -> None:
-    with model_of_run(trained().config.tracking.uri, run_id) as (_, files):
+    with run_model_files(trained().config.tracking.uri, run_id) as (_, files):
         assert (files / "MLmodel").exists()
 
 
@@ -359,7 +359,7 @@ def cut(schedule: str, degree: int, blocks: int) -> Any:
 
 def training_by_name(folder: Path, name: str, **tags: str) -> str:
     run_id = training(folder, **tags)
-    return folder_of_run(store(folder), name or run_id)
+    return find_run_folder(store(folder), name or run_id)
 
 
 def sent(folder: Path, uri: str) -> None:
@@ -525,14 +525,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: model_of_run_with(folder, trained().run_id),),
     ),
     "which does not respond: {}; start the server, or wait": (
-        lambda folder: recorded(NOBODY, "0" * 32),
-        (lambda folder: while_serving(store(folder), partial(recorded, run_id=training(folder, "{}"))),),
+        lambda folder: read_training(NOBODY, "0" * 32),
+        (lambda folder: while_serving(store(folder), partial(read_training, run_id=training(folder, "{}"))),),
     ),
     "register a model under this name, or start the server": (
-        lambda folder: version_of(store(folder), CHAMPION),
+        lambda folder: resolve_version(store(folder), CHAMPION),
         (
-            lambda folder: version_of(registered(folder), CHAMPION),
-            lambda folder: while_serving(registered(folder), partial(version_of, model=CHAMPION)),
+            lambda folder: resolve_version(registered(folder), CHAMPION),
+            lambda folder: while_serving(registered(folder), partial(resolve_version, model=CHAMPION)),
         ),
     ),
     "are still unsent to {}; run the same command again": (

@@ -50,8 +50,7 @@ from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.strategies.federated.clients import read_column
 from pipelines.tasks.bind import task_of
-from pipelines.tracking.recorded import Recorded
-from pipelines.tracking.recorded import recorded as recorded_in
+from pipelines.tracking.training_record import TrainingRecord, read_training
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -182,8 +181,8 @@ def moved(folder: Path) -> None:
     run.end("FAILED")
     shutil.move(folder / "runs", folder / "elsewhere")
     elsewhere = training(folder, storage=str(folder / "elsewhere"))
-    continued = tracking.open_training(elsewhere, version_of(elsewhere), {})
-    assert continued.run_id == run.run_id and RunDirectory(continued.folder).get("a") == b"a"
+    resumed = tracking.open_training(elsewhere, version_of(elsewhere), {})
+    assert resumed.run_id == run.run_id and RunDirectory(resumed.folder).get("a") == b"a"
 
 
 def unfinished(folder: Path, is_resumed: bool) -> None:
@@ -193,9 +192,9 @@ def unfinished(folder: Path, is_resumed: bool) -> None:
     run.client.log_text(run.run_id, "{}", "config.json")
     run.end("KILLED")
     if is_resumed:
-        with tracking.under_way(lambda: tracking.open_training(config, version_of(config), {})) as again:
+        with tracking.tracked_run(lambda: tracking.open_training(config, version_of(config), {})) as again:
             assert again.run_id == run.run_id
-    _check(recorded_in(config.tracking.uri, run.run_id), Train(strategy="exact"))
+    _check(read_training(config.tracking.uri, run.run_id), Train(strategy="exact"))
 
 
 class Saved:
@@ -344,15 +343,15 @@ def read_initial(folder: Path, content: bytes | None) -> None:
     _initial_weights(directory)
 
 
-def recorded(config: dict[str, Any] | None = None, status: str = "FINISHED", **tags: str) -> Recorded:
-    return Recorded("a1b2", status, tags, config or {})
+def training_record(config: dict[str, Any] | None = None, status: str = "FINISHED", **tags: str) -> TrainingRecord:
+    return TrainingRecord("a1b2", status, tags, config or {})
 
 
 def left_behind(folder: Path, first_step: int | None, steps: int | None = None) -> None:
     directory = RunDirectory(str(folder / "run"))
     if first_step is not None:
         append_step(directory, first_step, {"w": "0"}, [1.0], "")
-    _load_digests(recorded(), directory, steps)
+    _load_digests(training_record(), directory, steps)
 
 
 def of_version(folder: Path, path: Callable[[Version], str]) -> None:
@@ -362,7 +361,7 @@ def of_version(folder: Path, path: Callable[[Version], str]) -> None:
     later = write_version(folder / "data" / "later", {"train": [{"x": np.zeros(3, "float32"), "label": np.zeros(3, "uint8")}]})
     tags = {"dataset.digest": first.digest, "dataset.version": Path(first.root).name}
     dataset = config.dataset.model_copy(update={"path": path(first) or later.root})
-    _version(config.model_copy(update={"dataset": dataset}), recorded(None, **tags), TrainingProgress())
+    _version(config.model_copy(update={"dataset": dataset}), training_record(None, **tags), TrainingProgress())
 
 
 def looked_at(folder: Path, host: str = "") -> None:
@@ -396,8 +395,8 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
     config = training(folder, rows=200, strategy="exact", epochs=1, checkpoint={"every_steps": 1})
     version, is_first = version_of(config), not (folder / "runs").exists()
     task = task_of(config.task, version.manifest)
-    with tracking.under_way(lambda: tracking.open_training(config, version, {})) as run:
-        assert run.continued != is_first
+    with tracking.tracked_run(lambda: tracking.open_training(config, version, {})) as run:
+        assert run.is_resumed != is_first
         directory = RunDirectory(run.folder)
 
         def fit() -> SimpleNamespace:
@@ -553,11 +552,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: left_behind(folder, 8, steps=None),),
     ),
     "verify a run of strategy {}": (
-        lambda folder: _check(recorded(), Train()),
+        lambda folder: _check(training_record(), Train()),
         (
-            lambda folder: _check(recorded(), Train(strategy="exact")),
-            lambda folder: _check(recorded(), Train(strategy="local_sgd")),
-            lambda folder: _check(recorded(), Train(strategy={"kind": "federated", "client_column": "x"}, global_batch=80)),
+            lambda folder: _check(training_record(), Train(strategy="exact")),
+            lambda folder: _check(training_record(), Train(strategy="local_sgd")),
+            lambda folder: _check(training_record(), Train(strategy={"kind": "federated", "client_column": "x"}, global_batch=80)),
         ),
     ),
     "set dataset.path to the run's version": (

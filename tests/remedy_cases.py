@@ -44,12 +44,12 @@ from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.requests import parse_rows
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.tasks.bind import task_of
-from pipelines.tracking.client import check_host, connect, experiment_of
+from pipelines.tracking.client import check_host, connect, ensure_experiment
 from pipelines.tracking.history import history, newest_run
 from pipelines.tracking.models import newest_model
-from pipelines.tracking.recorded import recorded
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import IDENTITY
+from pipelines.tracking.training_record import read_training
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
 Do = Callable[[Path], Any]
@@ -113,7 +113,7 @@ def store(folder: Path) -> str:
 def training(folder: Path, logged: str = "", **tags: str) -> str:
     """The ID of a run, with `logged` as its config."""
     client = connect(store(folder))
-    run = client.create_run(experiment_of(client, config(store(folder))), tags={IDENTITY: "x", **tags})
+    run = client.create_run(ensure_experiment(client, config(store(folder))), tags={IDENTITY: "x", **tags})
     if logged:
         client.log_text(run.info.run_id, logged, "config.json")
     return str(run.info.run_id)
@@ -121,16 +121,16 @@ def training(folder: Path, logged: str = "", **tags: str) -> str:
 
 def model(folder: Path) -> str:
     client = connect(store(folder))
-    made = client.create_logged_model(experiment_of(client, config(store(folder))), name="model")
+    made = client.create_logged_model(ensure_experiment(client, config(store(folder))), name="model")
     return str(client.finalize_logged_model(made.model_id, LoggedModelStatus.READY).model_id)
 
 
 def deleted(folder: Path, mend: Callable[[Any, str], None] = lambda client, number: None, name: str = "e") -> str:
     client = connect(store(folder))
-    number = experiment_of(client, config(store(folder)))
+    number = ensure_experiment(client, config(store(folder)))
     client.delete_experiment(number)
     mend(client, number)
-    return experiment_of(client, config(store(folder), tracking={"uri": store(folder), "experiment": name}))
+    return ensure_experiment(client, config(store(folder), tracking={"uri": store(folder), "experiment": name}))
 
 
 def packed(encoder: str, **columns: Any) -> Any:
@@ -439,8 +439,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: words(folder, 2, widths=[1, 2]), lambda folder: words(folder, 5)),
     ),
     "start the server, or set another address": (
-        lambda folder: experiment_of(connect("http://127.0.0.1:9"), config("http://127.0.0.1:9")),
-        (lambda folder: experiment_of(connect(store(folder)), config(store(folder))),),
+        lambda folder: ensure_experiment(connect("http://127.0.0.1:9"), config("http://127.0.0.1:9")),
+        (lambda folder: ensure_experiment(connect(store(folder)), config(store(folder))),),
     ),
     "with a file in a folder that can be written": (
         lambda folder: connect(f"sqlite:///{wrote(folder / 'file')}/mlflow.db"),
@@ -482,20 +482,20 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: model(folder) and newest_model(config(store(folder))),),
     ),
     "has no run {}; use the ID of a training": (
-        lambda folder: recorded(store(folder), "0" * 32),
-        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+        lambda folder: read_training(store(folder), "0" * 32),
+        (lambda folder: read_training(store(folder), training(folder, "{}")),),
     ),
     "not a training; use the ID of a run of jobs/train.py": (
-        lambda folder: recorded(store(folder), training(folder, "{}", **{KIND: "etl"})),
-        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+        lambda folder: read_training(store(folder), training(folder, "{}", **{KIND: "etl"})),
+        (lambda folder: read_training(store(folder), training(folder, "{}")),),
     ),
     "use the ID of a run of jobs/train.py that has its artifacts": (
-        lambda folder: recorded(store(folder), training(folder)),
-        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+        lambda folder: read_training(store(folder), training(folder)),
+        (lambda folder: read_training(store(folder), training(folder, "{}")),),
     ),
     "is damaged: {}; log it again, or train again": (
-        lambda folder: recorded(store(folder), training(folder, "{")),
-        (lambda folder: recorded(store(folder), training(folder, "{}")),),
+        lambda folder: read_training(store(folder), training(folder, "{")),
+        (lambda folder: read_training(store(folder), training(folder, "{}")),),
     ),
     "experiment {} at {} is deleted; restore it": (
         deleted,

@@ -33,7 +33,7 @@ from pipelines import api
 from pipelines.config import Config
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.signature import input_example
-from pipelines.tracking.registered import downloaded, version_of
+from pipelines.tracking.registered_models import registered_model_files, resolve_version
 
 PORT, CONNECTIONS = 8123, 32
 URL = f"http://127.0.0.1:{PORT}/invocations"
@@ -181,7 +181,7 @@ def _started(body: Path, seconds: int, connections: int, *options: str) -> subpr
 
 def example(config: Config, model: str) -> dict[str, Any]:
     """A row that the model takes."""
-    with downloaded(config.tracking.uri, model, version_of(config.tracking.uri, model)) as folder:
+    with registered_model_files(config.tracking.uri, model, resolve_version(config.tracking.uri, model)) as folder:
         _, manifest, _, _ = read_model(folder)
     return dict(json.loads(input_example(manifest).to_json(orient="records"))[0])
 

@@ -111,7 +111,7 @@ def _made(
                     tracked.finish(manifest, stages.seconds, survey.spark)
                 with _warned(attempt.root):
                     files = page(survey) if page is not None else {}
-                    tracked.keep(files)
+                    tracked.log_texts(files)
                     pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
                     tracked.describe(tracking.describe_etl(config, manifest, sum(stages.seconds.values()), *pages[:1]))
             done()

@@ -21,7 +21,7 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
     origin = config.train.init_from
     if not origin:
         return None
-    contents, digest = tracking.weights_of(config.tracking.uri, origin)
+    contents, digest = tracking.download_weights(config.tracking.uri, origin)
     try:
         weights = {name: tensor for content in contents for name, tensor in from_bytes(content).items()}
     except SafetensorError as error:
@@ -37,7 +37,7 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
 
 def has_initial_weights(config: Config, version: Version) -> bool:
     """Whether this command resumes a run whose directory already has its initial weights."""
-    directory = tracking.unfinished_folder(config, version) if config.train.init_from else ""
+    directory = tracking.resumable_folder(config, version) if config.train.init_from else ""
     return bool(directory) and RunDirectory(directory).has(INITIAL)
 
 

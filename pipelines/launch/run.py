@@ -66,7 +66,7 @@ def train(config: Config) -> Result:
         gpus = uses_gpus(config.train)
         warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
-        with tracking.under_way(lambda: tracking.open_training(config, version, tags)) as run:
+        with tracking.tracked_run(lambda: tracking.open_training(config, version, tags)) as run:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepare_directory(initial, run)
             try:
@@ -129,7 +129,7 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     left_out = left_out_rows(config, rows)
     least, most = settings.workers_range
     return (
-        f"run {run.run_id} {'resumes' if run.continued else 'starts'}: {rows:,} rows of {version.root}, "
+        f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {settings.epochs} epochs"
         f"{f' ({left_out} rows left out of each, different ones every time)' if left_out else ''}, "
         f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
@@ -152,7 +152,7 @@ def _forget_messages(directory: RunDirectory) -> None:
 
 def _log_model(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
     """Send the remaining metrics, and log the best epoch's model."""
-    if not tracking.answers(config.tracking.uri, _AWAY_SECONDS):
+    if not tracking.is_reachable(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
             f"the model is trained and saved in {directory.path}, but {config.tracking.uri} has not answered for "
             f"{_AWAY_SECONDS / 60:.0f} minutes; run the same command to log it"

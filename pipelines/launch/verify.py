@@ -21,10 +21,10 @@ from pipelines.launch.replay import Comparison, replay
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.runtime.weights import from_bytes, model_digest
-from pipelines.tracking.client import flattened
+from pipelines.tracking.client import flatten
 from pipelines.tracking.liveness import MODEL_DIGEST
-from pipelines.tracking.recorded import Recorded, recorded
-from pipelines.tracking.training import folder_of
+from pipelines.tracking.training import run_folder
+from pipelines.tracking.training_record import TrainingRecord, read_training
 from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.strategies import strategy_class
@@ -37,13 +37,13 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Dataset version and config are the run's own; `config` only decides where it runs: workers, storage, paths, tracking.
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
-    run = recorded(config.tracking.uri, run_id)
+    run = read_training(config.tracking.uri, run_id)
     recorded_config = _replay_config(parse(run.config, f"run {run_id}", recorded=True))
     _check(run, recorded_config.train)
     progress = TrainingProgress()
     rerun_config = _place(recorded_config, config, run_id, progress)
     version = _version(rerun_config, run, progress)
-    before = RunDirectory(folder_of(rerun_config, run_id, run.tags))
+    before = RunDirectory(run_folder(rerun_config, run_id, run.tags))
     digest_log, filed = _load_digests(run, before, steps)
     parent = rerun_config.train.storage.rstrip("/")
     name = f"{rerun_config.name}-verify-{uuid4().hex[:8]}"
@@ -98,7 +98,7 @@ def _differences(comparison: Comparison) -> list[str]:
     return differences
 
 
-def _load_digests(run: Recorded, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
+def _load_digests(run: TrainingRecord, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
     """The run's digest log and its model's digest. Raises TrainingError if they are not enough to verify the run, or its
     first `steps` steps."""
     digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _directory_model_digest(directory)
@@ -126,7 +126,7 @@ def _replay_config(config: Config) -> Config:
     return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replay_settings()})})
 
 
-def _check(run: Recorded, settings: Train) -> None:
+def _check(run: TrainingRecord, settings: Train) -> None:
     if run.status != "FINISHED":
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: run its command again to resume it")
     strategy_class(settings)  # raises here if there is no such strategy on this machine
@@ -156,10 +156,10 @@ def _place(recorded_config: Config, config: Config, run_id: str, progress: Train
 
 def _decisive(config: Config) -> dict[str, Any]:
     """The settings that decide dataset and model, by dotted key."""
-    return flattened({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)})
+    return flatten({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)})
 
 
-def _version(config: Config, run: Recorded, progress: TrainingProgress) -> Version:
+def _version(config: Config, run: TrainingRecord, progress: TrainingProgress) -> Version:
     version = open_version(config.dataset.path, config.data_identity)
     recorded_digest = run.tags.get("dataset.digest")
     if recorded_digest is None:

@@ -12,7 +12,7 @@ from pipelines.report.run_data import Material
 from pipelines.report.run_page import best_validation, difference, duration, final_values, shown, trained
 from pipelines.report.verdict import better, verdicts
 from pipelines.tasks.values import Value
-from pipelines.tracking.client import flattened
+from pipelines.tracking.client import flatten
 
 _ABSENT = "–"
 
@@ -49,7 +49,7 @@ def _who(letter: str, material: Material) -> list[Part]:
 def _settings(materials: Sequence[Material]) -> list[Mapping[str, Any]]:
     """The configs, flat, without what a baseline does not use of its own."""
     return [
-        {name: value for name, value in flattened(one.config).items() if not (one.is_baseline and name.startswith(("task.", "train.")))}
+        {name: value for name, value in flatten(one.config).items() if not (one.is_baseline and name.startswith(("task.", "train.")))}
         for one in materials
     ]
 

@@ -17,7 +17,7 @@ from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, read_splits, unpack
 from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import History, download, history
-from pipelines.tracking.naming import tag_of
+from pipelines.tracking.naming import read_hidden_tag
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import FOLDER as RUN_FOLDER
 
@@ -58,7 +58,7 @@ class Material:
 
     @property
     def is_baseline(self) -> bool:
-        return tag_of(self.run.tags, KIND) == BASELINE
+        return read_hidden_tag(self.run.tags, KIND) == BASELINE
 
     @property
     def steps(self) -> int:
@@ -73,7 +73,7 @@ def material(uri: str, run_id: str) -> Material:
     with TemporaryDirectory() as name:
         folder = Path(name)
         download(uri, run_id, folder, _FILES)
-        if run.status != "FINISHED" and (directory := tag_of(run.tags, RUN_FOLDER)):
+        if run.status != "FINISHED" and (directory := read_hidden_tag(run.tags, RUN_FOLDER)):
             collect(directory, folder)
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
         config = from_recorded(config)

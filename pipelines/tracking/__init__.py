@@ -4,13 +4,13 @@
 2. `naming`     has the names that people meet there, and hides those of machinery; `description` sums a run up in five lines.
 3. `liveness`   sends heartbeats, which show the next command whether a run is alive or was killed.
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
-5. `run`        keeps a run alive while it is under way, and sets its final status.
-6. `training`   opens or continues the run of a training.
+5. `run`        keeps a run alive, and sets its final status.
+6. `training`   opens or resumes the run of a training.
 7. `etl`        is the run of an ETL; `git` finds the commit of the code.
 8. `baseline`   is the run of a baseline.
 9. `system`     logs system metrics of each node, `power` that of its processors.
-10. `recorded`  reads a finished training from MLflow, `history` a run's curves, tags and files; `models` finds logged models, and
-                `registered` those of the registry; `exports` logs what was made of the model of a run.
+10. `training_record` reads a finished training, `history` a run's curves, tags and files. `models` finds logged models,
+                `registered_models` versions in the registry; `exports` logs the exported model of a run.
 """
 
 from pipelines.tracking.baseline import baseline_run
@@ -20,10 +20,10 @@ from pipelines.tracking.etl import SPARK_APPLICATION, etl_run
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import newest_model
 from pipelines.tracking.naming import browse_line
-from pipelines.tracking.run import answers, under_way
+from pipelines.tracking.run import is_reachable, tracked_run
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, folder_of_run, open_training, unfinished_folder, weights_of
+from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, download_weights, find_run_folder, open_training, resumable_folder
 
 __all__ = [
     "MODEL_DIGEST",
@@ -32,18 +32,18 @@ __all__ = [
     "UNDEFINED",
     "Sender",
     "TrainingRun",
-    "answers",
     "baseline_run",
     "browse_line",
     "check_host",
     "describe_etl",
     "describe_training",
+    "download_weights",
     "etl_run",
-    "folder_of_run",
+    "find_run_folder",
+    "is_reachable",
     "newest_model",
     "open_training",
+    "resumable_folder",
     "system_metrics",
-    "under_way",
-    "unfinished_folder",
-    "weights_of",
+    "tracked_run",
 ]

@@ -10,11 +10,11 @@ from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
-from pipelines.tracking.client import connect, experiment_of, reaching
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
-from pipelines.tracking.run import KIND, Run, under_way
-from pipelines.tracking.training import dataset_input, tags_of
+from pipelines.tracking.run import KIND, Run, tracked_run
+from pipelines.tracking.training import dataset_input, origin_tags
 
 BASELINE = "baseline"
 """The kind of these runs, in their tag KIND."""
@@ -24,7 +24,7 @@ BASELINE = "baseline"
 class BaselineRun(Run):
     def finish(self, parameters: Mapping[str, str], metrics: Mapping[str, float]) -> None:
         now = int(time.time() * 1_000)
-        with reaching(self.uri):
+        with mlflow_errors(self.uri):
             for name, value in parameters.items():
                 self.client.log_param(self.run_id, name, value)
             self.client.log_batch(self.run_id, [Metric(name, value, now, 0) for name, value in metrics.items()], synchronous=True)
@@ -33,17 +33,17 @@ class BaselineRun(Run):
 @contextmanager
 def baseline_run(config: Config, version: Version) -> Iterator[BaselineRun]:
     """An MLflow run that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
-    with under_way(lambda: _begun(config, version)) as run:
+    with tracked_run(lambda: _begin(config, version)) as run:
         yield run
 
 
-def _begun(config: Config, version: Version) -> BaselineRun:
+def _begin(config: Config, version: Version) -> BaselineRun:
     uri = config.tracking.uri
     client = connect(uri)
-    experiment = experiment_of(client, config)
-    with reaching(uri):
-        correct_dead(client, experiment, config.dataset.path)
-        tags = {**resolve_tags(), **tags_of(config, version), KIND: BASELINE, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        correct_dead_runs(client, experiment, config.dataset.path)
+        tags = {**resolve_tags(), **origin_tags(config, version), KIND: BASELINE, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
         run_id = client.create_run(experiment, tags=tags, run_name=run_name(config, "baseline")).info.run_id
         client.log_inputs(run_id, [dataset_input(config, version)])
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")

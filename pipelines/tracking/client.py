@@ -28,7 +28,7 @@ MLFLOW = {
 }
 """Settings of MLflow, unless the environment sets them."""
 _REFUSED = re.compile(r"error code 40[13]\b|\b(?:unauthori[sz]ed|unauthenticated|forbidden)\b", re.IGNORECASE)
-"""In what MLflow says of a server's answer: of one in JSON, such as a gateway's, it leaves out the code."""
+"""MLflow's messages about a server that refuses. Of an answer in JSON, such as a gateway's, they leave out the code."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 _USUAL: Any = {"strategy": {"kind"}, **dict.fromkeys(("optimizer", "lr", "global_batch", "epochs", "seed", "shards"), True)}
 
@@ -38,16 +38,16 @@ def connect(uri: str) -> MlflowClient:
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
-    with reaching(uri):
+    with mlflow_errors(uri):
         if not uri.startswith(SQLITE):
             return MlflowClient(uri)
-        with _alone_in(Path(uri.removeprefix(SQLITE)).parent):
+        with _folder_lock(Path(uri.removeprefix(SQLITE)).parent):
             return MlflowClient(uri)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder: if two processes create the tables of an SQLite file at once, one of them fails."""
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder: of two processes that create the tables of an SQLite file at once, one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -58,7 +58,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def reaching(uri: str) -> Iterator[None]:
+def mlflow_errors(uri: str) -> Iterator[None]:
     """Turn errors of MLflow into a TrackingError that names the address."""
     try:
         yield
@@ -68,7 +68,7 @@ def reaching(uri: str) -> Iterator[None]:
 
 
 def _remedy(uri: str, error: MlflowException | OSError) -> str:
-    """What to do about an error: MLflow's codes tell a server that refuses from one that is not there."""
+    """Suggest what to do about an error: MLflow's codes distinguish a server that refuses from one that does not answer."""
     code = getattr(error, "error_code", "")
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or _REFUSED.search(str(error)):
         return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, of someone who may"
@@ -86,27 +86,27 @@ def check_host(uri: str, driver_host: str) -> None:
         )
 
 
-def experiment_of(client: MlflowClient, config: Config) -> str:
-    """ID of the experiment of the config, which is created if necessary.
+def ensure_experiment(client: MlflowClient, config: Config) -> str:
+    """Return the ID of the config's experiment, and create it if necessary.
 
     With an SQLite file, artifacts go to `mlartifacts` beside it; the default of MLflow depends on the working directory.
     """
     uri, name = config.tracking.uri, config.experiment
-    with reaching(uri):
-        if (found := client.get_experiment_by_name(name)) is None:
+    with mlflow_errors(uri):
+        if (experiment := client.get_experiment_by_name(name)) is None:
             place = Path(uri.removeprefix(SQLITE)).absolute().parent / "mlartifacts" / folder_name(name)
             try:
                 return str(client.create_experiment(name, place.as_uri() if uri.startswith(SQLITE) else None))
             except MlflowException as error:
-                found = client.get_experiment_by_name(name)  # another process may have created it
-                if found is None:
+                experiment = client.get_experiment_by_name(name)  # another process may have created it
+                if experiment is None:
                     raise error
-    if found.lifecycle_stage == LifecycleStage.DELETED:
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:
         raise TrackingError(
             f"experiment {name} at {uri} is deleted; restore it with `MLFLOW_TRACKING_URI={uri} mlflow experiments restore "
-            f"--experiment-id {found.experiment_id}`, or set tracking.experiment to another name"
+            f"--experiment-id {experiment.experiment_id}`, or set tracking.experiment to another name"
         )
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def folder_name(experiment: str) -> str:
@@ -128,24 +128,24 @@ def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -
 
 
 def training_settings(config: Config) -> dict[str, Any]:
-    """What decides a training, by dotted names such as `train.lr`: the usual settings, and all others of `task` and `train` that the
-    config gives."""
-    given = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=config.placement, exclude_unset=True)
+    """Settings that decide a training, by dotted names such as `train.lr`: the usual ones, and all that the config gives of `task` and
+    `train`."""
+    explicit = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=config.placement, exclude_unset=True)
     usual = config.model_dump(mode="json", include={"task": {"kind"}, "train": _USUAL})
-    return flattened(usual) | flattened(given)
+    return flatten(usual) | flatten(explicit)
 
 
 def etl_settings(config: Config) -> dict[str, Any]:
-    """What decides a dataset version: source and dataset as the config gives them, the columns as their number."""
-    given = config.model_dump(
+    """Settings that decide a dataset version: source and dataset as the config gives them, the columns as their number."""
+    explicit = config.model_dump(
         mode="json", by_alias=True, include={"source", "dataset"}, exclude={"dataset": {"features"}}, exclude_unset=True
     )
-    return {**flattened(given), "dataset.features": len(config.dataset.features)}
+    return {**flatten(explicit), "dataset.features": len(config.dataset.features)}
 
 
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one mapping with dotted keys."""
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested mappings into one mapping with dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat.update(flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {prefix + name: value})
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {prefix + name: value})
     return flat

@@ -12,11 +12,11 @@ from mlflow.tracking.context.registry import resolve_tags
 from pipelines.config import Config
 from pipelines.data.versions.data_profile import Files, SparkStage
 from pipelines.data.versions.manifest import Manifest
-from pipelines.tracking.client import connect, etl_settings, experiment_of, key, log_params, reaching
+from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead, heartbeat
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
-from pipelines.tracking.run import KIND, Run, under_way
+from pipelines.tracking.run import KIND, Run, tracked_run
 
 SPARK_APPLICATION = "spark.application_id"
 # Names of MLflow metrics have at most 250 characters.
@@ -38,32 +38,32 @@ class EtlRun(Run):
             **{f"rows/{split}": summary.rows for split, summary in manifest.splits.items()},
             **{f"quarantined/{reason}": rows for reason, rows in by_reason.items()},
             **{f"seconds/{stage}": seconds for stage, seconds in seconds_by_stage.items()},
-            **_of_spark(spark),
+            **_spark_metrics(spark),
         }
         now = int(time.time() * 1_000)
         self.tag({"dataset.digest": manifest.digest, "dataset.version": manifest.version})
-        with reaching(self.uri):
+        with mlflow_errors(self.uri):
             self.client.log_batch(
                 self.run_id, [Metric(key(name), float(value), now, 0) for name, value in values.items()], synchronous=True
             )
             self.client.log_text(self.run_id, manifest.to_json().decode(), "manifest.json")
             self.client.log_dict(self.run_id, manifest.profile, "profile.json")
 
-    def keep(self, files: Files) -> None:
-        """Keep files in the run, by their names."""
-        with reaching(self.uri):
+    def log_texts(self, files: Files) -> None:
+        """Log texts as artifacts, by their names."""
+        with mlflow_errors(self.uri):
             for name, content in files.items():
                 self.client.log_text(self.run_id, content, name)
 
 
-def _of_spark(stages: Sequence[SparkStage]) -> dict[str, float]:
-    """For each stage of the ETL: seconds of all of Spark's tasks, bytes spilled to disk, and the worst skew."""
-    found: dict[str, float] = {}
+def _spark_metrics(stages: Sequence[SparkStage]) -> dict[str, float]:
+    """Metrics of each stage of the ETL: seconds of all of Spark's tasks, bytes spilled to disk, and the worst skew."""
+    totals: dict[str, float] = {}
     for stage in stages:
         for name, value in (("task_seconds", stage.task_seconds), ("spilled_bytes", stage.spilled_bytes)):
-            found[f"spark/{stage.stage}/{name}"] = found.get(f"spark/{stage.stage}/{name}", 0.0) + value
-        found[f"spark/{stage.stage}/skew"] = max(found.get(f"spark/{stage.stage}/skew", 1.0), stage.skew)
-    return found
+            totals[f"spark/{stage.stage}/{name}"] = totals.get(f"spark/{stage.stage}/{name}", 0.0) + value
+        totals[f"spark/{stage.stage}/skew"] = max(totals.get(f"spark/{stage.stage}/skew", 1.0), stage.skew)
+    return totals
 
 
 def _balance(manifest: Manifest) -> dict[str, int]:
@@ -71,26 +71,26 @@ def _balance(manifest: Manifest) -> dict[str, int]:
     if manifest.balance is None:
         return {}
     counts = manifest.balance.model_dump()
-    by_table = {f"rows/table {name}/{what}": rows for name, table in counts.pop("tables").items() for what, rows in table.items()}
-    return {f"rows/{what}": rows for what, rows in counts.items()} | by_table
+    by_table = {f"rows/table {name}/{stage}": rows for name, table in counts.pop("tables").items() for stage, rows in table.items()}
+    return {f"rows/{stage}": rows for stage, rows in counts.items()} | by_table
 
 
 @contextmanager
 def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
     """An MLflow run with these tags that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
-    with under_way(lambda: _begun(config, tags)) as run:
+    with tracked_run(lambda: _begin(config, tags)) as run:
         yield run
 
 
-def _begun(config: Config, tags: Mapping[str, str]) -> EtlRun:
+def _begin(config: Config, tags: Mapping[str, str]) -> EtlRun:
     uri = config.tracking.uri
     client = connect(uri)
-    experiment = experiment_of(client, config)
-    with reaching(uri):
-        correct_dead(client, experiment, config.dataset.path)
-        own = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
-        described = {**resolve_tags(), **config.tracking.tags, **tags, **own}
-        run_id = client.create_run(experiment, tags=described, run_name=run_name(config, "etl")).info.run_id
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        correct_dead_runs(client, experiment, config.dataset.path)
+        etl_tags = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+        run_tags = {**resolve_tags(), **config.tracking.tags, **tags, **etl_tags}
+        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, "etl")).info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
         log_params(client, run_id, etl_settings(config))
     return EtlRun(client, uri, run_id)

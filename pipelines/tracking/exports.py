@@ -1,4 +1,4 @@
-"""Downloads the model of a run, and logs what was made of it with the run."""
+"""Downloads the model of a run, and logs its exports with the run."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,12 @@ from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, reaching
-from pipelines.tracking.models import model_of
+from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.models import find_model
 
 
 @contextmanager
-def model_of_run(uri: str, run_id: str) -> Iterator[tuple[str, Path]]:
+def run_model_files(uri: str, run_id: str) -> Iterator[tuple[str, Path]]:
     """The URI of the model of a run, `models:/…`, and a folder with its files, which is removed afterwards.
 
     Raises TrackingError if there is no such run, or if it has no model.
@@ -22,7 +22,7 @@ def model_of_run(uri: str, run_id: str) -> Iterator[tuple[str, Path]]:
     client = connect(uri)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            model = model_of(client, client.get_run(run_id))
+            model = find_model(client, client.get_run(run_id))
             path = download_artifacts(artifact_uri=model.artifact_location, dst_path=folder, tracking_uri=uri)
         except (MlflowException, OSError) as error:
             raise TrackingError(
@@ -35,7 +35,7 @@ def model_of_run(uri: str, run_id: str) -> Iterator[tuple[str, Path]]:
 def log_export(uri: str, run_id: str, folder: Path, target: str, tags: Mapping[str, str]) -> None:
     """Log the files of an export as artifacts `export/TARGET` of the run, and then its tags."""
     client = connect(uri)
-    with reaching(uri):
+    with mlflow_errors(uri):
         client.log_artifacts(run_id, str(folder), f"export/{target}")
         for name, value in tags.items():
             client.set_tag(run_id, name, value)

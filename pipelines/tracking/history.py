@@ -1,4 +1,4 @@
-"""Reads from MLflow what a run has left: its tags, curves and files. Runs that have failed or still run are read alike."""
+"""Reads a run's tags, curves and files from MLflow, also of a run that has failed or still runs."""
 
 import json
 from collections.abc import Mapping
@@ -14,14 +14,15 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config.renamed_keys import from_recorded
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, flattened, reaching
+from pipelines.tracking.client import connect, flatten, mlflow_errors
 from pipelines.tracking.liveness import is_alive
-from pipelines.tracking.naming import HIDDEN, metric_name, tag_of
+from pipelines.tracking.naming import HIDDEN, metric_name, read_hidden_tag
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import IDENTITY
 
 CONFIG = "config.json"
 TRAINING = "training"
+_NEWEST_FIRST = ["attributes.start_time DESC"]
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
@@ -54,7 +55,7 @@ class History:
 def kind_of_run(uri: str, run_id: str) -> str:
     """`training`, or the kind that its tag names, such as `etl`; empty for a run that is none of ours. Raises as `history` does."""
     tags = _run(connect(uri), uri, run_id).data.tags
-    return str(tag_of(tags, KIND) or (TRAINING if tag_of(tags, IDENTITY) else ""))
+    return str(read_hidden_tag(tags, KIND) or (TRAINING if read_hidden_tag(tags, IDENTITY) else ""))
 
 
 def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
@@ -63,27 +64,26 @@ def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
     except MlflowException as error:
         if error.error_code in _ABSENT:
             raise TrackingError(f"{uri} has no run {run_id}; use the ID of a run, which MLflow and jobs/train.py show") from error
-        with reaching(uri):
+        with mlflow_errors(uri):
             raise
 
 
 def history(uri: str, run_id: str) -> History:
-    """Everything but the files of a run. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
+    """Read everything but the files of a run. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
     client = connect(uri)
     run = _run(client, uri, run_id)
-    with reaching(uri):
+    with mlflow_errors(uri):
         experiment = client.get_experiment(run.info.experiment_id).name
         curves = {metric_name(name): _points(client, run_id, name) for name in sorted(run.data.metrics)}
         settings = {name: str(value) for name, value in _config(client, run_id).items()}
-    info = run.info
     return History(
         run_id=run_id,
-        name=info.run_name or run_id,
+        name=run.info.run_name or run_id,
         experiment=experiment,
-        status=info.status,
-        is_alive=info.status == "RUNNING" and is_alive(run.data.tags),
-        started=info.start_time / 1_000,
-        ended=info.end_time / 1_000 if info.end_time else None,
+        status=run.info.status,
+        is_alive=run.info.status == "RUNNING" and is_alive(run.data.tags),
+        started=run.info.start_time / 1_000,
+        ended=run.info.end_time / 1_000 if run.info.end_time else None,
         tags=dict(run.data.tags),
         params={**run.data.params, **settings},
         curves=curves,
@@ -96,18 +96,18 @@ def _config(client: MlflowClient, run_id: str) -> dict[str, Any]:
         return {}
     with TemporaryDirectory() as folder:
         path = Path(client.download_artifacts(run_id, CONFIG, folder))
-        return flattened(from_recorded(json.loads(path.read_bytes())))
+        return flatten(from_recorded(json.loads(path.read_bytes())))
 
 
 def _points(client: MlflowClient, run_id: str, name: str) -> tuple[Point, ...]:
-    found = client.get_metric_history(run_id, name)
-    return tuple(sorted((Point(one.step, one.timestamp / 1_000, one.value) for one in found), key=lambda one: (one.step, one.seconds)))
+    points = (Point(metric.step, metric.timestamp / 1_000, metric.value) for metric in client.get_metric_history(run_id, name))
+    return tuple(sorted(points, key=lambda point: (point.step, point.seconds)))
 
 
 def download(uri: str, run_id: str, folder: Path, names: tuple[str, ...]) -> None:
-    """Copy those of the files and folders of a run that it has."""
+    """Copy those of the named files and folders that the run has."""
     client = connect(uri)
-    with reaching(uri):
+    with mlflow_errors(uri):
         present = {entry.path for entry in client.list_artifacts(run_id)}
         for name in names:
             if name in present:
@@ -115,18 +115,16 @@ def download(uri: str, run_id: str, folder: Path, names: tuple[str, ...]) -> Non
 
 
 def newest_run(uri: str, experiment: str) -> str:
-    """ID of the training of an experiment that began last. Raises TrackingError if there is none."""
+    """Return the ID of the training of an experiment that began last. Raises TrackingError if there is none."""
     client = connect(uri)
-    with reaching(uri):
-        found = client.get_experiment_by_name(experiment)
-        newest = ["attributes.start_time DESC"]
-        runs = [
+    with mlflow_errors(uri):
+        logged_experiment = client.get_experiment_by_name(experiment)
+        ids = [logged_experiment.experiment_id] if logged_experiment else []
+        trainings = [
             run
             for name in (IDENTITY, IDENTITY.removeprefix(HIDDEN))
-            for run in (
-                client.search_runs([found.experiment_id], f"tags.`{name}` LIKE '%'", order_by=newest, max_results=1) if found else ()
-            )
+            for run in (client.search_runs(ids, f"tags.`{name}` LIKE '%'", order_by=_NEWEST_FIRST, max_results=1) if ids else ())
         ]
-    if not runs:
+    if not trainings:
         raise TrackingError(f"experiment {experiment} at {uri} has no training; run jobs/train.py first")
-    return str(max(runs, key=lambda run: run.info.start_time).info.run_id)
+    return str(max(trainings, key=lambda run: run.info.start_time).info.run_id)

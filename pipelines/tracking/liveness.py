@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.data.versions.versions import versions
 from pipelines.errors import DatasetError
-from pipelines.tracking.naming import HIDDEN, tag_of
+from pipelines.tracking.naming import HIDDEN, read_hidden_tag
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +40,16 @@ def heartbeat() -> str:
 
 def is_alive(tags: Mapping[str, str]) -> bool:
     """Whether the run with these tags is alive, as far as this machine can tell."""
-    beat = _last(tags)
+    beat = _last_beat(tags)
     if beat is None:
         return False
-    here = beat.host == socket.gethostname()
-    return time.time() - beat.time < DEAD_SECONDS and not (here and not _exists(beat.process))
+    is_this_host = beat.host == socket.gethostname()
+    return time.time() - beat.time < DEAD_SECONDS and not (is_this_host and not _is_alive_process(beat.process))
 
 
-def at_work(tags: Mapping[str, str]) -> str:
+def describe_beat(tags: Mapping[str, str]) -> str:
     """Process and host of a live run, and the time since its last heartbeat."""
-    beat = _last(tags)
+    beat = _last_beat(tags)
     return f"process {beat.process} on {beat.host}, last heartbeat {time.time() - beat.time:.0f} s ago" if beat else "no heartbeat"
 
 
@@ -74,7 +74,7 @@ def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
         thread.join(timeout=1.0)
 
 
-def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
+def correct_dead_runs(client: MlflowClient, experiment: str, dataset: str) -> None:
     """End runs that are RUNNING without a heartbeat, because they were killed or MLflow was unreachable at their end: as FINISHED if
     they have logged a model or made a dataset version, or else as FAILED.
 
@@ -87,31 +87,31 @@ def correct_dead(client: MlflowClient, experiment: str, dataset: str) -> None:
     ]
     dead = {run.info.run_id: run for run in running if not is_alive(run.data.tags)}.values()
     folders = {dataset, *(run.data.tags.get(DATASET, run.data.params.get("dataset.path", dataset)) for run in dead)} if dead else set()
-    made = set[str]().union(*map(_makers, folders))
+    finished_run_ids = set[str]().union(*map(_maker_run_ids, folders))
     for run in dead:
-        is_done = run.info.run_id in made or MODEL_DIGEST in run.data.tags
+        is_done = run.info.run_id in finished_run_ids or MODEL_DIGEST in run.data.tags
         status = RunStatus.to_string(RunStatus.FINISHED if is_done else RunStatus.FAILED)
         client.set_terminated(run.info.run_id, status)
         log.warning("run %s was left RUNNING by a process that has ended; its status is now %s", run.info.run_id, status)
 
 
-def _makers(dataset: str) -> set[str]:
+def _maker_run_ids(dataset: str) -> set[str]:
     """IDs of the runs that made the versions in the folder of a dataset; empty if it cannot be read."""
     with suppress(DatasetError, OSError):
         return {manifest.run_id for _, manifest in versions(dataset)}
     return set()
 
 
-def _last(tags: Mapping[str, str]) -> Beat | None:
+def _last_beat(tags: Mapping[str, str]) -> Beat | None:
     """The last heartbeat; None if there is none or it is not valid."""
     try:
-        beat = json.loads(tag_of(tags, HEARTBEAT) or "")
+        beat = json.loads(read_hidden_tag(tags, HEARTBEAT) or "")
         return Beat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
-def _exists(process: int) -> bool:
+def _is_alive_process(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -36,16 +36,16 @@ def run_name(config: Config, kind: str) -> str:
 
 
 def model_name(config: Config) -> str:
-    """Of the logged model: the pipeline's name without the characters that MLflow refuses there."""
+    """The logged model's name: the pipeline's, without the characters that MLflow refuses there."""
     return re.sub(r"[.%/:\"']", "-", config.name)
 
 
-def tag_of(tags: Mapping[str, str], name: str) -> str | None:
-    """The value of a hidden tag, also of a run from before it was hidden."""
+def read_hidden_tag(tags: Mapping[str, str], name: str) -> str | None:
+    """Return the value of a hidden tag, also of a run from before it was hidden."""
     return tags.get(name, tags.get(name.removeprefix(HIDDEN)))
 
 
-def stored_metric(name: str) -> str:
+def mlflow_metric(name: str) -> str:
     """The name that a metric has in MLflow."""
     return f"{_WORKERS}{name}" if name.startswith(_OF_WORKERS) else name
 

@@ -25,7 +25,7 @@ class ProcessorPower(BaseMetricsMonitor):
     def collect_metrics(self) -> None:
         before, now = self._before, (time.monotonic(), counters(self._folder))
         self._before = now
-        joules = [_grown(before[1][name], value, limit) for name, (value, limit) in now[1].items() if name in before[1]]
+        joules = [_joules(before[1][name], value, limit) for name, (value, limit) in now[1].items() if name in before[1]]
         if joules and now[0] > before[0]:
             self._metrics[METRIC].append(sum(joules) / (now[0] - before[0]))
 
@@ -35,17 +35,17 @@ class ProcessorPower(BaseMetricsMonitor):
 
 def counters(folder: Path) -> Mapping[str, tuple[int, int]]:
     """Microjoules, and the value at which the counter starts at 0 again, of each package that can be read."""
-    found = {}
+    energies = {}
     for package in folder.glob("intel-rapl:*"):
         try:
             if package.name.count(":") == 1:  # others are parts of a package
-                found[package.name] = int((package / "energy_uj").read_text()), int((package / "max_energy_range_uj").read_text())
+                energies[package.name] = int((package / "energy_uj").read_text()), int((package / "max_energy_range_uj").read_text())
         except (OSError, ValueError):
             continue
-    return found
+    return energies
 
 
-def _grown(before: tuple[int, int], now: int, limit: int) -> float:
-    """Joules between two readings, of which the counter began anew at most once."""
-    grown = now - before[0]
-    return (grown if grown >= 0 else grown + limit) / 1e6
+def _joules(before: tuple[int, int], now: int, limit: int) -> float:
+    """Joules between two readings. The counter may have started at 0 again once."""
+    microjoules = now - before[0]
+    return (microjoules if microjoules >= 0 else microjoules + limit) / 1e6

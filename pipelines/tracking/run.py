@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.runtime.interrupts import Deferred, done, received
-from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.description import artifact_page
 from pipelines.tracking.liveness import beating
 from pipelines.tracking.naming import DESCRIPTION
@@ -34,7 +34,7 @@ class Run:
     run_id: str
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        with reaching(self.uri):
+        with mlflow_errors(self.uri):
             for name, value in tags.items():
                 self.client.set_tag(self.run_id, name, value)
 
@@ -44,13 +44,13 @@ class Run:
 
     def artifact_page(self, file: str) -> str:
         """The address of an artifact in MLflow's pages."""
-        with reaching(self.uri):
+        with mlflow_errors(self.uri):
             return artifact_page(self.client.get_run(self.run_id).info.experiment_id, self.run_id, file)
 
     def file(self, name: str, content: bytes) -> None:
         """Log a file as an artifact with this name, which may have a folder."""
         folder, _, base = name.rpartition("/")
-        with TemporaryDirectory() as temporary, reaching(self.uri):
+        with TemporaryDirectory() as temporary, mlflow_errors(self.uri):
             path = Path(temporary) / base
             path.write_bytes(content)
             self.client.log_artifact(self.run_id, str(path), folder or None)
@@ -60,12 +60,12 @@ class Run:
         if points:
             sender = Sender(self.uri, self.run_id, every_seconds=1.0)
             sender.resend(points)
-            if left := sender.close(seconds):
-                raise TrackingError(f"{len(left)} points of run {self.run_id} are still unsent to {self.uri}; run the same command again")
+            if unsent := sender.close(seconds):
+                raise TrackingError(f"{len(unsent)} points of run {self.run_id} are still unsent to {self.uri}; run the same command again")
 
     def file_folder(self, folder: str) -> None:
         """Log the files in a folder as artifacts, with its structure."""
-        with reaching(self.uri):
+        with mlflow_errors(self.uri):
             self.client.log_artifacts(self.run_id, folder)
 
     def end(self, status: Status) -> None:
@@ -80,7 +80,7 @@ OneRun = TypeVar("OneRun", bound=Run)
 
 
 @contextmanager
-def under_way(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
+def tracked_run(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
     """Begin a run and send heartbeats inside the `with` block. The run ends as FINISHED, as KILLED on SIGINT and SIGTERM, or as
     FAILED on another exception. Signals are deferred while the run is begun and while it is ended."""
     with Deferred() as signals:
@@ -97,7 +97,7 @@ def under_way(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
         done()
 
 
-def answers(uri: str, seconds: float) -> bool:
+def is_reachable(uri: str, seconds: float) -> bool:
     """Whether MLflow responds within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:

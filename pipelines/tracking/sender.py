@@ -11,8 +11,8 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, reaching
-from pipelines.tracking.naming import stored_metric
+from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.naming import mlflow_metric
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Sender:
             self._points.append((int(time.time() * 1_000), step, dict(metrics)))
 
     def write(self, file: str, text: str) -> None:
-        """Add a text to log as an artifact with this name; returns at once. Texts that are unsent when this process ends are lost."""
+        """Queue a text to log as an artifact with this name; returns at once. Texts that are unsent when this process ends are lost."""
         self._texts.append((file, text))
 
     def unsent(self) -> list[Point]:
@@ -104,12 +104,12 @@ class Sender:
             latest = client.get_run(self._run_id).to_proto().data.metrics
             self._acknowledged = {metric.key: metric.step for metric in latest}
         while batch := self._next_batch():
-            seen = self._acknowledged
+            last_steps = self._acknowledged
             metrics = [
-                Metric(stored_metric(name), value, stamp, step)
+                Metric(mlflow_metric(name), value, stamp, step)
                 for stamp, step, values in batch
                 for name, value in values.items()
-                if step > seen.get(stored_metric(name), -1)
+                if step > last_steps.get(mlflow_metric(name), -1)
             ]
             if metrics:
                 client.log_batch(self._run_id, metrics=metrics, synchronous=True)
@@ -118,7 +118,7 @@ class Sender:
                     self._points.popleft()
         while self._texts:
             file, text = self._texts[0]
-            with reaching(self._uri):
+            with mlflow_errors(self._uri):
                 client.log_text(self._run_id, text, file)
             self._texts.popleft()
 

@@ -18,19 +18,19 @@ from pipelines.config import Config
 from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.client import connect, experiment_of, log_params, reaching, training_settings
+from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
 from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, at_work, correct_dead, heartbeat, is_alive
-from pipelines.tracking.models import model_of
-from pipelines.tracking.naming import HIDDEN, run_name, tag_of
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, correct_dead_runs, describe_beat, heartbeat, is_alive
+from pipelines.tracking.models import find_model
+from pipelines.tracking.naming import HIDDEN, read_hidden_tag, run_name
 from pipelines.tracking.run import Run
 
 log = logging.getLogger(__name__)
 
 IDENTITY, FOLDER = "mlflow.lockstep.identity", "mlflow.lockstep.folder"
 UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
-"""Tags of a finished training: JSON of why metrics have no value, by their names; and what must be said of its metrics, in lines."""
+"""Tags of a finished training: the reasons why metrics have no value, as JSON by their names; and remarks on its metrics, in lines."""
 _DIGEST_LENGTH = 32
 """MLflow accepts at most 36 characters for the digest of a dataset."""
 
@@ -39,41 +39,41 @@ _DIGEST_LENGTH = 32
 class TrainingRun(Run):
     folder: str
     """Folder of the checkpoints."""
-    continued: bool
+    is_resumed: bool
     """Whether an earlier command began the run."""
 
 
 def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> TrainingRun:
-    """The run that this command begins or continues.
+    """Begin or resume the run of this command.
 
     The identity of a run consists of the settings that determine the model, and the digest of the dataset. An interrupted run with
-    the same identity is continued; if it is finished, a new run begins. Raises TrackingError if it is alive.
+    the same identity is resumed; if it is finished, a new run begins. Raises TrackingError if it is alive.
     """
     uri = config.tracking.uri
     client = connect(uri)
-    experiment = experiment_of(client, config)
-    with reaching(uri):
-        earlier = _unfinished(client, experiment, _identity(config, version))
-        correct_dead(client, experiment, config.dataset.path)
-        if earlier:
-            return _continued(client, config, earlier, tags)
-        return _begun(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        earlier_run = _find_resumable(client, experiment, _identity(config, version))
+        correct_dead_runs(client, experiment, config.dataset.path)
+        if earlier_run:
+            return _resume(client, config, earlier_run, tags)
+        return _begin(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
 
 
-def unfinished_folder(config: Config, version: Version) -> str:
-    """Folder of the run that this command would continue; empty if it would begin a new one. Raises TrackingError."""
+def resumable_folder(config: Config, version: Version) -> str:
+    """Folder of the run that this command would resume; empty if it would begin a new one. Raises TrackingError."""
     client = connect(config.tracking.uri)
-    with reaching(config.tracking.uri):
+    with mlflow_errors(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
-        run = experiment and _unfinished(client, experiment.experiment_id, _identity(config, version))
-    return folder_of(config, run.info.run_id, run.data.tags) if run else ""
+        run = experiment and _find_resumable(client, experiment.experiment_id, _identity(config, version))
+    return run_folder(config, run.info.run_id, run.data.tags) if run else ""
 
 
 def _identity(config: Config, version: Version) -> str:
     return f"{config.model_identity[:16]}-{version.digest[:16]}"
 
 
-def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
+def _find_resumable(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
     """The newest run with this identity, unless it is finished."""
     newest = ["attributes.start_time DESC"]
     runs = [
@@ -85,50 +85,50 @@ def _unfinished(client: MlflowClient, experiment: str, identity: str) -> entitie
     return run if run and run.info.status != "FINISHED" else None
 
 
-def _continued(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
+def _resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
     run_id = run.info.run_id
     if run.info.status == "RUNNING" and is_alive(run.data.tags):
         raise TrackingError(
-            f"run {run_id} is already training this model on this dataset ({at_work(run.data.tags)}); "
+            f"run {run_id} is already training this model on this dataset ({describe_beat(run.data.tags)}); "
             "wait for it, stop it, or change the config"
         )
     client.update_run(run_id, status="RUNNING")
-    folder = folder_of(config, run_id, run.data.tags)
+    folder = run_folder(config, run_id, run.data.tags)
     for name, value in {**tags, FOLDER: folder, HEARTBEAT: heartbeat()}.items():
         client.set_tag(run_id, name, value)
-    return TrainingRun(client, config.tracking.uri, run_id, folder, continued=True)
+    return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=True)
 
 
-def _begun(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
+def _begin(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
     manifest = version.manifest
-    described = {
+    all_tags = {
         **resolve_tags(),
-        **tags_of(config, version),
+        **origin_tags(config, version),
         SPARK_APPLICATION: _spark_application(client, manifest.run_id),
         "strategy": config.train.strategy.kind,
         **tags,
         HEARTBEAT: heartbeat(),
         DATASET: config.dataset.path,
     }
-    run_id = client.create_run(experiment, tags=described, run_name=run_name(config, "")).info.run_id
-    folder = folder_of(config, run_id, {})
+    run_id = client.create_run(experiment, tags=all_tags, run_name=run_name(config, "")).info.run_id
+    folder = run_folder(config, run_id, {})
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, training_settings(config))
     client.log_inputs(run_id, [dataset_input(config, version)])
     client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
     client.log_dict(run_id, manifest.profile, "profile.json")
-    return TrainingRun(client, config.tracking.uri, run_id, folder, continued=False)
+    return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=False)
 
 
-def folder_of(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
-    """Folder of the checkpoints of a run: the one in its tags if it exists, since it may be on another machine or in another home."""
-    earlier = tag_of(tags, FOLDER)
-    own = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
-    if earlier is None or earlier == own or _is_there(earlier):
-        return earlier or own
-    log.warning("%s, the folder of run %s, does not exist any more; its folder is now %s", earlier, run_id, own)
-    return own
+def run_folder(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
+    """Folder of a run's checkpoints: that of its tags if it exists, since it may be on another machine or in another home."""
+    logged_folder = read_hidden_tag(tags, FOLDER)
+    default_folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
+    if logged_folder is None or logged_folder == default_folder or _is_there(logged_folder):
+        return logged_folder or default_folder
+    log.warning("%s, the folder of run %s, does not exist any more; its folder is now %s", logged_folder, run_id, default_folder)
+    return default_folder
 
 
 def _is_there(folder: str) -> bool:
@@ -139,7 +139,7 @@ def _is_there(folder: str) -> bool:
         return False
 
 
-def tags_of(config: Config, version: Version) -> dict[str, str]:
+def origin_tags(config: Config, version: Version) -> dict[str, str]:
     """Tags that record the origin of the results of a run."""
     return {
         **config.tracking.tags,
@@ -159,34 +159,34 @@ def dataset_input(config: Config, version: Version) -> DatasetInput:
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
 
 
-def folder_of_run(uri: str, named: str) -> str:
+def find_run_folder(uri: str, run_or_job: str) -> str:
     """The folder of a training, named by its run's id or by the job that Ray took it as. Raises TrackingError if there is none."""
     client = connect(uri)
-    with reaching(uri):
+    with mlflow_errors(uri):
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-        quoted = named.replace("'", "")
+        quoted = run_or_job.replace("'", "")
         by_id = client.search_runs(experiments, f"attributes.run_id = '{quoted}'", max_results=1)
         by_job = [] if by_id else client.search_runs(experiments, f"tags.`ray.submission_id` = '{quoted}'", max_results=1)
     for run in [*by_id, *by_job]:
-        if folder := tag_of(run.data.tags, FOLDER):
+        if folder := read_hidden_tag(run.data.tags, FOLDER):
             return str(folder)
-    raise TrackingError(f"{uri} has no training {named!r}; use the id of its run, or the name of its job, or the folder of the run")
+    raise TrackingError(f"{uri} has no training {run_or_job!r}; use the id of its run, or the name of its job, or the folder of the run")
 
 
 def reasons(tags: Mapping[str, str]) -> dict[str, str]:
-    """Why metrics of a run have no value, by their names, from its tags."""
+    """Read from a run's tags why metrics have no value, by their names."""
     try:
         return dict(json.loads(tags.get(UNDEFINED, "{}")))
     except (TypeError, ValueError):  # somebody has edited the tag
         return {}
 
 
-def weights_of(uri: str, run_id: str) -> tuple[list[bytes], str]:
+def download_weights(uri: str, run_id: str) -> tuple[list[bytes], str]:
     """The weights files of the model of a run, and the digest in its tags. Raises TrackingError if the run has no model."""
     client = connect(uri)
     try:
         run = client.get_run(run_id)
-        artifacts = f"{model_of(client, run).artifact_location}/artifacts"
+        artifacts = f"{find_model(client, run).artifact_location}/artifacts"
         with TemporaryDirectory() as folder:
             path = download_artifacts(artifact_uri=artifacts, dst_path=folder, tracking_uri=uri)
             files = sorted(Path(path).glob("weights*.safetensors"))

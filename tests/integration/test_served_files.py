@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 from pipelines.errors import CorruptError, LockstepError, MismatchError
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.process import ModelProcess
-from pipelines.tracking import weights_of
+from pipelines.tracking import download_weights
 
 FLIPS = int(os.environ.get("LOCKSTEP_FLIPS", "200"))
 RUNS_BEFORE = {"MLmodel", "entry.py"}
@@ -112,7 +112,7 @@ def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_pa
         served = filed(tmp_path)
         folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
         loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
-        contents, _ = weights_of(served.config.tracking.uri, served.run_id)
+        contents, _ = download_weights(served.config.tracking.uri, served.run_id)
     finally:
         mlflow.set_tracking_uri(before)
     assert not loaded.predict(loaded.input_example)["refused"].any()

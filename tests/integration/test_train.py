@@ -150,7 +150,7 @@ def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
     assert tags["strategy"] == "ddp"
     assert tags["ray.job_id"]
     assert tags["rows.left_out_of_an_epoch"] == str(2_000 % 64)
-    weights = from_bytes(tracking.weights_of(config.tracking.uri, result.run_id)[0][0])
+    weights = from_bytes(tracking.download_weights(config.tracking.uri, result.run_id)[0][0])
     assert tags["model.digest"] == result.model_digest == model_digest(weights)
 
 

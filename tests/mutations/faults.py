@@ -88,7 +88,7 @@ FAULTS = (
     Fault("P8", "pipelines/data/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
     Fault("P8", "pipelines/train/finite.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
     Fault(
-        "P8", "pipelines/tracking/sender.py", "if step > seen.get(stored_metric(name), -1)", "if step >= 0",
+        "P8", "pipelines/tracking/sender.py", "if step > last_steps.get(mlflow_metric(name), -1)", "if step >= 0",
         "tests/unit/test_tracking.py",
     ),
     Fault(

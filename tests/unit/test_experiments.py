@@ -11,7 +11,7 @@ from mlflow.cli import cli
 from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.errors import ConfigError, TrackingError
-from pipelines.tracking.client import connect, experiment_of
+from pipelines.tracking.client import connect, ensure_experiment
 
 VALUES = {
     "name": "x",
@@ -50,11 +50,11 @@ def test_each_experiment_has_a_folder_of_its_own_below_mlartifacts(tmp_path: Pat
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client = connect(uri)
     names = ["plain", "a:b", "a#b", "a?b", "a_b", "a/b", "/Shared/someone@x.org/adult", "ä" * 100, "a%2Fb"]
-    places = [client.get_experiment(experiment_of(client, config(name, uri))).artifact_location for name in names]
+    places = [client.get_experiment(ensure_experiment(client, config(name, uri))).artifact_location for name in names]
     folders = {Path(re.sub("^file://", "", place)) for place in places}
     assert len(folders) == len(names)
     assert {folder.parent for folder in folders} == {tmp_path / "mlartifacts"}
-    run = client.create_run(experiment_of(client, config("a%2Fb", uri))).info.run_id
+    run = client.create_run(ensure_experiment(client, config("a%2Fb", uri))).info.run_id
     client.log_text(run, "text", "a.txt")
     assert [file.parents[2].parent for file in tmp_path.rglob("a.txt")] == [tmp_path / "mlartifacts"]
 
@@ -62,15 +62,15 @@ def test_each_experiment_has_a_folder_of_its_own_below_mlartifacts(tmp_path: Pat
 def test_a_deleted_experiment_is_named_with_what_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client = connect(uri)
-    number = experiment_of(client, config("adult", uri))
+    number = ensure_experiment(client, config("adult", uri))
     client.delete_experiment(number)
     with pytest.raises(TrackingError) as error:
-        experiment_of(client, config("adult", uri))
+        ensure_experiment(client, config("adult", uri))
     told = re.search(r"experiment adult at (\S+) is deleted; restore it with `MLFLOW_TRACKING_URI=(\S+) mlflow (.*?)`", str(error.value))
     assert told is not None and told[1] == told[2] == uri
     monkeypatch.setenv("MLFLOW_TRACKING_URI", told[2])
     assert CliRunner().invoke(cli, told[3].split()).exit_code == 0
-    assert experiment_of(MlflowClient(uri), config("adult", uri)) == number
+    assert ensure_experiment(MlflowClient(uri), config("adult", uri)) == number
 
 
 def test_an_address_s_remedy_fits_its_fault(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_p8_a_run_from_before_its_tags_were_hidden_is_continued(uri: str, versio
     with pytest.raises(TrackingError, match="is already training this model"):
         begin(uri, version, "earlier")
     client.set_tag(run.run_id, "lockstep.heartbeat", json.dumps({"time": 0, "host": "gone", "process": 1}))
-    continued = begin(uri, version, "earlier")
-    assert (continued.run_id, continued.continued, continued.folder) == (run.run_id, True, run.folder)
+    resumed = begin(uri, version, "earlier")
+    assert (resumed.run_id, resumed.is_resumed, resumed.folder) == (run.run_id, True, run.folder)
 
 
 def test_times_and_memory_are_apart_from_the_metrics_of_the_model(uri: str, version: Version) -> None:
@@ -187,7 +187,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
     first.tag(tags)
     of_a_dead_process(first)
     second = begin(uri, version, f"continue-{len(tags)}", workers=4)
-    assert (second.run_id, second.folder, second.continued) == (first.run_id, first.folder, True)
+    assert (second.run_id, second.folder, second.is_resumed) == (first.run_id, first.folder, True)
     assert MlflowClient(uri).get_run(second.run_id).info.status == "RUNNING"
 
 
@@ -200,7 +200,7 @@ def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -
     run.end("KILLED")
     assert begin(uri, version, "twice").run_id == run.run_id
     run.end("FINISHED")
-    assert not begin(uri, version, "twice").continued
+    assert not begin(uri, version, "twice").is_resumed
 
 
 def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, version: Version) -> None:
@@ -335,7 +335,7 @@ def test_each_node_has_figures_of_its_own(uri: str, version: Version, monkeypatc
 def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version) -> None:
     run = begin(uri, version, "weights")
     with pytest.raises(TrackingError, match=f"run {run.run_id} has no model"):
-        tracking.weights_of(uri, run.run_id)
+        tracking.download_weights(uri, run.run_id)
 
 
 def test_every_run_has_the_commit_of_its_code(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +394,7 @@ def test_a_signal_while_a_run_begins_leaves_none_running(uri: str, version: Vers
         os.kill(os.getpid(), signal.SIGINT)
         return run
 
-    with pytest.raises(KeyboardInterrupt), tracking.under_way(begun):
+    with pytest.raises(KeyboardInterrupt), tracking.tracked_run(begun):
         raise AssertionError("the run is under way")
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("signalled")

@@ -21,7 +21,7 @@ from pipelines.serving.model.model import read_model
 from pipelines.serving.model.predictor import input_schema
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
-from pipelines.tracking.exports import model_of_run
+from pipelines.tracking.exports import run_model_files
 
 Rows = Mapping[str, np.ndarray]
 """Arrays by column, rows first."""
@@ -96,7 +96,7 @@ def read_subject(config: Config, run_id: str) -> Subject:
     Raises TrackingError if the run has no model, CorruptError if its files were altered, and DatasetError if the version that
     `dataset` describes is another one than the model was trained on.
     """
-    with model_of_run(config.tracking.uri, run_id) as (uri, folder):
+    with run_model_files(config.tracking.uri, run_id) as (uri, folder):
         settings, manifest, weights, digest = read_model(folder)
     version = open_version(config.dataset.path, config.data_identity)
     if version.digest != manifest.digest:

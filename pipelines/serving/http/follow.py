@@ -9,14 +9,14 @@ from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.signature import input_example
-from pipelines.tracking.registered import downloaded, version_of
+from pipelines.tracking.registered_models import registered_model_files, resolve_version
 
 log = logging.getLogger(__name__)
 
 
 def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:
     """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
-    with downloaded(tracking_uri, model, version) as folder:
+    with registered_model_files(tracking_uri, model, version) as folder:
         settings, manifest, weights, digest = read_model(folder)
     return ServedModel(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
 
@@ -37,7 +37,7 @@ def follow(
     """
     while not stop.wait(seconds):
         try:
-            version = version_of(tracking_uri, model)
+            version = resolve_version(tracking_uri, model)
             if version != present:
                 swap(load_served_model(tracking_uri, model, version))
                 present = version

@@ -27,7 +27,7 @@ from pipelines.serving.http.requests import parse_rows, read_body
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import JsonRow, ServedModel
 from pipelines.serving.model import REFUSED
-from pipelines.tracking.registered import version_of
+from pipelines.tracking.registered_models import resolve_version
 
 FLUSH_SECONDS = 1.0
 _OPEN = ("/health",)
@@ -44,7 +44,7 @@ class Replica:
             keep_servers_on_loopback()
         logging.getLogger("pipelines").setLevel(logging.INFO)
         self._settings, self._token_digest = settings, token_digest
-        self._served = load_served_model(tracking_uri, settings.model, version_of(tracking_uri, settings.model))
+        self._served = load_served_model(tracking_uri, settings.model, resolve_version(tracking_uri, settings.model))
         self._thread = ThreadPoolExecutor(1, "predict")
         self._counts = ReplicaCounts()
         self._name = serve.get_replica_context().replica_id.unique_id

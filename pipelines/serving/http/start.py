@@ -21,7 +21,7 @@ from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
 from pipelines.serving.http.follow import load_served_model
 from pipelines.serving.http.replica import Replica
-from pipelines.tracking.registered import version_of
+from pipelines.tracking.registered_models import resolve_version
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def endpoint(config: Config) -> Iterator[str]:
     settings = config.endpoint
     settings = settings.model_copy(update={"model": settings.model or f"models:/{config.name}@champion"})
     digest = token_digest(settings)
-    version = version_of(config.tracking.uri, settings.model)
+    version = resolve_version(config.tracking.uri, settings.model)
     load_served_model(config.tracking.uri, settings.model, version)
     _check_port(settings)
     with _ray(settings):

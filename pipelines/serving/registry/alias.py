@@ -19,8 +19,8 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import reaching
-from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT, at_work, heartbeat, is_alive
+from pipelines.tracking.client import mlflow_errors
+from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT, describe_beat, heartbeat, is_alive
 
 CHAMPION = "champion"
 STATE, PREVIOUS = "lockstep.promotion", "lockstep.previous"
@@ -30,7 +30,7 @@ LEASE_SECONDS = DEAD_SECONDS
 
 def champion(client: MlflowClient, uri: str, name: str) -> ModelVersion | None:
     """The version with the alias; None if there is none."""
-    with reaching(uri):
+    with mlflow_errors(uri):
         try:
             return client.get_model_version_by_alias(name, CHAMPION)
         except MlflowException as error:
@@ -41,7 +41,7 @@ def champion(client: MlflowClient, uri: str, name: str) -> ModelVersion | None:
 
 def history(client: MlflowClient, uri: str, name: str) -> list[ModelVersion]:
     """The versions that were promoted, or rolled back to, the latest last."""
-    with reaching(uri):
+    with mlflow_errors(uri):
         versions = client.search_model_versions(f"name = '{name}'")
     return sorted((version for version in versions if version.tags.get(STATE) == "promoted"), key=lambda version: int(version.version))
 
@@ -74,7 +74,7 @@ def champion_before(client: MlflowClient, uri: str, name: str, present: ModelVer
     if present is None or not is_promoted(present, past):
         return next(reversed(past), None)
     number = present.tags.get(PREVIOUS, "")
-    with reaching(uri):
+    with mlflow_errors(uri):
         try:
             return client.get_model_version(name, number) if number else None
         except MlflowException as error:
@@ -94,14 +94,14 @@ def promote_model(
     Raises TrackingError if another promotion is under way or was faster, or if MLflow does not answer.
     """
     mlflow.set_tracking_uri(uri)  # MLflow looks for the source there, and not where the client does
-    with reaching(uri):
+    with mlflow_errors(uri):
         _create(client, name)
         model_id = source.removeprefix("models:/") if "@" not in source and source.startswith("models:/m-") else None
         state = {**tags, STATE: "pending", PREVIOUS: tags.get(PREVIOUS, str(expected.version) if expected else ""), HEARTBEAT: heartbeat()}
         ticket = client.create_model_version(name, source, run_id, tags=state, model_id=model_id)
     start = time.monotonic()
     try:
-        with reaching(uri):
+        with mlflow_errors(uri):
             _check_turn(client, name, ticket, expected, start)
             client.set_registered_model_alias(name, CHAMPION, ticket.version)
             _check_alias(client, name, ticket)
@@ -131,7 +131,7 @@ def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected:
     expected_champion = str(expected.version) if expected else ""
     reason = ""
     if busy:
-        reason = f"run {busy[0].run_id} is being promoted as version {busy[0].version} ({at_work(busy[0].tags)}); run again after it"
+        reason = f"run {busy[0].run_id} is being promoted as version {busy[0].version} ({describe_beat(busy[0].tags)}); run again after it"
     elif champion != expected_champion:
         reason = f"the champion is now version {champion or 'none'}, not {expected_champion or 'none'}; run again to be compared with it"
     elif time.monotonic() - start > LEASE_SECONDS / 2:

@@ -9,11 +9,11 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version, open_version, versions
 from pipelines.errors import ConfigError, TrackingError
 from pipelines.serving.registry.gates import Gate, equal
-from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT
 from pipelines.tracking.liveness import MODEL_DIGEST
-from pipelines.tracking.models import model_of
-from pipelines.tracking.recorded import check_is_not_deleted, recorded
+from pipelines.tracking.models import find_model
+from pipelines.tracking.training_record import check_is_not_deleted, read_training
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ def read_candidate(config: Config, run_id: str) -> Candidate:
     """Read a run. Raises TrackingError if there is no such training, if it is deleted, not finished or has no model; ConfigError if it
     was trained on what another config makes; DatasetError if its dataset version is gone."""
     uri = config.tracking.uri
-    record = recorded(uri, run_id)
+    record = read_training(uri, run_id)
     if record.status != "FINISHED":
         raise TrackingError(f"run {run_id} is {record.status}; only a finished training can be promoted")
     if (pipeline := record.config.get("name")) != config.name:
         raise ConfigError(f"--run {run_id} is of the pipeline {pipeline}, and the config is that of {config.name}; give its own config")
     client = connect(uri)
-    with reaching(uri):
+    with mlflow_errors(uri):
         run = client.get_run(run_id)
         check_is_not_deleted(uri, run)
-        model = model_of(client, run)
+        model = find_model(client, run)
     return Candidate(run_id, model, run.data.tags, run.data.metrics, _version(config, run_id, run.data.tags.get("dataset.digest", "")))
 
 

@@ -24,10 +24,10 @@ from pipelines.serving.registry.rows import test_rows
 from pipelines.serving.registry.target import WITHOUT_ROWS, Target, find_target
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
-from pipelines.tracking.client import connect, reaching
+from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.recorded import check_is_not_deleted
 from pipelines.tracking.training import reasons
+from pipelines.tracking.training_record import check_is_not_deleted
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def rollback(config: Config) -> Decision:
 
 def _check_run(client: MlflowClient, uri: str, version: ModelVersion) -> None:
     """Raises TrackingError if the version's run is deleted: the decision could not be recorded after the alias has moved."""
-    with reaching(uri):
+    with mlflow_errors(uri):
         try:
             run = client.get_run(str(version.run_id))
         except MlflowException as error:
@@ -202,7 +202,7 @@ def _judge_rows(
 
 def _record(client: MlflowClient, uri: str, run_id: str, record: dict[str, Any], text: str, version: ModelVersion | None = None) -> None:
     """A decision is a tag and an artifact of the run, and a tag of the version."""
-    with reaching(uri):
+    with mlflow_errors(uri):
         if version is not None:
             client.set_model_version_tag(version.name, version.version, DECISION, text)
         client.set_tag(run_id, DECISION, text)

@@ -12,12 +12,12 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect
-from pipelines.tracking.naming import tag_of
+from pipelines.tracking.naming import read_hidden_tag
 from pipelines.tracking.run import KIND
 
 
 @dataclass(frozen=True)
-class Recorded:
+class TrainingRecord:
     run_id: str
     status: str
     tags: Mapping[str, str]
@@ -26,7 +26,7 @@ class Recorded:
     """The config as plain values."""
 
 
-def recorded(uri: str, run_id: str) -> Recorded:
+def read_training(uri: str, run_id: str) -> TrainingRecord:
     """Read a training run. Raises TrackingError if there is no such run, or if it is not a training."""
     client = connect(uri)
     try:
@@ -37,7 +37,7 @@ def recorded(uri: str, run_id: str) -> Recorded:
                 f"tracking.uri is {uri}, which does not respond: {str(error).splitlines()[0]}; start the server, or wait"
             ) from error
         raise TrackingError(f"{uri} has no run {run_id}; use the ID of a training, which MLflow and jobs/train.py show") from error
-    if kind := tag_of(run.data.tags, KIND):
+    if kind := read_hidden_tag(run.data.tags, KIND):
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is of kind {kind}, not a training; use the ID of a run of jobs/train.py")
     try:
         path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))
@@ -46,11 +46,11 @@ def recorded(uri: str, run_id: str) -> Recorded:
             f"config.json of run {run_id} ({run.info.run_name}) cannot be read from {uri}: {str(error).splitlines()[0]}; "
             "use the ID of a run of jobs/train.py that has its artifacts"
         ) from error
-    return Recorded(run_id, run.info.status, run.data.tags, _config(path, run_id))
+    return TrainingRecord(run_id, run.info.status, run.data.tags, _config(path, run_id))
 
 
 def check_is_not_deleted(uri: str, run: Run) -> None:
-    """Raises TrackingError if the run is deleted: MLflow shows it, but records nothing of it any more."""
+    """Raise TrackingError if the run is deleted: MLflow shows it, but records nothing of it any more."""
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
         raise TrackingError(
             f"run {run.info.run_id} is deleted in {uri}, where no decision about it can be recorded; restore it with "
