@@ -412,7 +412,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
         done = watch(trainer, directory, TrainingProgress(), lambda: None)
         if answers is None:
             return
-        with patch.object(tracking, "answers", lambda *_: answers):
+        with patch.object(tracking, "is_reachable", lambda *_: answers):
             assert _log_model(config, version, run, directory, done).run_id == run.run_id
 
 
