@@ -1,8 +1,11 @@
 """For all tests."""
 
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,34 +21,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-LONG = (
-    *(
-        "test_signals",
-        "test_documents",
-        "test_servers",
-        "test_chaos",
-        "test_benchmarks",
-        "test_exact_runs",
-        "test_demo",
-        "test_train",
-        "test_etl_jobs",
-        "test_after_training",
-    ),
-    *("test_conserved", "test_hostile", "test_tasks_slices", "test_language_slices", "test_served_files"),
-)
-"""Files of about a minute and more, which begin first of those with processes: one that began last would leave a core idle."""
-
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+SECONDS = Path(__file__).parents[1] / "build" / "test-seconds.json"
+"""Seconds of all tests by file, of the last run in several processes."""
+_seconds: Counter[str] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests come first, then long files, the longest before the others."""
+    """Unit tests come first. All tests with Spark run in one process, all others with Ray in one, and those of any other file in one."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(session_of(item) or item.path.stem))
+    order = [None, "ray", "spark"]
+    items.sort(key=lambda item: (-1, 0) if item.path.parent.name == "unit" else (0, -order.index(session_of(item))))
 
-    def turn(item: pytest.Item) -> int:
-        return -1 if item.path.parent.name == "unit" else LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG)
 
-    items.sort(key=turn)
+def session_of(item: pytest.Item) -> str | None:
+    """What takes long to start and is shared: Spark's session or Ray's cluster, None without either."""
+    fixtures = getattr(item, "fixturenames", ())
+    return "spark" if "spark" in fixtures else "ray" if "ray_cluster" in fixtures else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("numprocesses", None):  # in the process that collects the reports of all
+        SECONDS.parent.mkdir(exist_ok=True)
+        SECONDS.write_text(json.dumps({file: round(seconds, 1) for file, seconds in _seconds.most_common()}, indent=1))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
