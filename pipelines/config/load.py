@@ -8,6 +8,7 @@ they are validated, so errors in either are reported in the same way. `--help` s
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.section import shown
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import section_of
-from pipelines.config.task import KINDS, settings_class
+from pipelines.config.task import KINDS, TaskSettings, settings_class
 from pipelines.config.wording import lines
 from pipelines.errors import ConfigError
 
@@ -87,7 +88,9 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
-    model = create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(kind, ...), **fields_with_own(values, origin))
+    model: type[Config] = _with_task(kind)
+    if fields := fields_with_own(values, origin):
+        model = create_model("Config", __base__=model, __doc__=Config.__doc__, **fields)
     shape = with_settings_of_strategy(model, values)
     command_line.fit(values, flags, shape)
     try:
@@ -97,6 +100,11 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     if not recorded and (faults := list(without_effect(config))):
         raise ConfigError("\n".join(f"{_place(name, origin, flags)}: {fault}" for name, fault in faults))
     return config
+
+
+@cache
+def _with_task(settings: type[TaskSettings]) -> type[Config]:
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(settings, ...))
 
 
 def _place(name: str, origin: str, flags: frozenset[str]) -> str:

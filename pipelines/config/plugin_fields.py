@@ -1,7 +1,7 @@
 """Extends the config class for a file that names encoders or sources by import path: the same fields accept their settings too."""
 
 from collections.abc import Mapping
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
@@ -51,6 +51,11 @@ def with_settings_of_strategy(model: type[Config], values: Mapping[str, Any]) ->
         settings = settings_class(kind) if isinstance(kind, str) else StrategySettings
     except ValueError:  # validation reports it
         return model
+    return _with_strategy(model, settings, kind)
+
+
+@cache
+def _with_strategy(model: type[Config], settings: type[StrategySettings], kind: str | None) -> type[Config]:
     described = f"{Train.model_fields['strategy'].description} Kinds: {', '.join(kinds())}."
     field: Any = (settings, Field(default_factory=partial(settings, kind=kind), description=described))
     strategic = create_model("Train", __base__=Train, __doc__=Train.__doc__, strategy=field)
