@@ -45,10 +45,10 @@ def prepare(config: Config) -> Manifest:
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.etl.run import run
     from pipelines.launch.checks import check_before_etl, refusal
-    from pipelines.report.data_profile import files_of
+    from pipelines.report.data_profile import profile_files
 
     check_before_etl(config)
-    manifest = run(config, files_of)
+    manifest = run(config, profile_files)
     if refused := refusal(config):
         logging.getLogger(__name__).warning("a training with this config would be refused: %s", refused)
     return manifest

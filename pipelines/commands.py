@@ -107,16 +107,16 @@ def promote(program: str, arguments: list[str]) -> None:
 
 def report(program: str, arguments: list[str]) -> None:
     """Write the page of a run, or a comparison of several, as one HTML file."""
-    from pipelines.report.arguments import asked, usage
+    from pipelines.report.arguments import read_arguments, usage
 
     if arguments in (["-h"], ["--help"]):
         print(f"{usage(program)}\n\n{report.__doc__} A YAML file stands for its newest run.")
         return
-    found = asked(program, arguments)
+    report_arguments = read_arguments(program, arguments)
     _log_to_stderr(logging.WARNING)
-    from pipelines.report.command import write
+    from pipelines.report.command import write_report
 
-    print(write(found))
+    print(write_report(report_arguments))
 
 
 def _tell_page(config: "Config") -> None:

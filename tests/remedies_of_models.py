@@ -43,9 +43,8 @@ from pipelines.config import Config
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
-from pipelines.report.arguments import asked as read_report
-from pipelines.report.command import report
-from pipelines.report.command import write as write_report
+from pipelines.report.arguments import read_arguments as read_report
+from pipelines.report.command import report, write_report
 from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject

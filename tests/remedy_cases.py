@@ -37,7 +37,7 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.placement import check_splits
 from pipelines.etl.quality import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_apart
-from pipelines.report.arguments import asked as read_report
+from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.access import token_digest

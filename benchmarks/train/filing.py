@@ -42,7 +42,7 @@ def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
     began = now()
     from pipelines.report.evaluation import FOLDER as SPLITS  # noqa: PLC0415, what is measured
     from pipelines.report.evaluation import read_splits  # noqa: PLC0415
-    from pipelines.report.figures.drawn import drawn  # noqa: PLC0415
+    from pipelines.report.figures.svg_figures import draw_figures  # noqa: PLC0415
     from pipelines.report.filing import file_report  # noqa: PLC0415
     from pipelines.report.run_data import collect  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
         began = now()
         collect(run.folder, Path(name))
         for split in read_splits(Path(name) / SPLITS):
-            drawn(split)
+            draw_figures(split)
         add("figures", began)
     began = now()
     file_report(run)

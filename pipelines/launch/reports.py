@@ -13,7 +13,7 @@ import ray.train
 from pipelines.errors import TrainingError
 from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
-from pipelines.report.evaluation import archive_name, packed
+from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import Evaluated
 from pipelines.tasks.values import Value, defined
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
@@ -151,7 +151,7 @@ class TrackedReports(RankZeroReports):
         super().step(number)
 
     def evaluated(self, found: Evaluated) -> None:
-        self._quietly(lambda: self._directory.put(archive_name(found.split), packed(found.summary, found.tables), durable=False))
+        self._quietly(lambda: self._directory.put(archive_name(found.split), pack(found.summary, found.tables), durable=False))
 
     def note_end(self, steps: int) -> None:
         """This group of workers ends after `steps` steps of the run, which are saved."""

@@ -29,7 +29,7 @@ from pipelines.data.sources.distribute import distribute
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError
-from pipelines.report.evaluation import packed
+from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
@@ -76,7 +76,7 @@ def run(config: Config) -> dict[str, float]:
         parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
         tracked.finish(parameters, defined(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)
-        file_baseline(tracked, version, {evaluation.split: packed(evaluation.summary, evaluation.tables) for evaluation in evaluations})
+        file_baseline(tracked, version, {evaluation.split: pack(evaluation.summary, evaluation.tables) for evaluation in evaluations})
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
     for metric, reason in reasons_of(metrics).items():
         log.warning("%s is undefined: %s", metric, reason)

@@ -1,14 +1,12 @@
 """Figures and pages from what runs leave behind. A page is one HTML file that needs no network.
 
-1. `style`   has the colours and the style sheet of all pages and figures.
-2. `page`    makes HTML: a page, its sections, tables, notes. Text is escaped, except what is already `Html`.
-3. `charts`  draws curves with marks as inline SVG.
-4. `evaluation` reads and writes the files of what an evaluation kept; `figures` draws them.
-5. `run_data`   gathers what a run left in MLflow and in its directory.
-6. `events`     finds what happened to a run, and `cost` what it cost.
-7. `run_page`   is the page of a run: its `curves`, `pictures` and `tables`. `comparison` is the page of several: its `verdict` says which
-                is better, and `better` computes whether that is chance.
-8. `filing`     files figures and page with the run. `command` is `jobs/report.py`, `arguments` what it is asked.
+1. `evaluation` reads and writes the files of an evaluation; `figures` draws them.
+2. `run_data`   gathers what a run left in MLflow and in its directory; `events` and `cost` are computed from it.
+3. `run_page`   has the values of the page of a run: its `curves`, `pictures` and `tables`. `comparison` has those of the page of several:
+                its `verdict` says which is better, and `better` computes whether that is chance.
+4. `charts`     compute where lines and bars stand; `parts` are the other values that a page shows in a form of their own.
+5. `templates/` hold the markup of all pages and charts, and `rendering` fills them in. `style` has the colours.
+6. `filing`     files figures and page with the run. `command` is `jobs/report.py`, and `arguments` reads its command line.
 
 `data_profile` is the page about the data of an ETL.
 """

@@ -15,7 +15,7 @@ SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportArguments:
     uri: str
     """Address of MLflow."""
     runs: tuple[str | Config, ...]
@@ -24,13 +24,13 @@ class Asked:
     """To write; None for one named after the runs."""
 
 
-def asked(program: str, arguments: list[str]) -> Asked:
-    """Raises ConfigError for a config or a flag that is wrong, or if there are no runs."""
+def read_arguments(program: str, arguments: list[str]) -> ReportArguments:
+    """Read the command line. Raises ConfigError for a config or a flag that is wrong, or if there are no runs."""
     parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
     parser.add_argument("--out", default="")
-    own, others = parser.parse_known_args(arguments)
-    first = next((place for place, one in enumerate(others) if one.startswith("-")), len(others))
-    names, flags = others[:first], others[first:]
+    options, remaining = parser.parse_known_args(arguments)
+    first_flag = next((place for place, argument in enumerate(remaining) if argument.startswith("-")), len(remaining))
+    names, flags = remaining[:first_flag], remaining[first_flag:]
     if not 1 <= len(names) <= MOST_RUNS:
         raise ConfigError(
             f"{usage(program)}\n{program}: 1 to {MOST_RUNS} runs come first, by ID or by YAML (got {len(names) or 'nothing'})"
@@ -39,7 +39,7 @@ def asked(program: str, arguments: list[str]) -> Asked:
     uris = {config.tracking.uri for config in configs.values()} or {_uri(program, flags)}
     if len(uris) > 1:
         raise ConfigError(f"{' and '.join(configs)} name the servers {' and '.join(sorted(uris))}; set one with --tracking.uri")
-    return Asked(uris.pop(), tuple(configs.get(name, name) for name in names), Path(own.out) if own.out else None)
+    return ReportArguments(uris.pop(), tuple(configs.get(name, name) for name in names), Path(options.out) if options.out else None)
 
 
 def usage(program: str) -> str:
@@ -50,8 +50,8 @@ def _uri(program: str, flags: list[str]) -> str:
     """The address for runs that are named by ID: that of the flag, or of the environment."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--tracking.uri", dest="uri", default=Tracking().uri)
-    own, unknown = parser.parse_known_args(flags)
+    options, unknown = parser.parse_known_args(flags)
     if unknown:
         raise ConfigError(f"{usage(program)}\n{unknown[0]}: with IDs of runs alone, there are only --tracking.uri and --out")
-    file = str(own.uri).removeprefix(SQLITE)
-    return f"{SQLITE}{home() / file}" if own.uri.startswith(SQLITE) and not os.path.isabs(file) else str(own.uri)
+    file = str(options.uri).removeprefix(SQLITE)
+    return f"{SQLITE}{home() / file}" if options.uri.startswith(SQLITE) and not os.path.isabs(file) else str(options.uri)

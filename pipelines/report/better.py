@@ -1,4 +1,4 @@
-"""Which of two runs is better, by how much, and whether that is more than the choice of the rows could do.
+"""Difference of a metric of two runs, and whether it is more than the choice of the rows could do.
 
 Both models have predicted the same rows. Each row has an influence on a metric: how much the metric of all rows depends on it. The
 difference of the two models' influences, row by row, gives the standard error of the difference of their metrics: for means this is the
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from scipy.stats import rankdata
 
 from pipelines.report.evaluation import Split
 
@@ -33,17 +34,17 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def difference(metric: str, one: Split, other: Split, comparisons: int = 1) -> Difference | None:
-    """The metric of `one` less that of `other`, with the interval that holds the difference on all rows of this kind with 95 %
-    confidence; wider, by Bonferroni's rule, if it is one of several `comparisons`. None if the rows do not tell."""
-    values = [split.summary.get("metrics", {}).get(metric) for split in (one, other)]
-    joined = _same_rows(one, other)
+def metric_difference(metric: str, split: Split, other: Split, comparisons: int = 1) -> Difference | None:
+    """The metric of `split` less that of `other`, with the interval that holds the difference on all rows of this kind with 95 %
+    confidence; wider, by Bonferroni's rule, among several `comparisons`. None if the rows do not tell."""
+    values = [evaluation.summary.get("metrics", {}).get(metric) for evaluation in (split, other)]
+    joined = _same_rows(split, other)
     if joined is None or not all(isinstance(value, float | int) for value in values):
         return None
     first, second = (influences(metric, columns) for columns in joined)
     if first is None or second is None:
         return None
-    rows = int(one.summary["rows"])
+    rows = int(split.summary["rows"])
     spread = float(np.std(first - second, ddof=1))
     reach = float(NormalDist().inv_cdf(1 - 0.025 / comparisons) * spread / np.sqrt(rows))
     value = float(values[0]) - float(values[1])
@@ -59,10 +60,11 @@ def influences(metric: str, columns: Columns) -> np.ndarray | None:
     return columns.get(metric)
 
 
-def _same_rows(one: Split, other: Split) -> tuple[Columns, Columns] | None:
+def _same_rows(split: Split, other: Split) -> tuple[Columns, Columns] | None:
     """The outcomes of the rows that both have kept, in one order."""
-    tables = [{name: np.array(values) for name, values in split.tables.get("outcomes", {}).items()} for split in (one, other)]
-    if one.summary.get("rows") != other.summary.get("rows") or not all(len(table.get("row", ())) for table in tables):
+    outcomes = [evaluation.tables.get("outcomes", {}) for evaluation in (split, other)]
+    tables = [{name: np.array(values) for name, values in columns.items()} for columns in outcomes]
+    if split.summary.get("rows") != other.summary.get("rows") or not all(len(table.get("row", ())) for table in tables):
         return None
     _, *places = np.intersect1d(tables[0]["row"], tables[1]["row"], assume_unique=True, return_indices=True)
     if len(places[0]) < LEAST_ROWS:
@@ -89,21 +91,16 @@ def _bits(nats: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
     """DeLong's structural components, from midranks (Sun and Xu 2014), as if both classes were one sample."""
-    is_one = positive == 1
-    ones, others = int(is_one.sum()), int((~is_one).sum())
-    if not ones or not others:
+    is_positive = positive == 1
+    positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
+    if not positives or not negatives:
         return np.full(len(score), np.nan)
-    overall, within = _midranks(score), np.empty(len(score))
-    for chosen in (is_one, ~is_one):
-        within[chosen] = _midranks(score[chosen])
-    beaten = np.where(is_one, (overall - within) / others, 1 - (overall - within) / ones)
-    area = beaten[is_one].mean()
-    return np.where(is_one, len(score) / ones, len(score) / others) * (beaten - area)
-
-
-def _midranks(values: np.ndarray) -> np.ndarray:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+    overall, within = rankdata(score), np.empty(len(score))
+    for is_in_class in (is_positive, ~is_positive):
+        within[is_in_class] = rankdata(score[is_in_class])
+    components = np.where(is_positive, (overall - within) / negatives, 1 - (overall - within) / positives)
+    area = components[is_positive].mean()
+    return np.where(is_positive, len(score) / positives, len(score) / negatives) * (components - area)
 
 
 _INFLUENCES: dict[str, Sequence[tuple[tuple[str, ...], Callable[..., np.ndarray]]]] = {

@@ -1,13 +1,13 @@
-"""What `jobs/report.py` does: the page of a run, or of several compared."""
+"""The command `jobs/report.py`: the page of a run, or of several compared."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.errors import ConfigError, TrackingError
-from pipelines.report.arguments import Asked
+from pipelines.report.arguments import ReportArguments
 from pipelines.report.comparison import comparison_page
 from pipelines.report.data_profile import DATA_PAGE
-from pipelines.report.run_data import material
+from pipelines.report.run_data import read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.runtime import atomic
 from pipelines.tracking.baseline import BASELINE
@@ -29,12 +29,12 @@ def report(uri: str, run_ids: tuple[str, ...]) -> str:
             raise ConfigError(f"run {run_id} is an ETL, and only trainings and baselines are compared; leave it out, or report it alone")
         if kind not in (TRAINING, BASELINE):
             raise ConfigError(f"run {run_id} is {kind or 'none of Lockstep'}, which has no page; name a training, a baseline or an ETL")
-    found = [material(uri, run_id) for run_id in run_ids]
-    return run_page(found[0]) if len(found) == 1 else comparison_page(found)
+    run_data = [read_run_data(uri, run_id) for run_id in run_ids]
+    return run_page(run_data[0]) if len(run_data) == 1 else comparison_page(run_data)
 
 
 def _data_page(uri: str, run_id: str) -> str:
-    """The page that the ETL has drawn."""
+    """Download the page that the ETL has drawn."""
     with TemporaryDirectory() as name:
         download(uri, run_id, Path(name), (DATA_PAGE,))
         try:
@@ -45,11 +45,11 @@ def _data_page(uri: str, run_id: str) -> str:
             ) from error
 
 
-def write(asked: Asked) -> str:
+def write_report(arguments: ReportArguments) -> str:
     """Write the page, and return a line that says where."""
-    run_ids = tuple(one if isinstance(one, str) else newest_run(asked.uri, one.experiment) for one in asked.runs)
-    file = asked.file or Path(f"report-{'-'.join(run_id[:8] for run_id in run_ids)}.html")
-    content = report(asked.uri, run_ids).encode()
+    run_ids = tuple(run if isinstance(run, str) else newest_run(arguments.uri, run.experiment) for run in arguments.runs)
+    file = arguments.file or Path(f"report-{'-'.join(run_id[:8] for run_id in run_ids)}.html")
+    content = report(arguments.uri, run_ids).encode()
     try:
         atomic.replace(str(file), content, durable=False)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The files of what an evaluation kept: `evaluation/<split>/summary.json`, and a Parquet file for each table.
+"""Files of an evaluation: `evaluation/<split>/summary.json`, and a Parquet file for each table.
 
 In the directory of a run, a split is one archive of these files, so that it is replaced whole.
 """
@@ -30,7 +30,7 @@ _ORDER = ("test", "validation")
 
 @dataclass(frozen=True)
 class Split:
-    """What was kept of one split."""
+    """An evaluation of one split."""
 
     name: str
     summary: Mapping[str, Any]
@@ -44,18 +44,18 @@ class Split:
 
 
 def archive_name(split: str) -> str:
-    """Its name in the directory of a run."""
+    """Name of a split's archive in the directory of a run."""
     return f"{FOLDER}-{split}.zip"
 
 
-def packed(summary: Mapping[str, Any], tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> bytes:
-    """The archive of a split; equal values give equal bytes."""
+def pack(summary: Mapping[str, Any], tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> bytes:
+    """Archive of a split; equal values give equal bytes."""
     files = {SUMMARY: json.dumps(summary, indent=1).encode(), **{f"{name}.parquet": _parquet(table) for name, table in tables.items()}}
-    written = io.BytesIO()
-    with ZipFile(written, "w", ZIP_STORED) as archive:
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w", ZIP_STORED) as archive:
         for name, content in files.items():
             archive.writestr(ZipInfo(name), content)  # dated 1980
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def unpack(content: bytes, folder: Path) -> None:
@@ -69,8 +69,8 @@ def unpack(content: bytes, folder: Path) -> None:
 
 def read_splits(folder: Path) -> list[Split]:
     """The splits in a folder `evaluation`, the test first; those without a readable summary are left out."""
-    found = [split for path in folder.glob("*") if (split := _read(path)) is not None]
-    return sorted(found, key=lambda split: (*_ORDER, split.name).index(split.name))
+    splits = [split for path in folder.glob("*") if (split := _read(path)) is not None]
+    return sorted(splits, key=lambda split: (*_ORDER, split.name).index(split.name))
 
 
 def add_raw_rows(folder: Path, filesystem: FileSystem, root: str, attempt: str) -> None:

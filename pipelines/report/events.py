@@ -1,15 +1,15 @@
-"""What happened to a run: restarts, resizes, silences, and what its tags tell, such as a straggler."""
+"""Events of a run: restarts, resizes, silences, and those in its tags, such as a straggler."""
 
 import re
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from pipelines.report.charts import Mark
-from pipelines.report.run_data import Attempt, Material
+from pipelines.report.charts.lines import Mark
+from pipelines.report.run_data import Attempt, RunData
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 
-TELLING = ("stragglers", "standstill", "machines.left_out")
+EVENT_TAGS = ("stragglers", "standstill", "machines.left_out")
 """The tags in which a training says what happened."""
 SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
 """A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
@@ -17,7 +17,7 @@ SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
 
 @dataclass(frozen=True)
 class Event:
-    what: str
+    text: str
     step: int | None
     """None if it is not known."""
     colour: str = GREY
@@ -25,42 +25,42 @@ class Event:
     """Since 1970."""
 
 
-def events(material: Material) -> list[Event]:
-    """In the order of time, and of steps; those without either come last."""
-    found = [*_attempts(material), *_silences(material), *_tagged(material)]
-    return sorted(found, key=lambda one: (one.seconds is None, one.seconds or 0.0, one.step or 0))
+def run_events(data: RunData) -> list[Event]:
+    """Events in the order of time, and of steps; those without either come last."""
+    events = [*_attempts(data), *_silences(data), *_tag_events(data)]
+    return sorted(events, key=lambda event: (event.seconds is None, event.seconds or 0.0, event.step or 0))
 
 
-def marks(found: list[Event]) -> list[Mark]:
+def event_marks(events: list[Event]) -> list[Mark]:
     """Lines in the curves; the beginning is none."""
-    return [Mark(event.step, event.what, event.colour) for event in found if event.step]
+    return [Mark(event.step, event.text, event.colour) for event in events if event.step]
 
 
-def _attempts(material: Material) -> list[Event]:
-    if not material.attempts:
+def _attempts(data: RunData) -> list[Event]:
+    if not data.attempts:
         return []
-    first = material.attempts[0]
-    begun = Event(f"training began with {_workers(first.workers)}", first.step, seconds=first.seconds)
-    return [begun, *(_again(material, before, now) for before, now in pairwise(material.attempts))]
+    first = data.attempts[0]
+    start = Event(f"training began with {_workers(first.workers)}", first.step, seconds=first.seconds)
+    return [start, *(_restart(data, before, now) for before, now in pairwise(data.attempts))]
 
 
-def _again(material: Material, before: Attempt, now: Attempt) -> Event:
-    points = [point for point in material.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
+def _restart(data: RunData, before: Attempt, now: Attempt) -> Event:
+    points = [point for point in data.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
     last = max(points, key=lambda point: point.seconds, default=None)
     lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""
     silent = f", {now.seconds - last.seconds:,.0f} s after the last point" if last else ""
     size = "" if now.workers == before.workers else f", resized from {before.workers} to {_workers(now.workers)}"
-    what = f"restarted at step {now.step:,}{size}{lost}{silent}"
-    return Event(what, now.step, PURPLE if size else RED, now.seconds)
+    text = f"restarted at step {now.step:,}{size}{lost}{silent}"
+    return Event(text, now.step, PURPLE if size else RED, now.seconds)
 
 
-def _silences(material: Material) -> list[Event]:
-    points = sorted(material.run.curves.get("train/loss", ()), key=lambda point: point.seconds)
+def _silences(data: RunData) -> list[Event]:
+    points = sorted(data.run.curves.get("train/loss", ()), key=lambda point: point.seconds)
     gaps = [(after.seconds - before.seconds, before, after) for before, after in pairwise(points)]
     if not gaps:
         return []
     limit = max(SILENT_SECONDS, SILENT_FACTOR * median(gap for gap, _, _ in gaps))
-    restarts = [attempt.seconds for attempt in material.attempts]
+    restarts = [attempt.seconds for attempt in data.attempts]
     return [
         Event(f"no point for {gap:,.0f} s after step {before.step:,}", before.step, ORANGE, before.seconds)
         for gap, before, after in gaps
@@ -68,14 +68,14 @@ def _silences(material: Material) -> list[Event]:
     ]
 
 
-def _tagged(material: Material) -> list[Event]:
-    found = []
-    for name in TELLING:
-        if value := material.run.tags.get(name):
+def _tag_events(data: RunData) -> list[Event]:
+    events = []
+    for name in EVENT_TAGS:
+        if value := data.run.tags.get(name):
             step = re.search(r"\bstep ([\d,]+)", value)
             number = int(step[1].replace(",", "")) if step and step[1].strip(",") else None
-            found.append(Event(f"{name}: {value}", number, ORANGE))
-    return found
+            events.append(Event(f"{name}: {value}", number, ORANGE))
+    return events
 
 
 def _workers(count: int) -> str:

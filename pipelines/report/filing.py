@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 from pipelines.data.versions.versions import Version
 from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpack
-from pipelines.report.figures.drawn import drawn
-from pipelines.report.run_data import collect, material
+from pipelines.report.figures.svg_figures import draw_figures
+from pipelines.report.run_data import collect, read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.tracking.run import Run
 from pipelines.tracking.training import TrainingRun
@@ -24,7 +24,7 @@ def file_report(run: TrainingRun, version: Version) -> None:
 
 
 def file_baseline(run: Run, version: Version, archives: Mapping[str, bytes]) -> None:
-    """The same of a baseline, whose evaluations are in these archives by split."""
+    """Log figures and page of a baseline, whose evaluations are in these archives by split."""
 
     def write(folder: Path) -> None:
         for split, content in archives.items():
@@ -33,21 +33,21 @@ def file_baseline(run: Run, version: Version, archives: Mapping[str, bytes]) -> 
     _file(run, version, write)
 
 
-def _file(run: Run, version: Version, collected: Callable[[Path], None]) -> None:
-    """File what `collected` writes into a folder, with the figures of its evaluations, and the page."""
+def _file(run: Run, version: Version, collect_into: Callable[[Path], None]) -> None:
+    """File what `collect_into` writes into a folder, with the figures of its evaluations, and the page."""
     try:
         with TemporaryDirectory() as name:
             folder = Path(name)
-            collected(folder)
+            collect_into(folder)
             add_raw_rows(folder / FOLDER, version.filesystem, version.root, version.manifest.attempt)
-            figures = {split.name: drawn(split) for split in read_splits(folder / FOLDER)}
-            for split, found in figures.items():
-                for figure in found:
+            figures = {split.name: draw_figures(split) for split in read_splits(folder / FOLDER)}
+            for split, split_figures in figures.items():
+                for figure in split_figures:
                     if figure.svg:
                         (folder / FOLDER / split / f"{figure.name}.svg").write_bytes(figure.svg)
             run.file_folder(name)
         with TemporaryDirectory() as name:
-            (Path(name) / REPORT).write_text(run_page(material(run.uri, run.run_id), figures, finishing=True))
+            (Path(name) / REPORT).write_text(run_page(read_run_data(run.uri, run.run_id), figures, is_finishing=True))
             run.file_folder(name)
     except Exception as error:
         log.warning(

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,80 +10,92 @@ from PIL import Image
 
 from pipelines.report.evaluation import WORST, WORST_ROWS, Split
 from pipelines.report.figures.canvas import UndefinedError
-from pipelines.report.figures.drawn import Drawn, drawn
+from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.figures.worst import as_picture, picture_column
-from pipelines.report.page import Html, Part, element, figure, folded, grid, image, note, table
+from pipelines.report.parts import Figure, Note, Picture, Table
 
 MOST_BYTES = 3_500_000
 """The most that the figures of a page may take."""
 MOST_ROWS = 24
 _FEATURE = "feature."
 
-Figures = Mapping[str, Sequence[Drawn]]
+SplitFigures = Mapping[str, Sequence[SvgFigure]]
 """The figures of each split, by its name."""
 
 
-def pictures(splits: Sequence[Split], figures: Figures | None = None, weights: str = ", with the weights of the best epoch") -> list[Html]:
-    """Figures, and what could not be drawn, of each split. They are drawn unless they are given. `weights` says which model they are of."""
-    parts, left = [], MOST_BYTES
+@dataclass(frozen=True)
+class SplitPictures:
+    """The figures of a split on a page."""
+
+    name: str
+    rows: int
+    figures: Sequence[Figure]
+    reasons: Sequence[str]
+    """Why others are not there."""
+
+
+def split_pictures(splits: Sequence[Split], figures: SplitFigures | None = None) -> list[SplitPictures]:
+    """The figures of each split, which are figure unless they are given."""
+    pictures, free_bytes = [], MOST_BYTES
     for split in splits:
-        parts.append(element("h3", f"{split.name}, {split.summary.get('rows', 0):,} rows{weights}"))
-        shown, notes = [], []
-        for one in figures[split.name] if figures and split.name in figures else drawn(split):
-            left -= len(one.svg)
-            if one.svg and left > 0:
-                shown.append(figure(image(one.svg, one.caption, "svg+xml"), one.caption))
+        page_figures, reasons = [], []
+        for figure in figures[split.name] if figures and split.name in figures else draw_figures(split):
+            free_bytes -= len(figure.svg)
+            if figure.svg and free_bytes > 0:
+                page_figures.append(Figure(Picture(figure.svg, figure.caption, "svg+xml"), figure.caption))
             else:
-                notes.append(note(f"{one.caption} It is too large for this page; the run has it." if one.svg else one.caption))
-        parts += [*([grid(shown)] if shown else []), *notes]
-    return parts
+                reasons.append(f"{figure.caption} It is too large for this page; the run has it." if figure.svg else figure.caption)
+        pictures.append(SplitPictures(split.name, split.summary.get("rows", 0), page_figures, reasons))
+    return pictures
 
 
-def figures_beside(splits_by_run: Mapping[str, Sequence[Split]]) -> list[Html]:
+def figures_by_split(splits_by_run: Mapping[str, Sequence[Split]]) -> dict[str, list[Figure]]:
     """Each figure of several runs beside each other, by split; `splits_by_run` are the evaluations by the runs' letters."""
-    parts, left = [], MOST_BYTES
+    by_split, free_bytes = {}, MOST_BYTES
     for name in dict.fromkeys(split.name for splits in splits_by_run.values() for split in splits):
-        found = {letter: drawn(split) for letter, splits in splits_by_run.items() for split in splits if split.name == name}
-        shown: list[Html] = []
-        for figure_name in dict.fromkeys(one.name for every in found.values() for one in every if one.svg):
-            for letter, one in ((letter, one) for letter, every in found.items() for one in every if one.name == figure_name):
-                left -= len(one.svg)
-                picture = (
-                    image(one.svg, f"{letter}: {one.caption}", "svg+xml") if one.svg and left > 0 else note("No room for this figure.")
-                )
-                shown.append(figure(picture, element("span", element("b", letter), f": {one.caption}")))
-        parts += [element("h3", f"{name}, with the weights of each run's best epoch"), grid(shown)] if shown else []
-    return parts or [note("No run has figures: their evaluations have not ended, or their tasks have none.")]
+        evaluations = [(letter, split) for letter, splits in splits_by_run.items() for split in splits if split.name == name]
+        drawn_figures = [(letter, figure) for letter, split in evaluations for figure in draw_figures(split)]
+        figures: list[Figure] = []
+        for figure_name in dict.fromkeys(figure.name for _, figure in drawn_figures if figure.svg):
+            for letter, figure in drawn_figures:
+                if figure.name == figure_name:
+                    free_bytes -= len(figure.svg)
+                    picture = Picture(figure.svg, f"{letter}: {figure.caption}", "svg+xml")
+                    has_room = figure.svg and free_bytes > 0
+                    figures.append(Figure(picture if has_room else Note("No room for this figure."), figure.caption, letter))
+        if figures:
+            by_split[name] = figures
+    return by_split
 
 
-def worst_tables(splits: Sequence[Split], key: Sequence[str] = ()) -> list[Html]:
+def worst_tables(splits: Sequence[Split], key: Sequence[str] = ()) -> list[Table]:
     """The rows with the largest loss: key and number, truth, prediction, and all columns of the query, as they were before they were
     encoded; where they are not kept, the encoded features, as far as encoding is invertible."""
-    found: list[Html] = []
-    for split in splits:
-        rows, raw = split.tables.get(WORST, {}), split.tables.get(WORST_ROWS, {})
-        if not rows.get("row"):
-            continue
-        features = [name for name in rows if name.startswith(_FEATURE)]
-        shown = [name for name in rows if name not in features]
-        if not raw:
-            shown += [name for name in features if name not in split.summary.get("shapes", {})]
-        picture, shape = _picture(split)
-        keys = [name for name in key if name in raw]
-        others = [name for name in raw if name not in keys]
-        header = [*([picture.removeprefix(_FEATURE)] if picture else []), *keys, *(name.removeprefix(_FEATURE) for name in shown), *others]
-        body = []
-        for place in range(min(MOST_ROWS, len(rows["row"]))):
-            parts: list[Part] = [_png(rows[picture][place], shape)] if picture else []
-            parts += [str(raw[name][place]) for name in keys]
-            body.append([*parts, *(_brief(rows[name][place]) for name in shown), *(_brief(raw[name][place]) for name in others)])
-        said = f"Most wrong rows of split {split.name}, by loss; {_what(bool(raw), key, keys)}"
-        found.append(folded(said, table(header, body)) if found else table(header, body, said))
-    return found
+    return [_worst_table(split, key) for split in splits if split.tables.get(WORST, {}).get("row")]
 
 
-def _what(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
-    """What the columns are, and how a row is found."""
+def _worst_table(split: Split, key: Sequence[str]) -> Table:
+    encoded, raw = split.tables[WORST], split.tables.get(WORST_ROWS, {})
+    features = [name for name in encoded if name.startswith(_FEATURE)]
+    columns = [name for name in encoded if name not in features]
+    if not raw:
+        columns += [name for name in features if name not in split.summary.get("shapes", {})]
+    picture, shape = _picture_column(split)
+    keys = [name for name in key if name in raw]
+    raw_columns = [name for name in raw if name not in keys]
+    rows = []
+    for place in range(min(MOST_ROWS, len(encoded["row"]))):
+        cells: list[object] = [_png(encoded[picture][place], shape)] if picture else []
+        cells += [str(raw[name][place]) for name in keys]
+        cells += [_brief(encoded[name][place]) for name in columns]
+        rows.append([*cells, *(_brief(raw[name][place]) for name in raw_columns)])
+    names = [*([picture] if picture else []), *keys, *columns, *raw_columns]
+    header = [name.removeprefix(_FEATURE) if name in encoded else name for name in names]
+    return Table(header, rows, f"Most wrong rows of split {split.name}, by loss; {_explanation(bool(raw), key, keys)}")
+
+
+def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
+    """Says what the columns are, and how to find a row."""
     number = "`row` counts from 0 in the order of the version's row groups"
     if not is_raw:
         return f"features as they were encoded, since no raw rows of the split were kept or can be read; {number}"
@@ -91,20 +104,20 @@ def _what(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
     return f"{', '.join(keys)} {'is' if len(keys) == 1 else 'are'} the key; {number}"
 
 
-def _picture(split: Split) -> tuple[str, Sequence[int]]:
+def _picture_column(split: Split) -> tuple[str, Sequence[int]]:
     try:
         return picture_column(split)
     except UndefinedError:
         return "", ()
 
 
-def _png(values: Sequence[float], shape: Sequence[int]) -> Html:
-    written = io.BytesIO()
-    Image.fromarray((as_picture(values, shape) * 255).astype(np.uint8)).save(written, "PNG")
-    return image(written.getvalue(), "the row", width=72)
+def _png(values: Sequence[float], shape: Sequence[int]) -> Picture:
+    buffer = io.BytesIO()
+    Image.fromarray((as_picture(values, shape) * 255).astype(np.uint8)).save(buffer, "PNG")
+    return Picture(buffer.getvalue(), "the row", width=72)
 
 
-def _brief(value: Any) -> Part:
+def _brief(value: Any) -> object:
     if isinstance(value, bool):
         return str(value).lower()  # as classes and slices are named
     if isinstance(value, list):

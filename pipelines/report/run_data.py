@@ -1,4 +1,4 @@
-"""Everything that a run's page is made of: the run in MLflow with its files, and, where its directory can be read, what is newer there."""
+"""Data of a run's page: the run in MLflow with its files, and, where its directory can be read, what is newer there."""
 
 import json
 import logging
@@ -44,7 +44,9 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Material:
+class RunData:
+    """A run, with what it left."""
+
     run: History
     config: Mapping[str, Any]
     """Empty if the run has none that can be read, as all that follows."""
@@ -67,8 +69,8 @@ class Material:
         return max([0, *points, *(attempt.steps or attempt.step for attempt in self.attempts)])
 
 
-def material(uri: str, run_id: str) -> Material:
-    """Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
+def read_run_data(uri: str, run_id: str) -> RunData:
+    """Gather what a run left. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
     run = history(uri, run_id)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -78,11 +80,11 @@ def material(uri: str, run_id: str) -> Material:
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
         config = from_recorded(config)
         _add_raw_rows(folder / FOLDER, config, manifest)
-        return Material(
+        return RunData(
             run,
             config=config,
             manifest=manifest,
-            attempts=[Attempt(**one) for one in _values(folder / ATTEMPTS).get("attempts", [])],
+            attempts=[Attempt(**attempt) for attempt in _values(folder / ATTEMPTS).get("attempts", [])],
             splits=read_splits(folder / FOLDER),
             parent=_parent(uri, config),
             samples=_samples(folder / "samples"),
@@ -90,7 +92,7 @@ def material(uri: str, run_id: str) -> Material:
 
 
 def _add_raw_rows(folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """From the version that the run has evaluated, if it can be read from here."""
+    """Add the most wrong rows from the version that the run has evaluated, if it can be read from here."""
     try:
         filesystem, path = storage.locate(config["dataset"]["path"])
         add_raw_rows(folder, filesystem, f"{path}/{manifest['version']}", manifest["attempt"])

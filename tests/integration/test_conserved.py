@@ -40,7 +40,7 @@ from pipelines.etl.make import make
 from pipelines.etl.run import run
 from pipelines.etl.summary import summary
 from pipelines.etl.write import Job, write_parts
-from pipelines.report.data_profile import files_of
+from pipelines.report.data_profile import profile_files
 from pipelines.spark.progress import Stages
 from pipelines.tracking.etl import EtlRun
 
@@ -66,7 +66,7 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     found = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
     manifest = commit(filesystem, attempt.root, found.manifest, found.report.row_groups, found.report.quarantine)
     shown = found.gathered.samples, found.gathered.contents, found.report.samples, {"fit": 1.0}
-    assert "<h1>" in files_of(Survey(config, manifest, {}, *shown))["data.html"]
+    assert "<h1>" in profile_files(Survey(config, manifest, {}, *shown))["data.html"]
     return manifest, Path(attempt.root)
 
 

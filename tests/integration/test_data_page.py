@@ -17,7 +17,7 @@ from pipelines.config import Config, parse
 from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.etl.run import run
-from pipelines.report.data_profile import files_of
+from pipelines.report.data_profile import profile_files
 
 ROWS = 3_000
 HOSTILE = "<script>alert(1)</script>"
@@ -83,7 +83,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Made:
-    manifest = run(pipeline(tmp_path_factory.mktemp("planted"), uri), files_of)
+    manifest = run(pipeline(tmp_path_factory.mktemp("planted"), uri), profile_files)
     found = MlflowClient(uri).get_run(manifest.run_id)
     page, described = (mlflow.artifacts.load_text(f"{found.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
     return Made(manifest, page, json.loads(described), found.data.metrics)
@@ -95,7 +95,7 @@ def test_the_page_warns_of_what_was_planted_and_of_nothing_else(made: Made) -> N
 
 
 def test_rows_that_are_alike_are_found_though_they_are_written_otherwise(tmp_path: Path, uri: str, spark: SparkSession) -> None:
-    manifest = run(pipeline(tmp_path, uri, "twins"), files_of)
+    manifest = run(pipeline(tmp_path, uri, "twins"), profile_files)
     artifacts = MlflowClient(uri).get_run(manifest.run_id).info.artifact_uri
     (found,) = json.loads(mlflow.artifacts.load_text(f"{artifacts}/data.json"))["findings"]
     twins = [line for line in (tmp_path / "raw.tsv").read_text().splitlines() if "A Film" in line and "\tvalidation\t" in line]

@@ -20,7 +20,7 @@ from pipelines.etl.quality import REASON, accepted, refused
 from pipelines.etl.run import run
 from pipelines.etl.shares import compared
 from pipelines.etl.summary import summary
-from pipelines.report.data_profile import files_of
+from pipelines.report.data_profile import profile_files
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
@@ -215,7 +215,7 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
     drawn: list[Files] = []
 
     def page(survey: Survey) -> Files:
-        drawn.append(files_of(survey))
+        drawn.append(profile_files(survey))
         return drawn[0]
 
     config = repeating(tmp_path, "SELECT * FROM t", 0.9)

@@ -13,10 +13,10 @@ from chromium import GOOD, seen
 
 from pipelines.config.task import NextItemSettings, TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
-from pipelines.report.better import difference, influences
+from pipelines.report.better import influences, metric_difference
 from pipelines.report.comparison import comparison_page
 from pipelines.report.evaluation import Split
-from pipelines.report.run_data import Attempt, Material
+from pipelines.report.run_data import Attempt, RunData
 from pipelines.report.run_page import run_page
 from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
@@ -52,7 +52,7 @@ def split_of(logits: np.ndarray, name: str = "test") -> Split:
     return Split(name, found.summary, found.tables)
 
 
-def run_of(logits: np.ndarray, number: int, **changes: Any) -> Material:
+def run_of(logits: np.ndarray, number: int, **changes: Any) -> RunData:
     """A run of three epochs, whose best one was the second."""
     test, validation = split_of(logits), split_of(logits, "validation")
     auc = float(test.summary["metrics"]["auc"])
@@ -68,7 +68,7 @@ def run_of(logits: np.ndarray, number: int, **changes: Any) -> Material:
     run = History(f"{number}" * 32, f"run {number}", "toys", "FINISHED", False, 1_000.0, 1_080.0, tags, {}, points)
     config = {"task": {"kind": "tabular"}, "train": {"lr": number / 10, "workers": 2}, "dataset": {"path": "data", "target": {"rich": {}}}}
     attempts = [Attempt(1_000.0, 0, 2, ended=1_062.0, steps=60)]
-    return replace(Material(run, config, {}, attempts, [test, validation], None, {}), **changes)
+    return replace(RunData(run, config, {}, attempts, [test, validation], None, {}), **changes)
 
 
 def test_the_interval_of_an_roc_area_is_that_of_resampled_rows() -> None:
@@ -76,7 +76,7 @@ def test_the_interval_of_an_roc_area_is_that_of_resampled_rows() -> None:
     from sklearn.metrics import roc_auc_score
 
     one, other = outputs(0.5, 1), outputs(0.8, 2)
-    found = difference("auc", split_of(one), split_of(other))
+    found = metric_difference("auc", split_of(one), split_of(other))
     assert found and found.value == pytest.approx(roc_auc_score(TRUE, one) - roc_auc_score(TRUE, other), abs=1e-6)
     samples = [RANDOM.integers(0, ROWS, ROWS) for _ in range(400)]
     drawn = [roc_auc_score(TRUE[rows], one[rows]) - roc_auc_score(TRUE[rows], other[rows]) for rows in samples]
@@ -141,16 +141,16 @@ def test_of_next_items_the_better_model_is_told_from_chance(metric: str) -> None
         known = kept["known"] if metric == "loss" else [1.0] * ROWS
         mean = sum(kept["cross_entropy" if metric == "loss" else metric]) / sum(known)
         assert mean == pytest.approx(split.summary["metrics"][metric], rel=1e-6), "the interval is around the metric's own value"
-    found, chance = difference(metric, good, bad), difference(metric, good, alike)
+    found, chance = metric_difference(metric, good, bad), metric_difference(metric, good, alike)
     assert found and chance and found.is_beyond_chance and not chance.is_beyond_chance
     assert (found.value > 0) == (metric != "loss") and 0 < found.high - found.low < abs(found.value)
 
 
 def test_of_models_that_differ_by_chance_few_differences_are_called_real() -> None:
     """Models with the same noise: in 95 of 100 cases the interval holds 0."""
-    real = [difference("auc", split_of(outputs(0.5, seed)), split_of(outputs(0.5, 1_000 + seed))) for seed in range(40)]
+    real = [metric_difference("auc", split_of(outputs(0.5, seed)), split_of(outputs(0.5, 1_000 + seed))) for seed in range(40)]
     assert sum(bool(found and found.is_beyond_chance) for found in real) <= 6
-    narrow, wide = (difference("auc", split_of(outputs(0.5, 1)), split_of(outputs(0.8, 2)), count) for count in (1, 6))
+    narrow, wide = (metric_difference("auc", split_of(outputs(0.5, 1)), split_of(outputs(0.8, 2)), count) for count in (1, 6))
     assert narrow and wide and wide.high - wide.low > narrow.high - narrow.low
 
 
@@ -183,7 +183,7 @@ def test_results_are_those_of_the_best_epoch_and_figures_stand_beside_each_other
     assert page.count("0.03444") == 2 and "0.03444" in run_page(runs[0]), "worker hours, one number in all places"
 
 
-def baseline_of(logits: np.ndarray) -> Material:
+def baseline_of(logits: np.ndarray) -> RunData:
     made = run_of(logits, 9, tags={"lockstep.kind": "baseline"}, attempts=[])
     points = {name: (found[-1],) for name, found in made.run.curves.items() if name.startswith("test/")}
     parameters = {"model": "LogisticRegression", "regularisation": "0.01"}

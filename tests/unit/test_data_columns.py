@@ -7,13 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from filed import CONFIG, manifest_of, raw_rows
+from page_parts import render_text
 
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import Survey
 from pipelines.data.versions.manifest import SplitSummary
-from pipelines.report.data_profile.columns import described_columns
-from pipelines.report.data_profile.drawing import MOST_FINDINGS, draw
-from pipelines.report.data_profile.histograms import histogram
+from pipelines.report.charts.distributions import distribution_chart
+from pipelines.report.data_profile.columns import describe_columns
+from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
+
+CHART = "{{ histogram(chart) if chart is histogram else category_chart(chart) }}"
 
 
 def surveyed(raw: pa.Table, name: str) -> Survey:
@@ -29,7 +32,7 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
     raw = raw_rows()
     values = pa.concat_arrays([values] * len(raw)).slice(0, len(raw))
     raw = raw.set_column(raw.column_names.index(name), name, values)
-    found = described_columns(surveyed(raw, name))
+    found = describe_columns(surveyed(raw, name))
     return next(column["chart"] for column in found if column["name"] == name)
 
 
@@ -43,19 +46,20 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
 )
 def test_dates_that_stand_for_never_are_drawn(days: list[date], ends: list[str]) -> None:
     found = chart("born", pa.array(days))
-    assert found["ends"] == ends and "<rect" in histogram(found, "born")
+    assert found["ends"] == ends and "<rect" in render_text(CHART, chart=distribution_chart(found, "born"))
 
 
 @pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [1.7e308], [5e-324, 0.0], [2.0**60, -(2.0**60), 0.5]])
 def test_the_largest_and_smallest_numbers_are_drawn(values: list[float]) -> None:
     with np.errstate(all="ignore"):
         found = chart("x", pa.array(values, pa.float64()))
-    assert sum(found["shares"]["train"]) == pytest.approx(1, abs=1e-3) and "<rect" in histogram(found, "x")
+    assert sum(found["shares"]["train"]) == pytest.approx(1, abs=1e-3)
+    assert "<rect" in render_text(CHART, chart=distribution_chart(found, "x"))
 
 
 def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
     raw = raw_rows()
-    columns = described_columns(surveyed(raw, "word"))
+    columns = describe_columns(surveyed(raw, "word"))
     described = {
         "findings": [{"kind": "drift", "text": f"column {number} drifts", "columns": []} for number in range(1_000)],
         "columns": columns, "raw_columns": 5_000, "sampled": {"train": len(raw)}, "rows": {"train": len(raw)}, "bytes": {"train": 1},
@@ -63,6 +67,6 @@ def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
         "balance": None, "event_log": "", "run_id": "", "query": "", "path": "data", "digest": "0" * 64, "version": "0" * 12,
         "created": "2026-11-25T00:00:00", "pipeline": "wide",
     }  # fmt: skip
-    made = draw(described)
+    made = data_page(described)
     assert f"The first {len(columns)} of 5,000 columns" in made and "<b>5,000</b>" in made
     assert made.count(" drifts<") == MOST_FINDINGS and "950 more are in data.json" in made

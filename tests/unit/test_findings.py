@@ -13,7 +13,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage
 from pipelines.etl import leakage as alike
 from pipelines.etl import row_sample
 from pipelines.report.data_profile.coincidence import share_by_chance
-from pipelines.report.data_profile.findings import Finding, constants, drifts, explained, leaks, shared_contents, skewed, stability
+from pipelines.report.data_profile.findings import Finding, constants, drifts, leaks, overlaps, share_explained, skews, stability
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(1)
@@ -61,7 +61,7 @@ def test_of_a_target_that_cannot_be_tested_nothing_is_said(y: list[bool | None])
 
 def test_what_explains_a_rare_class_is_measured_on_its_rows() -> None:
     y = np.arange(ROWS) % 100 == 7
-    assert explained(pa.chunked_array([pa.array(RANDOM.random(ROWS))]), pa.chunked_array([pa.array(y)])) < 0.5
+    assert share_explained(pa.chunked_array([pa.array(RANDOM.random(ROWS))]), pa.chunked_array([pa.array(y)])) < 0.5
 
 
 def test_a_constant_is_told_from_the_whole_split_where_it_is_known() -> None:
@@ -110,9 +110,9 @@ def test_the_index_is_the_one_of_the_textbook() -> None:
 
 def test_a_split_that_has_rows_of_train_is_told_with_their_share() -> None:
     contents = np.array([[1, 0, 0]] * 800 + [[1, 1, 0]] * 10 + [[0, 1, 0]] * 90 + [[0, 0, 1]] * 100)
-    (found,) = shared_contents(contents)
+    (found,) = overlaps(contents)
     assert found.kind == "shared" and "10.0% of validation's rows" in found.text
-    assert list(shared_contents(contents[:0])) == []
+    assert list(overlaps(contents[:0])) == []
 
 
 def people(rows: int, twins_of: pa.Table | None = None) -> pa.Table:
@@ -150,7 +150,7 @@ def test_rows_that_are_alike_by_chance_are_no_warning_and_planted_ones_are(rows:
     def found(test: pa.Table, columns: list[str]) -> list[Finding]:
         sample = train.slice(0, ROWS)
         contents = contents_of(train, test, columns)
-        return list(shared_contents(contents, lambda split: share_by_chance(sample, test.slice(0, ROWS), columns, len(train))))
+        return list(overlaps(contents, lambda split: share_by_chance(sample, test.slice(0, ROWS), columns, len(train))))
 
     assert found(test, columns) == []
     (planted,) = found(people(rows[1], twins_of=train), ["plan", "age", "days", "size"])
@@ -164,9 +164,9 @@ def test_the_share_that_chance_gives_is_said_beside_a_higher_one() -> None:
     share = share_by_chance(train, other, ["plan", "size"], 3)
     assert share == pytest.approx((1 - (1 - 0.5 * 0.25) ** 3 + 1 - (1 - 0.5 * 0.0005) ** 3) / 2, abs=1e-9)
     contents = np.array([[1, 0, 1]] * 900 + [[0, 0, 1]] * 100)
-    (found,) = shared_contents(contents, lambda split: 0.4)
+    (found,) = overlaps(contents, lambda split: 0.4)
     assert "about 90.0% of test's rows" in found.text and "chance would give about 40.0% for columns with so few values" in found.text
-    assert list(shared_contents(contents, lambda split: 0.88)) == []
+    assert list(overlaps(contents, lambda split: 0.88)) == []
 
 
 def test_the_sketch_of_contents_does_not_depend_on_partitions() -> None:
@@ -228,8 +228,8 @@ def test_a_stage_that_waits_for_one_task_is_skewed() -> None:
     def stage(median: float, longest: float, tasks: int = 8, rows: int = 50_000) -> SparkStage:
         return SparkStage("write", 7, "mapInArrow", tasks, longest, 8 * median, median, longest, rows, 0, 0)
 
-    assert told(skewed([stage(3.0, 19.0)])) == [("skew",)]
-    assert told(skewed([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1), stage(3.0, 19.0, rows=18)])) == []
+    assert told(skews([stage(3.0, 19.0)])) == [("skew",)]
+    assert told(skews([stage(5.0, 13.0), stage(0.01, 0.9), stage(0.2, 3.0), stage(19.0, 19.0, tasks=1), stage(3.0, 19.0, rows=18)])) == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ STRANGERS = {
     ("launch", "etl"),
 }
 THIRD_PARTIES = {
-    "runtime": {"numpy", "safetensors", "torch", "tqdm"},
+    "runtime": {"jinja2", "numpy", "safetensors", "torch", "tqdm"},
     "errors": set(),
     "runtime.compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "config": {"pydantic", "tyro", "yaml"},
@@ -48,7 +48,7 @@ THIRD_PARTIES = {
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
-    "report": {"PIL", "matplotlib", "numpy", "prometheus_client", "pyarrow"},
+    "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
     "spark": {"psutil", "py4j", "pyspark"},
     "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark"},
     "train": {"pyarrow", "pydantic", "torch", "torchmetrics", "xxhash"},

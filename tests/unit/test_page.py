@@ -1,58 +1,91 @@
-"""HTML and inline charts: what is text stays text, and what is not finite is left out."""
+"""Pages and charts: what is text stays text, and what is not finite is left out."""
 
+import re
 from math import inf, isfinite, nan
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from jinja2 import UndefinedError
+from page_parts import render_parts, render_text
 
-from pipelines.report.charts import WIDTH, Axis, Mark, lines
-from pipelines.report.page import element, facts, figure, folded, grid, image, note, page, section, table, text, tiles
+from pipelines.report.charts import CHART_WIDTH
+from pipelines.report.charts.distributions import distribution_chart
+from pipelines.report.charts.lines import Axis, Mark, line_chart
+from pipelines.report.parts import Best, Code, Figure, Note, Picture, Table
+from pipelines.report.rendering import readable
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x00 \u200b"
+EVERYTHING = """{% extends "page.html" %}
+{% block summary %}{{ tiles([(title, title)]) }}{{ note(title, "warning") }}{% endblock %}
+{% block sections %}
+{% call section(title) %}
+{{ table([title], [[title]], title) }} {{ facts([(title, title)]) }}
+{% for part in parts %}{{ show(part) }}{% endfor %}
+{{ grid(figures) }} {{ histogram(bins) }} {{ category_chart(names) }}
+{% call folded(title) %}<pre>{{ title }}</pre>{% endcall %}
+{% endcall %}
+{% endblock %}
+"""
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "text"),
     [(1437, "1,437"), (0.98765, "0.9877"), (1e-9, "1e−09"), (-2.5, "−2.5"), (nan, "undefined"), (inf, "∞"), (None, "–"), (True, "yes")],
 )
-def test_a_value_is_shown_with_the_digits_that_are_read(value: object, shown: str) -> None:
-    assert text(value) == shown
+def test_a_value_is_shown_with_the_digits_that_are_read(value: object, text: str) -> None:
+    assert readable(value) == text
 
 
 def test_no_text_becomes_markup() -> None:
-    parts = [
-        section(HOSTILE, [table([HOSTILE], [[HOSTILE]], HOSTILE), facts([(HOSTILE, HOSTILE)]), tiles([(HOSTILE, HOSTILE)]), note(HOSTILE)]),
-        grid([figure(lines({HOSTILE: [(0, 1)], "b": [(1, 2)]}, HOSTILE, HOSTILE, [Mark(0, HOSTILE)]), HOSTILE)]),
-        folded(HOSTILE, image(b"", HOSTILE)),
-    ]
-    made = page(HOSTILE, parts, HOSTILE)
-    assert "<script" not in made and "\x00" not in made and "&amp;" in made
-    assert "http" not in made.replace("http-equiv", ""), "a page fetches nothing"
+    chart = line_chart({HOSTILE: [(0, 1)], "b": [(1, 2)]}, HOSTILE, HOSTILE, [Mark(0, HOSTILE)])
+    shares = {"train": [0.5], "test": [1.0]}
+    bins = {"kind": "bins", "ends": [HOSTILE, HOSTILE], "unit": HOSTILE, "shares": shares, "beyond": {}, "sampled": {}}
+    names = {"kind": "names", "names": [HOSTILE], "shares": shares, "sampled": {}}
+    page = render_text(
+        EVERYTHING,
+        title=HOSTILE,
+        lead=HOSTILE,
+        parts=[Code(HOSTILE), Best(HOSTILE), Note(HOSTILE), Picture(b"", HOSTILE), Table([HOSTILE], [[Code(HOSTILE)]], HOSTILE)],
+        figures=[Figure(chart, HOSTILE, HOSTILE)],
+        bins=distribution_chart(bins, HOSTILE),
+        names=distribution_chart(names, HOSTILE),
+    )
+    assert "<script" not in page and "\x00" not in page and page.count("&lt;script&gt;") > 25
+    assert "http" not in page.replace("http-equiv", ""), "a page fetches nothing"
+
+
+def test_templates_escape_everything_and_a_name_that_they_do_not_get_is_an_error() -> None:
+    for template in ROOT.glob("pipelines/**/templates/*"):
+        assert not re.search(r"\|\s*safe|autoescape", template.read_text()), template
+    with pytest.raises(UndefinedError, match="unknown"):
+        render_text("{{ unknown }}")
 
 
 def test_a_column_of_numbers_is_aligned_to_the_right() -> None:
-    made = table(["split", "rows"], [["train", 5], ["test", None]])
-    assert made.count("class='number'") == 3 and "<td>train</td>" in made
-    bold = table(["metric", "A"], [["auc", element("b", -0.5)], ["loss", 1.25], ["area", "undefined: one class"]])
-    assert bold.count("class='number'") == 4, "the best value in bold is a number too"
+    table = render_parts(Table(["split", "rows"], [["train", 5], ["test", None]]))
+    assert table.count('class="number"') == 3 and "<td>train</td>" in table
+    bold = render_parts(Table(["metric", "A"], [["auc", Best(-0.5)], ["loss", 1.25], ["area", "undefined: one class"]]))
+    assert bold.count('class="number"') == 4, "the best value in bold is a number too"
 
 
 def test_curves_leave_out_what_is_not_finite() -> None:
-    made = lines({"loss": [(0, 1.0), (1, nan), (2, inf), (3, 0.5)]})
-    (path,) = [found.get("points", "") for found in ElementTree.fromstring(made).iter("polyline")]
+    chart = render_parts(line_chart({"loss": [(0, 1.0), (1, nan), (2, inf), (3, 0.5)]}))
+    (path,) = [line.get("points", "") for line in ElementTree.fromstring(chart.strip()).iter("polyline")]
     assert len(path.split()) == 2
-    assert "no points yet" in lines({"loss": [(0, nan)]})
-    assert "absent" not in lines({"loss": [(0, 1.0)], "absent": [(0, nan)], "other": [(0, 2.0)]}, y_label="of two")
+    assert "no points yet" in render_parts(line_chart({"loss": [(0, nan)]}))
+    assert "absent" not in render_parts(line_chart({"loss": [(0, 1.0)], "absent": [(0, nan)], "other": [(0, 2.0)]}, y_label="of two"))
 
 
 def test_of_a_long_curve_the_last_point_is_drawn() -> None:
-    made = lines({"loss": [(step, 1 / (step + 1)) for step in range(100_000)]})
-    assert len(made) < 20_000 and f" {WIDTH - 12}.0," in made
+    chart = render_parts(line_chart({"loss": [(step, 1 / (step + 1)) for step in range(100_000)]}))
+    assert len(chart) < 20_000 and f" {CHART_WIDTH - 12}," in chart
 
 
 @pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [0.0, 5e-324], [0.0, inf], [1.7e308]])
 def test_numbers_at_the_limits_of_a_float_are_drawn(values: list[float]) -> None:
-    assert "nan" not in lines({"loss": list(enumerate(values))}) and all(map(isfinite, Axis.over(values).ticks))
+    assert "nan" not in render_parts(line_chart({"loss": list(enumerate(values))})) and all(map(isfinite, Axis.over(values).ticks))
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [-1e-12, 1e-12], [1e300, -1e300], [3, 1_234_567], [0.1, 0.30000000000000004]])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.report.cost import kilowatt_hours, worker_hours
-from pipelines.report.events import events
-from pipelines.report.run_data import Attempt, Material
+from pipelines.report.events import run_events
+from pipelines.report.run_data import Attempt, RunData
 from pipelines.report.run_page import run_page
 from pipelines.tracking.history import History, Point
 from pipelines.tracking.power import METRIC, ProcessorPower
@@ -41,10 +41,10 @@ def test_without_counters_there_is_no_metric(tmp_path: Path) -> None:
     assert power.aggregate_metrics() == {}
 
 
-def of_run(curves: dict[str, list[tuple[int, float, float]]], attempts: list[Attempt], **tags: str) -> Material:
+def of_run(curves: dict[str, list[tuple[int, float, float]]], attempts: list[Attempt], **tags: str) -> RunData:
     points = {name: tuple(Point(*one) for one in found) for name, found in curves.items()}
     run = History("0" * 32, "toy", "toys", "FINISHED", False, 1_000.0, 1_100.0, tags, {}, points)
-    return Material(run, {}, {}, attempts, [], None, {})
+    return RunData(run, {}, {}, attempts, [], None, {})
 
 
 def test_energy_is_power_over_time_and_a_gap_is_none() -> None:
@@ -61,7 +61,7 @@ def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent(
     told = {"stragglers": "worker 1: slow at data, from step 12", "standstill": "worker 0 is in backward of step 1,234", "other": "step 3"}
     material = of_run({"train/loss": losses}, attempts, **told)
     assert worker_hours(material) == pytest.approx((2 * 20 + 1 * 79.5) / 3_600)
-    assert [(event.step, event.what) for event in events(material)] == [
+    assert [(event.step, event.text) for event in run_events(material)] == [
         (0, "training began with 2 workers"),
         (15, "restarted at step 15, resized from 2 to 1 worker, 5 steps back, 0 s after the last point"),
         (30, "no point for 50 s after step 30"),

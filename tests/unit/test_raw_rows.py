@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from page_parts import render_parts
 from pyarrow.fs import LocalFileSystem
 from test_pictures import of_classes
 
@@ -22,7 +23,7 @@ from pipelines.etl.placement import CONTENT, PART, PLACE
 from pipelines.etl.quality import REASON
 from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
 from pipelines.etl.write import Job, _write_part
-from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, packed, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables
 
 ROWS = 300
@@ -106,23 +107,23 @@ def test_the_most_wrong_rows_are_shown_with_their_key_and_as_they_were(tmp_path:
     written(tmp_path, frozenset({2}))
     worst = {"row": [12, 5], "loss": [2.0, 1.0], "true": ["a", "b"], "predicted": ["b", "a"], "feature.gain": [-1.91e-05, 7298.0001]}
     split = of_classes(worst=worst)
-    unpack(packed({**split.summary, "shapes": {}}, split.tables), tmp_path / FOLDER / "test")
-    (before,) = worst_tables(read_splits(tmp_path / FOLDER), ["id"])
+    unpack(pack({**split.summary, "shapes": {}}, split.tables), tmp_path / FOLDER / "test")
+    before = render_parts(*worst_tables(read_splits(tmp_path / FOLDER), ["id"]))
     assert "features as they were encoded" in before and "−1.91e−05" in before
     add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
     splits = read_splits(tmp_path / FOLDER)
-    (page,) = worst_tables(splits, ["id"])
+    page = render_parts(*worst_tables(splits, ["id"]))
     raw = splits[0].tables["worst_rows"]
-    assert f"<td>{raw['id'][0]}</td>" in page and "<th>id</th><th class='number'>row</th>" in page, "a key has no commas"
+    assert f"<td>{raw['id'][0]}</td>" in page and '<th>id</th><th class="number">row</th>' in page, "a key has no commas"
     assert "−1.91e−05" not in page and f">{raw['gain'][0]:,}<" in page and str(raw["born"][0]) in page and "id is the key" in page
-    assert "since the dataset has no key" in "".join(worst_tables(splits))
+    assert "since the dataset has no key" in render_parts(*worst_tables(splits))
     add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path / "moved"), "a")
     assert read_splits(tmp_path / FOLDER) == splits, "those that were filed stay"
 
 
 def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_path: Path) -> None:
     split = of_classes()
-    unpack(packed(split.summary, split.tables), tmp_path / FOLDER / "test")
+    unpack(pack(split.summary, split.tables), tmp_path / FOLDER / "test")
     add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
     (tmp_path / "rows-a/split=test").mkdir(parents=True)
     (tmp_path / "rows-a/split=test/part-00000-x.parquet").write_bytes(b"torn")
@@ -133,6 +134,6 @@ def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_pat
 def test_every_column_is_shown(tmp_path: Path) -> None:
     raw = {f"c{number}": [number] for number in range(30)}
     split = of_classes(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
-    (page,) = worst_tables([Split("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"])
+    page = render_parts(*worst_tables([Split("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"]))
     assert all(f">c{number}</th>" in page for number in range(30)) and kept.MOST_COLUMNS >= 30
     assert page.index(">c7</th>") < page.index(">row</th>")

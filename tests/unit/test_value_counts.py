@@ -15,7 +15,7 @@ from pipelines.data.versions.data_profile import Survey, ValueCounts
 from pipelines.data.versions.manifest import SplitSummary
 from pipelines.etl import row_sample
 from pipelines.etl.value_counts import MOST_VALUES, ValueCounter, combined, value_counts
-from pipelines.report.data_profile import files_of
+from pipelines.report.data_profile import profile_files
 
 RANDOM = np.random.default_rng(2)
 ROWS = 6_000
@@ -87,10 +87,10 @@ def survey(sampled: int, counts: dict[str, ValueCounts]) -> Survey:
 
 
 def test_a_drift_that_only_the_sample_shows_is_none_and_shares_are_those_of_all_rows() -> None:
-    sampled = json.loads(files_of(survey(500, {}))["data.json"])
+    sampled = json.loads(profile_files(survey(500, {}))["data.json"])
     assert ("drift", ["rich"]) in [(found["kind"], found["columns"]) for found in sampled["findings"]]
     counts = ValueCounts(("false", "true"), np.array([[24_000, 0, 6_002], [16_000, 0, 3_998]]), np.zeros(3, np.int64))
-    files = files_of(survey(500, {"rich": counts}))
+    files = profile_files(survey(500, {"rich": counts}))
     described = json.loads(files["data.json"])
     assert ("drift", ["rich"]) not in [(found["kind"], found["columns"]) for found in described["findings"]]
     target = described["columns"][0]
@@ -104,7 +104,7 @@ def test_what_is_sampled_has_an_interval_and_values_beyond_the_axis_a_mark(sampl
     if not sampled:  # the sample is all that there is
         splits = {name: one.model_copy(update={"rows": 500}) for name, one in made.manifest.splits.items()}
         made = Survey(made.config, made.manifest.model_copy(update={"splits": splits}), {}, made.samples, made.contents, {}, {"fit": 1.0})
-    files = files_of(made)
+    files = profile_files(made)
     described = {column["name"]: column for column in json.loads(files["data.json"])["columns"]}
     missing = described["rooms"]["missing"]["test"]
     assert ("interval" in missing) == said and bool(described["price"]["chart"]["sampled"]) == said

@@ -23,7 +23,7 @@ from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.classes import calibration
-from pipelines.report.run_data import Material
+from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.report.tables import class_tables
 from pipelines.serving.model.model import download_model
@@ -190,12 +190,12 @@ def test_the_terminal_says_why() -> None:
     assert json.loads(json.dumps(metric_fields(METRICS), allow_nan=False))["metrics"] == {"validation/loss": 0.25, "test/loss": 0.5}
 
 
-def material() -> Material:
+def material() -> RunData:
     tags = {"lockstep.undefined": json.dumps({"validation/auc": "one class", "test/auc": "one class"}), "lockstep.remarks": "first\nsecond"}
     curves = {name: (Point(5, 0.0, value),) for name, value in METRICS.items() if isinstance(value, float)}
     run = History("r" * 32, "toy", "toy", "FINISHED", False, 0.0, 1.0, tags, {}, curves)
     splits = [Split("validation", {"kind": "own", "metrics": {"auc": "one class", "loss": 0.25}}, {})]
-    return Material(run, config={}, manifest={}, attempts=[], splits=splits, parent=None, samples={})
+    return RunData(run, config={}, manifest={}, attempts=[], splits=splits, parent=None, samples={})
 
 
 def test_the_page_says_why() -> None:
@@ -206,8 +206,9 @@ def test_the_page_says_why() -> None:
 
 def test_a_class_that_is_never_predicted_has_no_precision() -> None:
     table = {"class": ["a", "b", "c"], "rows": [3, 2, 0], "predicted": [4, 0, 1], "correct": [3, 0, 0]}
-    (found,) = class_tables([Split("test", {}, {"classes": table})])
-    assert found.count("undefined: never predicted") == 1 and found.count("undefined: no row") == 1
+    (classes,) = class_tables([Split("test", {}, {"classes": table})])
+    cells = [cell for row in classes.rows for cell in row]
+    assert cells.count("undefined: never predicted") == 1 and cells.count("undefined: no row") == 1
 
 
 def test_a_calibration_of_one_bin_is_undefined() -> None:

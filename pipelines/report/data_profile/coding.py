@@ -20,27 +20,25 @@ def is_numeric(values: pa.ChunkedArray | pa.Array) -> bool:
     return is_number(values.type) and not types.is_boolean(values.type)
 
 
-def distinct(values: pa.ChunkedArray) -> int:
+def count_distinct(values: pa.ChunkedArray) -> int:
     """Different values, without NULL."""
     return len(pc.unique(values.drop_null()))
 
 
 def is_free_text(values: pa.ChunkedArray) -> bool:
-    given = len(values) - values.null_count
-    return is_text(values.type) and given >= 20 and distinct(values) > FREE_TEXT_SHARE * given
+    rows = len(values) - values.null_count
+    return is_text(values.type) and rows >= 20 and count_distinct(values) > FREE_TEXT_SHARE * rows
 
 
 def as_numbers(values: pa.ChunkedArray) -> np.ndarray:
     """float64 with NaN for NULL, shape (rows,): numbers as they are, times as days since 1970, texts as their length."""
-    whole = values.combine_chunks()
-    if is_number(whole.type):
-        return numbers(whole)
-    if types.is_temporal(whole.type):
-        microseconds = (
-            whole.cast(pa.timestamp("us")) if not types.is_timestamp(whole.type) else whole.cast(pa.timestamp("us", whole.type.tz))
-        )
-        return numbers(microseconds.cast(pa.int64())) / 86_400e6
-    return numbers(pc.utf8_length(whole.cast(pa.string())))
+    array = values.combine_chunks()
+    if is_number(array.type):
+        return numbers(array)
+    if types.is_temporal(array.type):
+        timezone = array.type.tz if types.is_timestamp(array.type) else None
+        return numbers(array.cast(pa.timestamp("us", timezone)).cast(pa.int64())) / 86_400e6
+    return numbers(pc.utf8_length(array.cast(pa.string())))
 
 
 def as_texts(values: pa.ChunkedArray) -> list[str | None]:
@@ -51,14 +49,14 @@ def as_texts(values: pa.ChunkedArray) -> list[str | None]:
 
 
 @dataclass(frozen=True)
-class Binned:
+class Bins:
     """Quantile bins of numbers."""
 
     edges: np.ndarray
     """Inner edges, ascending."""
 
     @classmethod
-    def of(cls, values: np.ndarray, bins: int) -> "Binned":
+    def fit(cls, values: np.ndarray, bins: int) -> "Bins":
         finite = values[np.isfinite(values)]
         return cls(np.unique(np.quantile(finite, np.arange(1, bins) / bins)) if len(finite) else np.empty(0))
 
@@ -68,15 +66,15 @@ class Binned:
 
 
 @dataclass(frozen=True)
-class Named:
+class Categories:
     """Categories, the most frequent first; all others count as one more."""
 
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: list[str | None], most: int) -> "Named":
-        found, counts = np.unique([value for value in values if value is not None], return_counts=True)
-        return cls(tuple(str(name) for name in found[np.argsort(-counts, kind="stable")][:most]))
+    def fit(cls, values: list[str | None], most: int) -> "Categories":
+        names, counts = np.unique([value for value in values if value is not None], return_counts=True)
+        return cls(tuple(str(name) for name in names[np.argsort(-counts, kind="stable")][:most]))
 
     def codes(self, values: list[str | None]) -> np.ndarray:
         """The place of each value in `names`, their number for others, MISSING for NULL."""
@@ -84,16 +82,16 @@ class Named:
         return np.array([MISSING if value is None else places.get(value, len(self.names)) for value in values], np.int64)
 
 
-def codes_of(fitted: pa.ChunkedArray, values: list[pa.ChunkedArray], bins: int, most: int) -> list[np.ndarray]:
-    """Each of the `values` as numbers of bins or categories that are chosen on `fitted`: bins for numbers, times and free texts (their
+def encode_columns(fitted: pa.ChunkedArray, columns: list[pa.ChunkedArray], bins: int, most: int) -> list[np.ndarray]:
+    """Each of the `columns` as numbers of bins or categories that are chosen on `fitted`: bins for numbers, times and free texts (their
     length), categories for all else."""
-    if is_free_text(fitted) or (not is_text(fitted.type) and not types.is_boolean(fitted.type) and distinct(fitted) > bins):
-        edges = Binned.of(as_numbers(fitted), bins)
-        return [edges.codes(as_numbers(column)) for column in values]
-    names = Named.of(as_texts(fitted), most)
-    return [names.codes(as_texts(column)) for column in values]
+    if is_free_text(fitted) or (not is_text(fitted.type) and not types.is_boolean(fitted.type) and count_distinct(fitted) > bins):
+        edges = Bins.fit(as_numbers(fitted), bins)
+        return [edges.codes(as_numbers(column)) for column in columns]
+    names = Categories.fit(as_texts(fitted), most)
+    return [names.codes(as_texts(column)) for column in columns]
 
 
-def counted(codes: np.ndarray, size: int) -> np.ndarray:
+def count_codes(codes: np.ndarray, size: int) -> np.ndarray:
     """Rows of each code from MISSING to `size` − 1, shape (size + 1,)."""
     return np.bincount(codes - MISSING, minlength=size - MISSING)

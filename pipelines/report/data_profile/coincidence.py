@@ -22,9 +22,9 @@ def share_by_chance(train: pa.Table, other: pa.Table, columns: Iterable[str], tr
 
     `train` and `other` are samples. Long texts, lists and bytes, of which a sample has only a part, are taken for unique.
     """
-    chances, sampled = np.ones(len(other)), set(train.column_names)
+    chances, sampled_columns = np.ones(len(other)), set(train.column_names)
     for name in columns:
-        if not chances.any() or name not in sampled:
+        if not chances.any() or name not in sampled_columns:
             break
         chances *= _frequencies(train[name], other[name])
     return float(-np.expm1(train_rows * np.log1p(-np.minimum(chances, 1 - 1e-12))).mean()) if len(other) else 0.0
@@ -37,14 +37,14 @@ def _frequencies(train: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
         return np.zeros(len(other))
     counts = Counter(_normal(value) for value in train.to_pylist())
     values = [_normal(value) for value in other.to_pylist()]
-    given = sum(count for value, count in counts.items() if value is not None)
-    once = sum(count == 1 for value, count in counts.items() if value is not None)
-    is_unique = once > NEARLY_UNIQUE * given
+    present_rows = sum(count for value, count in counts.items() if value is not None)
+    unique_rows = sum(count == 1 for value, count in counts.items() if value is not None)
+    is_unique = unique_rows > NEARLY_UNIQUE * present_rows
     if is_text(kind) and any(value is not None and len(value) >= TEXT_LENGTH for value in train.to_pylist()):
         is_unique = True
-    unseen, less = (0.0, 1) if is_unique else (0.5, 0)  # of unique values, a single one in the sample is the twin itself
-    found = [counts[None] if value is None else max(counts[value] - less, unseen) if value in counts else unseen for value in values]
-    return np.array(found, float) / max(len(train), 1)
+    unseen, twins = (0.0, 1) if is_unique else (0.5, 0)  # of unique values, a single one in the sample is the twin itself
+    rows = [counts[None] if value is None else max(counts[value] - twins, unseen) if value in counts else unseen for value in values]
+    return np.array(rows, float) / max(len(train), 1)
 
 
 def _normal(value: object) -> object:

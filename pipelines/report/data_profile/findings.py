@@ -2,15 +2,24 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import chdtri
 
 from pipelines.data.versions.data_profile import SparkStage, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.report.data_profile.coding import MISSING, as_numbers, as_texts, codes_of, counted, distinct, is_free_text, is_numeric
+from pipelines.report.data_profile.coding import (
+    MISSING,
+    as_numbers,
+    as_texts,
+    count_codes,
+    count_distinct,
+    encode_columns,
+    is_free_text,
+    is_numeric,
+)
 
 LEAK = 0.95
 """Share of the target's errors or variance that one column alone may explain."""
@@ -43,16 +52,16 @@ class Finding:
 def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Finding]:
     """Columns that equal the target, or determine it nearly, in a sample of the training split."""
     names = set(sample.column_names)
-    if target not in names or len(sample) < LEAK_ROWS or distinct(sample[target]) < 2:
+    if target not in names or len(sample) < LEAK_ROWS or count_distinct(sample[target]) < 2:
         return
-    explained_by, texts = _explainer(sample[target]), as_texts(sample[target])
+    share_explained_by, texts = _explainer(sample[target]), as_texts(sample[target])
     for name in features:
         if name == target:
             yield Finding("leak", f"{name} is a feature and the target", (name,))
         elif name in names:
             if _has_texts(sample[name], texts):
                 yield Finding("leak", f"{name} equals the target {target} in all {len(sample):,} sampled rows", (name,))
-            elif (share := explained_by(sample[name])) >= LEAK:
+            elif (share := share_explained_by(sample[name])) >= LEAK:
                 yield Finding(
                     "leak",
                     f"{name} alone tells {share:.1%} of the target {target}, in {len(sample):,} sampled rows: would it be known before the "
@@ -66,8 +75,8 @@ def _has_texts(column: pa.ChunkedArray, texts: list[str | None]) -> bool:
     return as_texts(column.slice(0, 8)) == texts[:8] and as_texts(column) == texts
 
 
-def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
-    """How much of a target one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
+def share_explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
+    """Share of a target that one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
 
     For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
     prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
@@ -76,96 +85,98 @@ def explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
 
 
 def _explainer(target: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], float]:
-    """`explained` for many columns: what only the target decides is computed once."""
+    """`share_explained` for many columns of one target, whose codes or ranks are computed once."""
     rows = np.arange(len(target))
-    if is_numeric(target) and distinct(target) > 20:
+    if is_numeric(target) and count_distinct(target) > 20:
         values = as_numbers(target)
-        known = np.isfinite(values)
-        ranks = values[known].argsort().argsort().astype(float)
-        return lambda column: _of_ranks(_codes(column, rows)[known], ranks)
-    (classes,) = codes_of(target, [target], bins=10**9, most=10**9)
-    return lambda column: _of_classes(_codes(column, rows), classes - MISSING)
+        is_finite = np.isfinite(values)
+        ranks = values[is_finite].argsort().argsort().astype(float)
+        return lambda column: _share_of_ranks(_codes(column, rows)[is_finite], ranks)
+    (classes,) = encode_columns(target, [target], bins=10**9, most=10**9)
+    return lambda column: _share_of_classes(_codes(column, rows), classes - MISSING)
 
 
 def _codes(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    (codes,) = codes_of(column.take(rows[_FIT]), [column], bins=100, most=1_000)
+    (codes,) = encode_columns(column.take(rows[_FIT]), [column], bins=100, most=1_000)
     return codes
 
 
-def _of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
+def _share_of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
     means = _means(codes[_FIT], ranks[_FIT])
     errors = ranks[_TEST] - np.array([means.get(code, ranks[_FIT].mean()) for code in codes[_TEST]])
     spread = ((ranks[_TEST] - ranks[_FIT].mean()) ** 2).sum()
     return float(1 - (errors**2).sum() / spread) if spread else 0.0
 
 
-def _of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
+def _share_of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
     most = np.bincount(classes[_FIT]).argmax()
-    found, places = np.unique(codes, return_inverse=True)
+    distinct_codes, places = np.unique(codes, return_inverse=True)
     pairs, rows = np.unique(places[_FIT] * (classes.max() + 1) + classes[_FIT], return_counts=True)
-    bins, of_bins = np.divmod(pairs, classes.max() + 1)
-    order = np.lexsort((-of_bins, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
-    likeliest = np.full(len(found), most)
-    likeliest[bins[order]] = of_bins[order]
+    bins, bin_classes = np.divmod(pairs, classes.max() + 1)
+    order = np.lexsort((-bin_classes, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
+    likeliest = np.full(len(distinct_codes), most)
+    likeliest[bins[order]] = bin_classes[order]
     wrong = (classes[_TEST] != likeliest[places[_TEST]]).sum()
     base = (classes[_TEST] != most).sum()
     return float(1 - wrong / base) if base >= SHARED_ROWS else 0.0
 
 
 def _means(codes: np.ndarray, values: np.ndarray) -> dict[int, float]:
-    found, places = np.unique(codes, return_inverse=True)
+    distinct_codes, places = np.unique(codes, return_inverse=True)
     means = np.bincount(places, values) / np.bincount(places)
-    return dict(zip(found.tolist(), means.tolist(), strict=True))
+    return dict(zip(distinct_codes.tolist(), means.tolist(), strict=True))
 
 
 def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, columns: Iterable[str]) -> Iterator[Finding]:
     """Columns with one value in the training split, or with none."""
-    sampled = set(sample.column_names)
+    sampled_columns = set(sample.column_names)
     for name in columns:
-        known = profile.get(name, {})
-        rows, nulls = known.get("rows", 0), known.get("nulls", 0)
+        statistics = profile.get(name, {})
+        rows, nulls = statistics.get("rows", 0), statistics.get("nulls", 0)
         if rows and nulls == rows:
             yield Finding("constant", f"{name} is missing in all {rows:,} rows of train", (name,))
         elif rows and not nulls:
-            values = known.get("distinct") or (1 if "minimum" in known and known["minimum"] == known["maximum"] else None)
-            in_sample = name in sampled and not known.keys() & {"distinct", "minimum"} and _is_constant(sample[name])
+            has_equal_ends = "minimum" in statistics and statistics["minimum"] == statistics["maximum"]
+            values = statistics.get("distinct") or (1 if has_equal_ends else None)
+            is_in_sample_alone = name in sampled_columns and not statistics.keys() & {"distinct", "minimum"}
             if values == 1:
                 yield Finding("constant", f"{name} has the same value in all {rows:,} rows of train", (name,))
-            elif in_sample and len(sample) >= LEAK_ROWS:
+            elif is_in_sample_alone and len(sample) >= LEAK_ROWS and _is_constant(sample[name]):
                 yield Finding("constant", f"{name} has the same value in all {len(sample):,} sampled rows of train", (name,))
 
 
 def _is_constant(values: pa.ChunkedArray) -> bool:
-    return not values.null_count and not pa.types.is_boolean(values.type) and distinct(values) == 1
+    return not values.null_count and not pa.types.is_boolean(values.type) and count_distinct(values) == 1
 
 
 def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapping[str, ValueCounts] | None = None) -> Iterator[Finding]:
     """Columns with another distribution in validation or test than in train, the most different first. `counts` are the values of all
     rows, which are compared instead of samples where there are any."""
-    by_value = counts or {}
+    counts = counts or {}
     if "train" not in samples:
         return
-    sampled = set(samples["train"].column_names)
-    names = [name for name in columns if name in sampled]
+    sampled_columns = set(samples["train"].column_names)
+    names = [name for name in columns if name in sampled_columns]
+    limit_factor = _limit_factor(len(names))
     for split, rows in samples.items():
         if split == "train":
             continue
         place = SPLITS.index(split)
-        found = [
-            (counted_stability(by_value[name], place) if name in by_value else stability(samples["train"][name], rows[name]), name)
+        stabilities = [
+            (stability_from_counts(counts[name], place) if name in counts else stability(samples["train"][name], rows[name]), name)
             for name in names
         ]
-        told = [(index, name) for (index, limit), name in found if index > max(PSI, limit * _many(len(names)))]
-        for index, name in sorted(told, reverse=True):
+        drifting = [(index, name) for (index, limit), name in stabilities if index > max(PSI, limit * limit_factor)]
+        for index, name in sorted(drifting, reverse=True):
             distribution = f"a {'very ' if index > 0.25 else ''}different distribution"
-            what = f"the length of {name}" if name not in by_value and is_free_text(samples["train"][name]) else name
-            base = "all rows" if name in by_value else f"{len(rows):,} and {len(samples['train']):,} sampled rows"
-            text = f"{what} has {distribution} in {split} than in train (population stability index {index:.2f}, of {base})"
+            values = f"the length of {name}" if name not in counts and is_free_text(samples["train"][name]) else name
+            base = "all rows" if name in counts else f"{len(rows):,} and {len(samples['train']):,} sampled rows"
+            text = f"{values} has {distribution} in {split} than in train (population stability index {index:.2f}, of {base})"
             yield Finding("drift", text, (name,))
 
 
-def _many(columns: int) -> float:
-    """How much higher the limit is for many columns than for one, roughly: a quantile of χ² grows with the logarithm of 1/chance."""
+def _limit_factor(columns: int) -> float:
+    """The limit for many columns over that for one, roughly: a quantile of χ² grows with the logarithm of 1/chance."""
     return 1 + 0.1 * float(np.log10(max(columns, 1)))
 
 
@@ -176,53 +187,46 @@ def stability(fitted: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[float, f
     Over deciles of the first column, or its 20 most frequent categories and all others; NULL is one more. Half a row is added to every
     count. Without drift, the index over (1/n + 1/m) is nearly χ² with one degree less than there are bins (Yurdakul and Naranjo 2020).
     """
-    first, second = codes_of(fitted, [fitted, other], bins=10, most=20)
+    first, second = encode_columns(fitted, [fitted, other], bins=10, most=20)
     size = int(max(first.max(initial=0), second.max(initial=0))) + 1
-    return _index(counted(first, size), counted(second, size))
+    return _index(count_codes(first, size), count_codes(second, size))
 
 
-def counted_stability(counts: ValueCounts, split: int) -> tuple[float, float]:
-    """The same of train and another split, from all their rows: the 20 most frequent values of train, all others, and NULL."""
-    most, others = counts.rows[:20], counts.rows[20:].sum(0, keepdims=True)
-    rows = np.concatenate([most, others, counts.missing[None]])
+def stability_from_counts(counts: ValueCounts, split: int) -> tuple[float, float]:
+    """`stability` of train and another split, from all their rows: the 20 most frequent values of train, all others, and NULL."""
+    rows = np.concatenate([counts.rows[:20], counts.rows[20:].sum(0, keepdims=True), counts.missing[None]])
     return _index(rows[:, SPLITS.index("train")], rows[:, split])
 
 
-def _index(one: np.ndarray, two: np.ndarray) -> tuple[float, float]:
-    used = (one + two) > 0
-    one, two = one[used], two[used]
-    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (one, two))
+def _index(train: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    has_rows = (train + other) > 0
+    train, other = train[has_rows], other[has_rows]
+    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (train, other))
     index = float(((p - q) * np.log(p / q)).sum())
-    return index, _chi_squared(max(len(one) - 1, 1), CHANCE) * (1 / max(one.sum(), 1) + 1 / max(two.sum(), 1))
+    return index, float(chdtri(max(len(train) - 1, 1), CHANCE)) * (1 / max(train.sum(), 1) + 1 / max(other.sum(), 1))
 
 
-def _chi_squared(degrees: int, chance: float) -> float:
-    """The value that χ² exceeds with this probability (Wilson and Hilferty 1931)."""
-    part = 2 / (9 * degrees)
-    return float(degrees * (1 - part + NormalDist().inv_cdf(1 - chance) * part**0.5) ** 3)
-
-
-def shared_contents(contents: np.ndarray, by_chance: Callable[[str], float] = lambda split: 0.0) -> Iterator[Finding]:
+def overlaps(contents: np.ndarray, chance_share: Callable[[str], float] = lambda split: 0.0) -> Iterator[Finding]:
     """Splits with more rows whose features are those of a row of train than chance gives. `contents` are rows by split, shape
-    (contents, splits); `by_chance` gives the share of a split's rows that chance alone would give."""
+    (contents, splits); `chance_share` gives the share of a split's rows that chance alone would give."""
     train = contents[:, SPLITS.index("train")] > 0
     for split in ("validation", "test"):
         rows = contents[:, SPLITS.index(split)]
         both, all_rows = int(rows[train].sum()), int(rows.sum())
         if not all_rows or both < SHARED_ROWS or both < SHARED * all_rows:
             continue
-        share, chance = both / all_rows, by_chance(split)
+        share, chance = both / all_rows, chance_share(split)
         error = (chance * (1 - chance) * (1 / all_rows + 1 / CHANCE_ROWS)) ** 0.5
         if share - chance >= max(SHARED * (1 - chance), SHARED_ERRORS * error, SHARED / 10):  # the last, since chance may be 99.999 %
-            beside = f", where chance would give about {chance:.1%} for columns with so few values" if chance >= 0.0005 else ""
+            comparison = f", where chance would give about {chance:.1%} for columns with so few values" if chance >= 0.0005 else ""
             yield Finding(
                 "shared",
-                f"about {share:.1%} of {split}'s rows have the same features as a row of train{beside}, after texts are put in lower "
+                f"about {share:.1%} of {split}'s rows have the same features as a row of train{comparison}, after texts are put in lower "
                 f"case and reduced to words, and numbers rounded to float32 ({both:,} of {all_rows:,} sampled rows)",
             )
 
 
-def skewed(stages: Iterable[SparkStage]) -> Iterator[Finding]:
+def skews(stages: Iterable[SparkStage]) -> Iterator[Finding]:
     """Stages of Spark that wait for one task."""
     for stage in stages:
         long = stage.skew >= SKEW and stage.longest_seconds >= SKEW_SECONDS

@@ -1,28 +1,27 @@
-"""What a fitted encoder does, in a sentence."""
+"""Sentences about fitted encoders."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.data.versions.manifest import FittedEncoder
 
-_SHOWN = 6
+_MOST_VALUES = 6
 
 
-def in_words(name: str, fitted: FittedEncoder) -> str:
-    """How the tensor column `name` comes from its raw columns."""
+def describe_encoder(name: str, fitted: FittedEncoder) -> str:
+    """Say how the tensor column `name` comes from its raw columns."""
     settings, state, column = fitted.feature, fitted.state, fitted.column
     kind = str(settings.get("encoder", ""))
-    said = _SAID.get(kind, _plain)(settings, state)
+    method = _METHODS.get(kind, _settings_and_sizes)(settings, state)
     shape = f" of shape {list(column.shape)}" if column.shape else ""
     source = "" if fitted.inputs == (name,) else f" from {', '.join(fitted.inputs)}"
-    return f"{kind}{source}: {said}; {column.dtype}{shape}"
+    return f"{kind}{source}: {method}; {column.dtype}{shape}"
 
 
-def _plain(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+def _settings_and_sizes(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     """Any encoder: its settings that are not the default ones' names, and the sizes of its state."""
-    own = {key: value for key, value in settings.items() if key not in ("encoder", "column") and value not in ("", None, [], "none")}
-    told = [f"{key} {_short(value)}" for key, value in own.items()] + [f"{key} {_short(value)}" for key, value in state.items()]
-    return ", ".join(told) or "as it is"
+    chosen = [(key, value) for key, value in settings.items() if key not in ("encoder", "column") and value not in ("", None, [], "none")]
+    return ", ".join(f"{key} {_short(value)}" for key, value in [*chosen, *state.items()]) or "as it is"
 
 
 def _short(value: Any) -> str:
@@ -34,21 +33,21 @@ def _short(value: Any) -> str:
 
 
 def _standardize(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_imputed(settings, state)}"
+    return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_impute_clause(settings, state)}"
 
 
-def _imputed(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    filled = state.get("impute")
-    return "" if filled is None else f", with {_short(filled)} where it is missing"
+def _impute_clause(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    fill_value = state.get("impute")
+    return "" if fill_value is None else f", with {_short(fill_value)} where it is missing"
 
 
 def _quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     edges = state.get("edges", [])
-    return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_imputed(settings, state)}"
+    return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_impute_clause(settings, state)}"
 
 
 def _normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_imputed(settings, state)}"
+    return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_impute_clause(settings, state)}"
 
 
 def _vocabulary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -71,11 +70,11 @@ def _binary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
 
 
 def _few(values: Any) -> str:
-    shown = [_short(value)[:20] for value in list(values)[:_SHOWN]]
-    return ", ".join(shown) + (", …" if len(values) > _SHOWN else "")
+    first_values = [_short(value)[:20] for value in list(values)[:_MOST_VALUES]]
+    return ", ".join(first_values) + (", …" if len(values) > _MOST_VALUES else "")
 
 
-_SAID: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
+_METHODS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "standardize": _standardize,
     "quantile": _quantile,
     "normal_quantile": _normal_quantile,

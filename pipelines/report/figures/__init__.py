@@ -5,5 +5,5 @@
 3. `quantity`  draws predicted against true values, and residuals; `forecasts` errors by step and some forecasts; `ranking` how often
                the right item is among the first; `windows` how likelihoods are distributed.
 4. `worst`     draws the most wrong rows that are pictures.
-5. `drawn`     draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
+5. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
 """

@@ -39,7 +39,7 @@ _STYLE: Any = {
 
 
 class UndefinedError(Exception):
-    """A figure that this data cannot give, and why."""
+    """Reason why this data cannot give a figure."""
 
 
 @dataclass
@@ -59,15 +59,15 @@ def drawing(columns: int = 1, rows: int = 1, inches: tuple[float, float] = INCHE
         canvas = Canvas(figure, list(figure.subplots(rows, columns, squeeze=False).flat))
         yield canvas
         figure.subplots_adjust(left=0.17 / columns, right=0.97, top=0.92, bottom=0.2 / rows, wspace=0.2, hspace=0.35)
-        written = io.BytesIO()
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-        canvas.svg = written.getvalue()
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        canvas.svg = buffer.getvalue()
 
 
 def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def shortened(name: object, length: int = 14) -> str:
+def shorten(name: object, length: int = 14) -> str:
     text = "".join(sign if sign.isprintable() else "?" for sign in str(name)).replace("$", r"\$")
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from pipelines.report.evaluation import Split
-from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shortened
-from pipelines.report.figures.curves import Bounds, Curve, calibration_error, curves_of, exact_curves
+from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
+from pipelines.report.figures.curves import Bounds, Curve, calibration_error, class_curves, exact_curves
 from pipelines.report.style import BLUE, GREY, INK, LINE
 
 MOST_NAMED = 6
@@ -36,8 +36,8 @@ def confusion(split: Split) -> tuple[bytes, str]:
     with drawing() as canvas:
         axes = canvas.axes[0]
         axes.imshow(shares, cmap=_BLUES, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        names = [shortened(name, 9) for name in classes]
-        axes.set(xlabel="predicted", ylabel=f"true {shortened(split.summary.get('target', ''), 20)}")
+        names = [shorten(name, 9) for name in classes]
+        axes.set(xlabel="predicted", ylabel=f"true {shorten(split.summary.get('target', ''), 20)}")
         stride = -(-len(classes) // 14)
         axes.set_xticks(range(0, len(classes), stride), names[::stride], rotation=30 if len(names) > 4 and max(map(len, names)) > 3 else 0)
         axes.set_yticks(range(0, len(classes), stride), names[::stride])
@@ -81,39 +81,38 @@ def calibration(split: Split) -> tuple[bytes, str]:
     table = split.tables.get("calibration")
     if table is None or len(table["rows"]) < 2:
         raise UndefinedError("it needs predictions of different confidence, and all rows are in one bin")
-    what = f"predicted probability of {shortened(split.summary['classes'][1], 20)}" if split.kind == "binary" else "confidence"
+    x_label = f"predicted probability of {shorten(split.summary['classes'][1], 20)}" if split.kind == "binary" else "confidence"
     with drawing() as canvas:
         axes = canvas.axes[0]
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
         rows = np.array(table["rows"], float)
         axes.bar(table["confidence"], rows / rows.sum(), width=0.04, color=LINE, label="share of rows")
         axes.plot(table["confidence"], table["happened"], marker="o", markersize=4, color=BLUE, label="frequency")
-        axes.set(xlabel=what, ylabel="frequency", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        axes.set(xlabel=x_label, ylabel="frequency", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         axes.legend(loc="upper left")
     return canvas.svg, f"Calibration: expected error {calibration_error(table):.4f}. Below the diagonal, predictions are too high."
 
 
-def _curves(split: Split, what: str) -> list[Curve]:
-    """Those of the classes that some rows are of, and others are not. Raises UndefinedError, about `what`, if there are none."""
+def _curves(split: Split, figure: str) -> list[Curve]:
+    """Curves of classes that some rows are of, and others are not. Raises UndefinedError, about the `figure`, if there are none."""
     if "scores" not in split.tables:
         raise UndefinedError("scores are counted for up to 20 classes")
     scores, areas = split.tables["scores"], split.summary.get("areas")
-    every = curves_of(scores) if areas is None else exact_curves(scores, areas)
-    if curves := [curve for curve in every if np.isfinite(curve.roc_area)]:
-        return curves
+    curves = class_curves(scores) if areas is None else exact_curves(scores, areas)
+    if defined := [curve for curve in curves if np.isfinite(curve.roc_area)]:
+        return defined
     table = split.tables.get("classes", {"class": [], "rows": []})
-    only = " and ".join(str(name) for name, rows in zip(table["class"], table["rows"], strict=True) if rows)
-    raise UndefinedError(f"{what} needs rows of at least two classes, and split {split.name} has only {only or 'none'}")
+    present = " and ".join(str(name) for name, rows in zip(table["class"], table["rows"], strict=True) if rows)
+    raise UndefinedError(f"{figure} needs rows of at least two classes, and split {split.name} has only {present or 'none'}")
 
 
 def _draw(axes: Axes, curves: list[Curve], points: Callable[[Curve], tuple[np.ndarray, np.ndarray, float]], place: Place) -> None:
     """`points` gives x, y and area of a curve."""
     smallest_first = sorted(curves, key=lambda curve: points(curve)[2])
-    named, others = smallest_first[:MOST_NAMED], smallest_first[MOST_NAMED:]
-    for curve in others:
+    for curve in smallest_first[MOST_NAMED:]:
         axes.plot(*points(curve)[:2], color=LINE, linewidth=1)
-    for number, curve in enumerate(named):
-        label = f"{shortened(curve.name)} {'≈ ' if curve.roc_bounds else ''}{points(curve)[2]:.4f}"
+    for number, curve in enumerate(smallest_first[:MOST_NAMED]):
+        label = f"{shorten(curve.name)} {'≈ ' if curve.roc_bounds else ''}{points(curve)[2]:.4f}"
         axes.plot(*points(curve)[:2], color=colour(number), linestyle="-" if number % 2 == 0 else "--", label=label)
     axes.legend(loc=place)
 
@@ -122,11 +121,11 @@ def _areas(curves: list[Curve], areas: list[tuple[float, Bounds | None]]) -> str
     """The areas in words: of one curve, or the mean and the smallest of several."""
     if len(curves) == 1:
         return _area(*areas[0])
-    low = int(np.argmin([area for area, _ in areas]))
+    smallest = int(np.argmin([area for area, _ in areas]))
     bounds = [bound for _, bound in areas if bound]
-    means = (float(np.mean([one[0] for one in bounds])), float(np.mean([one[1] for one in bounds]))) if bounds else None
+    means = (float(np.mean([low for low, _ in bounds])), float(np.mean([high for _, high in bounds]))) if bounds else None
     mean = f"{_area(float(np.mean([area for area, _ in areas])), means)} on average over {len(curves)} classes, each against the rest"
-    return f"{mean}; smallest {_area(*areas[low])} of {curves[low].name}"
+    return f"{mean}; smallest {_area(*areas[smallest])} of {curves[smallest].name}"
 
 
 def _area(area: float, bounds: Bounds | None) -> str:

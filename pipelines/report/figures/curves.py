@@ -8,7 +8,7 @@ import numpy as np
 
 Table = Mapping[str, Sequence[Any]]
 Bounds = tuple[float, float]
-"""Between which a number lies for certain."""
+"""Numbers between which a number lies for certain."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Curve:
 
 def exact_curves(scores: Table, areas: Sequence[Mapping[str, Any]]) -> list[Curve]:
     """A curve for each class, from points of it in a table `scores`, with its exact areas: `class`, `roc`, `precision`."""
-    known = {one["class"]: [np.nan if one[name] is None else float(one[name]) for name in ("roc", "precision")] for one in areas}
-    drawn = {curve.name: curve for curve in curves_of(scores)}
+    exact_areas = {area["class"]: [np.nan if area[name] is None else float(area[name]) for name in ("roc", "precision")] for area in areas}
+    curves = {curve.name: curve for curve in class_curves(scores)}
     return [
-        replace(drawn[name], roc_area=roc, precision_area=precision, roc_bounds=None, precision_bounds=None)
-        for name, (roc, precision) in known.items()
-        if name in drawn
+        replace(curves[name], roc_area=roc, precision_area=precision, roc_bounds=None, precision_bounds=None)
+        for name, (roc, precision) in exact_areas.items()
+        if name in curves
     ]
 
 
-def curves_of(scores: Table) -> list[Curve]:
+def class_curves(scores: Table) -> list[Curve]:
     """A curve for each class in a table `scores` that counts the rows of bins, in its order. Areas are those of scores that are equal
     within a bin, with bounds for any order of them."""
     names = np.array(scores["class"], dtype=object)
@@ -51,7 +51,7 @@ def curves_of(scores: Table) -> list[Curve]:
 
 def _curve(name: str, columns: Mapping[str, np.ndarray]) -> Curve:
     falling = np.argsort(-columns["logit"], kind="stable")
-    true, false = (np.concatenate([[0], np.cumsum(columns[which][falling])]) for which in ("rows_of_class", "other_rows"))
+    true, false = (np.concatenate([[0], np.cumsum(columns[counts][falling])]) for counts in ("rows_of_class", "other_rows"))
     positives, negatives = int(true[-1]), int(false[-1])
     with np.errstate(invalid="ignore", divide="ignore"):
         true_rate, false_rate = true / positives, false / negatives
@@ -72,15 +72,15 @@ def _roc_bounds(area: float, true: np.ndarray, false: np.ndarray) -> Bounds:
 def _precision_bounds(true: np.ndarray, false: np.ndarray) -> Bounds:
     """Average precision if in every bin all rows of the class come last, one by one, or first, with one score.
 
-    The former sums (t + i) / (c + i) for i = 1 … n, where n rows of the class follow t others of it, and c rows with the bin's others:
-    n − (c − t) Σ 1 / (c + i), and the sum is at most ln((c + n) / c).
+    The former sums (t + i) / (c + i) for i = 1 … n. There, n rows of the class follow t of its rows, and c rows of any class.
+    That is n − (c − t) Σ 1 / (c + i), and the sum is at most ln((c + n) / c).
     """
     if not true[-1]:
         return float("nan"), float("nan")
-    new, before, others = np.diff(true).astype(float), true[:-1].astype(float), false[1:].astype(float)
-    count = before + others
+    new, before, false_after = np.diff(true).astype(float), true[:-1].astype(float), false[1:].astype(float)
+    count = before + false_after
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = new - np.where(others > 0, others * np.log1p(new / count), 0.0)
+        low = new - np.where(false_after > 0, false_after * np.log1p(new / count), 0.0)
         high = new * np.where(new > 0, (before + new) / (before + new + false[:-1]), 0.0)
     return max(0.0, float(low.sum() / true[-1])), min(1.0, float(high.sum() / true[-1]))
 

@@ -6,7 +6,7 @@ from pipelines.report.evaluation import Split
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing
 from pipelines.report.style import BLUE, GREY, LINE, ORANGE
 
-HISTORY_SHOWN = 2
+HISTORY_LENGTH = 2
 """Times the horizon."""
 
 
@@ -24,29 +24,29 @@ def errors_by_step(split: Split) -> tuple[bytes, str]:
 
 
 def forecasts(split: Split) -> tuple[bytes, str]:
-    return _drawn(split, "forecasts"), f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; grey is the truth."
+    return _draw_forecasts(split, "forecasts"), f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; grey is the truth."
 
 
 def worst_forecasts(split: Split) -> tuple[bytes, str]:
-    return _drawn(split, "worst_forecasts"), f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; grey is the truth."
+    return _draw_forecasts(split, "worst_forecasts"), f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; grey is the truth."
 
 
 def _rows(split: Split, name: str) -> str:
     return "rows " + ", ".join(f"{row:,}" for row in dict.fromkeys(split.tables[name]["row"]))
 
 
-def _drawn(split: Split, name: str) -> bytes:
+def _draw_forecasts(split: Split, name: str) -> bytes:
     table = split.tables.get(name)
     if not table or not table["row"]:
         raise UndefinedError("no row was forecast")
     rows, series, step = (np.array(table[column]) for column in ("row", "series", "step"))
     true, predicted = (np.array([np.nan if value is None else value for value in table[column]], float) for column in ("true", "predicted"))
-    found = list(dict.fromkeys(rows.tolist()))[:4]
+    first_rows = list(dict.fromkeys(rows.tolist()))[:4]
     horizon = int(step.max())
-    with drawing(rows=len(found), inches=(3.7, 1.4 * len(found) + 0.4)) as canvas:
-        for axes, row in zip(canvas.axes, found, strict=False):
+    with drawing(rows=len(first_rows), inches=(3.7, 1.4 * len(first_rows) + 0.4)) as canvas:
+        for axes, row in zip(canvas.axes, first_rows, strict=False):
             for number in sorted(set(series.tolist()))[:2]:
-                chosen = (rows == row) & (series == number) & (step > -HISTORY_SHOWN * horizon)
+                chosen = (rows == row) & (series == number) & (step > -HISTORY_LENGTH * horizon)
                 axes.plot(step[chosen], true[chosen], color=GREY if number == 0 else LINE, linewidth=1)
                 axes.plot(step[chosen], predicted[chosen], color=BLUE if number == 0 else ORANGE if number == 1 else colour(number))
             axes.set_title(f"row {row:,}", loc="left")

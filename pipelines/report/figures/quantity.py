@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipelines.report.evaluation import Split
-from pipelines.report.figures.canvas import UndefinedError, drawing, shortened
+from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 from pipelines.report.style import BLUE, GREY, RED
 
 
@@ -23,7 +23,7 @@ def predicted_true(split: Split) -> tuple[bytes, str]:
         axes = canvas.axes[0]
         axes.scatter(true, predicted, s=5, color=BLUE, alpha=0.35, linewidths=0, rasterized=True)
         axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1)
-        axes.set(xlabel=f"true {shortened(split.summary.get('target', ''), 24)}", ylabel="predicted")
+        axes.set(xlabel=f"true {shorten(split.summary.get('target', ''), 24)}", ylabel="predicted")
     return canvas.svg, f"Predicted against true values of {_count(split, len(true))}, in the units of the query."
 
 
@@ -45,5 +45,5 @@ def residuals(split: Split) -> tuple[bytes, str]:
 
 
 def _count(split: Split, rows: int) -> str:
-    of = int(split.summary.get("rows", rows))
-    return f"all {rows:,} rows" if rows >= of else f"{rows:,} of {of:,} rows, chosen by their numbers"
+    split_rows = int(split.summary.get("rows", rows))
+    return f"all {rows:,} rows" if rows >= split_rows else f"{rows:,} of {split_rows:,} rows, chosen by their numbers"

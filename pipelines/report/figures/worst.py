@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.report.evaluation import Split
-from pipelines.report.figures.canvas import UndefinedError, drawing, shortened
+from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 
-SHOWN = 9
+MOST_PICTURES = 9
 
 
 def as_picture(values: Sequence[float], shape: Sequence[int]) -> np.ndarray:
@@ -33,7 +33,7 @@ def picture_column(split: Split) -> tuple[str, Sequence[int]]:
 def worst_pictures(split: Split) -> tuple[bytes, str]:
     name, shape = picture_column(split)
     table = split.tables["worst"]
-    count = min(SHOWN, len(table["row"]))
+    count = min(MOST_PICTURES, len(table["row"]))
     if not count:
         raise UndefinedError("the split has no rows")
     with drawing(columns=3, rows=3, inches=(3.7, 3.7)) as canvas:
@@ -51,4 +51,4 @@ def _title(table: Mapping[str, Sequence[Any]], number: int) -> str:
 
 
 def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else shortened(value, 10)
+    return f"{value:.4g}" if isinstance(value, float) else shorten(value, 10)

@@ -10,10 +10,10 @@ from pipelines.report.figures.canvas import UndefinedError
 Draw = Callable[[Split], tuple[bytes, str]]
 """Returns the SVG, and a sentence that says what it shows. Raises UndefinedError."""
 
-_OF_CLASSES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
+_CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
 FIGURES: dict[str, tuple[Draw, ...]] = {
-    "binary": _OF_CLASSES,
-    "classes": _OF_CLASSES,
+    "binary": _CLASS_FIGURES,
+    "classes": _CLASS_FIGURES,
     "quantity": (quantity.predicted_true, quantity.residuals),
     "forecast": (forecasts.errors_by_step, forecasts.forecasts, forecasts.worst_forecasts),
     "ranking": (ranking.first_ranks,),
@@ -23,7 +23,9 @@ FIGURES: dict[str, tuple[Draw, ...]] = {
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SvgFigure:
+    """A figure as SVG."""
+
     name: str
     svg: bytes
     """Empty if the figure is undefined."""
@@ -31,19 +33,19 @@ class Drawn:
     """What it shows, or why it is undefined."""
 
 
-def drawn(split: Split) -> list[Drawn]:
-    """Every figure of the split's kind."""
+def draw_figures(split: Split) -> list[SvgFigure]:
+    """Draw every figure of the split's kind."""
     draws = list(FIGURES.get(split.kind, ()))
     if split.summary.get("shapes") and split.kind in ("binary", "classes", "quantity"):
         draws.append(worst.worst_pictures)
     return [_figure(draw, split) for draw in draws]
 
 
-def _figure(draw: Draw, split: Split) -> Drawn:
+def _figure(draw: Draw, split: Split) -> SvgFigure:
     name = draw.__name__
     try:
-        return Drawn(name, *draw(split))
+        return SvgFigure(name, *draw(split))
     except UndefinedError as reason:
-        return Drawn(name, b"", f"{name.replace('_', ' ')}: {reason}")
+        return SvgFigure(name, b"", f"{name.replace('_', ' ')}: {reason}")
     except Exception as error:  # of one figure of many, and only of a figure
-        return Drawn(name, b"", f"{name.replace('_', ' ')} could not be drawn: {type(error).__name__}: {error}")
+        return SvgFigure(name, b"", f"{name.replace('_', ' ')} could not be drawn: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Everything that the page shows, as JSON: kept beside it, so that the page can be drawn again and other programs can read it."""
+"""Description of the data as JSON. It is kept beside the page, so that the page can be drawn again and other programs can read it."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from pipelines.data.versions.data_profile import Survey
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.report.data_profile import findings as tests
+from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.coincidence import share_by_chance
-from pipelines.report.data_profile.columns import described_columns
+from pipelines.report.data_profile.columns import describe_columns
 
 _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 
@@ -18,7 +18,7 @@ _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 def describe(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    columns = described_columns(survey, _MOST_COLUMNS)
+    columns = describe_columns(survey, _MOST_COLUMNS)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "shares": manifest.shares.model_dump(mode="json"),
@@ -59,24 +59,24 @@ def describe(survey: Survey) -> dict[str, Any]:
     }
 
 
-def _findings(survey: Survey) -> Iterator[tests.Finding]:
+def _findings(survey: Survey) -> Iterator[findings.Finding]:
     manifest, dataset = survey.manifest, survey.config.dataset
     if manifest.shares.said:
-        yield tests.Finding("shares", manifest.shares.said)
+        yield findings.Finding("shares", manifest.shares.said)
     train = survey.samples.get(SPLITS[0], pa.table({}))
     features = dict.fromkeys(column for name in dataset.features for column in manifest.encoders[name].inputs)
     for name in dataset.target:
         for column in manifest.encoders[name].inputs:
-            yield from tests.leaks(train, features, column)
+            yield from findings.leaks(train, features, column)
     columns = dict.fromkeys(column for fitted in manifest.encoders.values() for column in fitted.inputs)
-    yield from tests.constants(manifest.profile, train, columns)
-    yield from tests.drifts(survey.samples, [column for column in columns if column not in dataset.key], survey.counts)
+    yield from findings.constants(manifest.profile, train, columns)
+    yield from findings.drifts(survey.samples, [column for column in columns if column not in dataset.key], survey.counts)
     compared = [column for column in features if column not in dataset.key] or list(features)
     rows = manifest.splits[SPLITS[0]].rows if SPLITS[0] in manifest.splits else 0
     samples = survey.samples
 
-    def by_chance(split: str) -> float:
+    def chance_share(split: str) -> float:
         return share_by_chance(train, samples[split], compared, rows) if split in samples else 0.0
 
-    yield from tests.shared_contents(survey.contents, by_chance)
-    yield from tests.skewed(survey.spark)
+    yield from findings.overlaps(survey.contents, chance_share)
+    yield from findings.skews(survey.spark)
