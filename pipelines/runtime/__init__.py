@@ -6,6 +6,7 @@
 4. `philox`      generates random words, the same in every version of NumPy.
 5. `weights`     converts a model's weights to bytes, and computes their digest.
 6. `installed`   compares installed versions between machines.
+7. `templates`   loads the Jinja templates of a package, which escape all that they print.
 
 `compat` is a room of its own: private names of libraries, each with a test that fails when it changes.
 """
