@@ -17,12 +17,13 @@ python="${PYTHON:-python3}"
 
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
-"$python" -m venv "$folder/environment"
+"$python" -m venv --symlinks "$folder/environment"
 "$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" "${packages[@]}"
 # From a copy, since a build leaves files beside the sources.
 mkdir "$folder/source"
 cp -R "$root"/{setup.cfg,pyproject.toml,README.md,LICENSE,pipelines} "$folder/source"
 "$folder/environment/bin/python" -m pip install -qq --no-deps "$folder/source"
-"$folder/environment/bin/python" -m pip install -qq --constraint "$root/constraints.txt" --target "$folder/packer" venv-pack setuptools
-PYTHONPATH="$folder/packer" "$folder/environment/bin/python" -m venv_pack --quiet --force --prefix "$folder/environment" --output "$output"
+# A venv's Python finds its packages beside itself, wherever it stands. Scripts contain the path at which they were installed.
+find "$folder/environment/bin" -type f -delete
+tar -czf "$output" -C "$folder/environment" .
 echo "$output: $(du -h "$output" | cut -f1)"
