@@ -1,6 +1,6 @@
 """Federated training: in every round some clients train the model on their own rows, and only their changes are brought together.
 
-1. `clients`   says which rows are whose, who takes part in a round, and where in the sum a client's change goes.
+1. `clients`   tells the rows of each client, the clients of a round, and where in the sum a client's change goes.
    `settings` is the section of the config; `check` refuses, on the driver, a number of clients that does not
                fit the dataset.
 2. `rounds`    is the loader: a round's clients that this worker plays, each with its rows.

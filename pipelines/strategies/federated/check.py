@@ -6,7 +6,7 @@ from pipelines.config.train import Train
 from pipelines.data.versions.schema import FREE
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.strategies.federated.clients import RowsOfClients, read_column, rows_of_clients
+from pipelines.strategies.federated.clients import ClientRows, group_by_client, read_column
 from pipelines.strategies.federated.privacy import check_accountant
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Task
@@ -19,20 +19,19 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
     clients = settings.strategy_as(Settings)
     encoders = {name: str(fitted.feature.get("encoder")) for name, fitted in version.manifest.encoders.items()}
     clients.check_columns(encoders, version.root)
-    found = _rows_of_clients(clients, version)
-    if clients.per_round > len(found.values):
+    client_rows = _read_clients(clients, version)
+    count = len(client_rows.values)
+    if clients.per_round > count:
         raise ConfigError(
-            f"train.strategy.per_round is {clients.per_round}, but {clients.client_column} has only {len(found.values)} clients; lower it"
+            f"train.strategy.per_round is {clients.per_round}, but {clients.client_column} has only {count} clients; lower it"
         )
-    if clients.noise and clients.delta * len(found.values) >= 1:
+    if clients.noise and clients.delta * count >= 1:
+        raise ConfigError(f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {count}, the number of clients; lower it")
+    if getattr(task.settings, "batch_norm", False) and (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())):
         raise ConfigError(
-            f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {len(found.values)}, the number of clients; lower it"
-        )
-    if getattr(task.settings, "batch_norm", False) and (alone := int((_smallest_pass(settings, found.counts) == 1).sum())):
-        raise ConfigError(
-            f"task.batch_norm is true, but {alone} of {len(found.values)} clients of {clients.client_column} have a batch, or a part of "
+            f"task.batch_norm is true, but {too_small} of {count} clients of {clients.client_column} have a batch, or a part of "
             "one, with a single row, which has no variance; leave these clients out in source.query, "
-            f"{_larger_passes(settings, found.counts)}or set task.batch_norm to false"
+            f"{_larger_passes(settings, client_rows.counts)}or set task.batch_norm to false"
         )
     check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
@@ -42,8 +41,8 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
         )
 
 
-def _rows_of_clients(clients: Settings, version: Version) -> RowsOfClients:
-    """Those of the split `train`. Raises ConfigError for a column that has no clients, or no client for some row."""
+def _read_clients(clients: Settings, version: Version) -> ClientRows:
+    """Read the clients of the split `train`. Raises ConfigError for a column that has no clients, or no client for some row."""
     column = next(column for column in version.columns if column.name == clients.client_column)
     if column.shape or "int" not in column.dtype:
         raise ConfigError(
@@ -54,22 +53,22 @@ def _rows_of_clients(clients: Settings, version: Version) -> RowsOfClients:
         raise ConfigError(
             f"{version.root} has no rows in split train, and so no clients; give it a share in dataset.split and run jobs/etl.py again"
         )
-    found = rows_of_clients(read_column(version, "train", column))
-    if version.manifest.encoders[clients.client_column].feature.get("encoder") == "vocabulary" and FREE in found.values:
+    client_rows = group_by_client(read_column(version, "train", column))
+    if version.manifest.encoders[clients.client_column].feature.get("encoder") == "vocabulary" and FREE in client_rows.values:
         raise ConfigError(
-            f"{found.counts[0]} training rows have no client: {clients.client_column} is NULL or rare there; leave them out by "
+            f"{client_rows.counts[0]} training rows have no client: {clients.client_column} is NULL or rare there; leave them out by "
             "source.expect, or encode it with label"
         )
-    return found
+    return client_rows
 
 
 def _larger_passes(settings: Train, rows: np.ndarray) -> str:
-    """The settings that alone would give every pass more than a row."""
+    """Name the settings each of which would give every pass more than a row."""
     changes = {
         "raise train.global_batch": {"global_batch": settings.strategy_as(Settings).per_round * int(rows.max())},
         "lower train.grad_accum_steps": {"grad_accum_steps": 1},
     }
-    return "".join(f"{text}, " for text, one in changes.items() if (_smallest_pass(settings.model_copy(update=one), rows) > 1).all())
+    return "".join(f"{text}, " for text, change in changes.items() if (_smallest_pass(settings.model_copy(update=change), rows) > 1).all())
 
 
 def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ class Client(Replica):
     """
 
     def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: ModelState) -> None:
-        """`settings` are those of `train`, but with a client's own share of `global_batch`."""
+        """`settings` are those of `train`, but with a client's share of `global_batch`."""
         super().__init__(0, settings, task, model, context, clock)
         self._start, self._proximal = start, settings.strategy_as(Settings).proximal
         self._new_update = partial(Update, settings, model, context, choose_precision(settings.precision, context.device), clock)
@@ -36,7 +36,7 @@ class Client(Replica):
         self.model_state.copy(self._start)
         self._update = self._new_update()
 
-    @torch.enable_grad()  # which the sum of changes, as it asks for one after the other, has disabled
+    @torch.enable_grad()  # the sum of changes has disabled gradients
     def play(self, turn: Turn, number: int, rate: float) -> Tensor:
         """Train for the client's turn in round `number`. Returns the sums over its steps that `Replica.step` gives for one."""
         self.begin(turn.client)
@@ -46,11 +46,11 @@ class Client(Replica):
         return sums
 
     def _pass(self, batch: Batch) -> Tensor:
-        """That of a replica; with FedProx, gradients are those of the mean loss plus the proximal term."""
+        """Run the pass of a replica. With FedProx, add the gradient of the proximal term."""
         sums = super()._pass(batch)
         if self._proximal:
             factor = (self._proximal * self._update.unit(sums[1])).float()
-            for own, start in zip(self.model_state.parameters, self._start.parameters, strict=True):
-                pull = (own.detach() - start.detach()) * factor
-                own.grad = pull if own.grad is None else own.grad.add_(pull)
+            for parameter, start in zip(self.model_state.parameters, self._start.parameters, strict=True):
+                pull = (parameter.detach() - start.detach()) * factor
+                parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
         return sums

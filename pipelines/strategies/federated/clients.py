@@ -21,8 +21,8 @@ _NATS = 35.0
 
 
 @dataclass(frozen=True)
-class RowsOfClients:
-    """The rows of every client, by the client's place among their sorted values."""
+class ClientRows:
+    """The rows of every client, by the client's place among the sorted values."""
 
     values: np.ndarray
     """The column's distinct values, shape (clients,)."""
@@ -31,40 +31,40 @@ class RowsOfClients:
     grouped: np.ndarray
     """Numbers of all rows within the split, client after client, each client's in ascending order."""
 
-    def of(self, client: int) -> np.ndarray:
+    def row_numbers(self, client: int) -> np.ndarray:
         end = int(self.counts[: client + 1].sum())
         return self.grouped[end - int(self.counts[client]) : end]
 
 
-def rows_of_clients(column: np.ndarray) -> RowsOfClients:
-    """`column` holds the client of every row of the split, shape (rows,)."""
+def group_by_client(column: np.ndarray) -> ClientRows:
+    """Group a split's rows by client; `column` holds the client of every row, shape (rows,)."""
     values, counts = np.unique(column, return_counts=True)
-    return RowsOfClients(values, counts, np.argsort(column, kind="stable"))
+    return ClientRows(values, counts, np.argsort(column, kind="stable"))
 
 
 def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarray:
-    """One column of the split's rows, shape (rows,); no other column is read.
+    """Read one column of the split's rows, shape (rows,), and no other column.
 
     Raises CorruptError if a file is gone or has other rows than the manifest says.
     """
     files: dict[str, list[RowGroup]] = {}
     for group in version.split_row_groups(split):
         files.setdefault(group.file, []).append(group)
-    return np.concatenate([_of_file(version, file, groups, column) for file, groups in files.items()])
+    return np.concatenate([_read_file(version, file, groups, column) for file, groups in files.items()])
 
 
-def _of_file(version: Version, file: str, groups: list[RowGroup], column: TensorColumn) -> np.ndarray:
+def _read_file(version: Version, file: str, groups: list[RowGroup], column: TensorColumn) -> np.ndarray:
     path = f"{version.root}/{file}"
     try:
         with version.filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
             table = parquet.read_row_groups([group.index for group in groups], columns=[column.name], use_threads=False)
-        found = np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks])
+        values = np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks])
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
         storage.ask(version.filesystem, path)
         raise CorruptError(f"{path}: {error}; {RESTORE}") from error
-    if len(found) != (rows := sum(group.rows for group in groups)):
-        raise CorruptError(f"{path} has {len(found)} rows; the manifest says {rows}; {RESTORE}")
-    return found
+    if len(values) != (rows := sum(group.rows for group in groups)):
+        raise CorruptError(f"{path} has {len(values)} rows; the manifest says {rows}; {RESTORE}")
+    return values
 
 
 def places(settings: Settings, clients: int) -> int:
@@ -78,8 +78,8 @@ def places(settings: Settings, clients: int) -> int:
 
 
 def draw_clients(settings: Settings, clients: int, seed: int, number: int) -> np.ndarray:
-    """The clients that take part in round `number`: `per_round` of them; or, with noise, each with the same probability and independently
-    of the others, as the accountant assumes."""
+    """Draw the clients that take part in round `number`: `per_round` of them; or, with noise, each client independently
+    with the same probability, as the accountant assumes."""
     if not settings.noise:
         return permutation(clients, seed, CLIENTS, number)[: settings.per_round]
     uniform = (words(clients, seed, CLIENTS, number) >> np.uint64(11)) * 2.0**-53
@@ -87,7 +87,7 @@ def draw_clients(settings: Settings, clients: int, seed: int, number: int) -> np
 
 
 def assign_places(settings: Settings, clients: int, seed: int, number: int) -> dict[int, int]:
-    """The clients of round `number` by their place in its sum, evenly spread, so that workers with equal parts of the places have equal
-    numbers of clients."""
-    found = draw_clients(settings, clients, seed, number).tolist()
-    return {at * places(settings, clients) // len(found): client for at, client in enumerate(found)}
+    """Give each client of round `number` a place in its sum. Clients are evenly spread, so that workers with equal parts of the places
+    have equal numbers of clients."""
+    participants = draw_clients(settings, clients, seed, number).tolist()
+    return {at * places(settings, clients) // len(participants): client for at, client in enumerate(participants)}

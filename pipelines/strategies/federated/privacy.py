@@ -25,13 +25,15 @@ def check_accountant(clients: Settings) -> None:
 
 
 def epsilon(share: float, multiplier: float, rounds: int, delta: float) -> float:
-    """The epsilon of (epsilon, delta)-differential privacy for adding or removing one client, after so many rounds in each of which every
-    client takes part with probability `share`, and the noise is `multiplier` times what one client may change."""
+    """The epsilon of (epsilon, delta)-differential privacy for adding or removing one client, after that number of rounds.
+
+    In each round every client takes part with probability `share`. The noise is `multiplier` times the norm of a client's largest change.
+    """
     from opacus.accountants.analysis.rdp import get_privacy_spent
 
-    orders, of_round = _renyi(share, multiplier)
-    found, _ = get_privacy_spent(orders=orders, rdp=rounds * of_round, delta=delta)
-    return float(found)
+    orders, divergences = _renyi(share, multiplier)
+    spent, _ = get_privacy_spent(orders=orders, rdp=rounds * divergences, delta=delta)
+    return float(spent)
 
 
 @cache
@@ -47,6 +49,6 @@ def _renyi(share: float, multiplier: float) -> tuple[list[float], np.ndarray]:
 def noise(seed: int, number: int, count: int) -> np.ndarray:
     """Standard normal numbers of round `number`, float64 of shape (count,): by the Box-Muller transform, from random words."""
     pairs = -(-count // 2)
-    drawn = (words(2 * pairs, seed, NOISE, number) >> np.uint64(11)) * 2.0**-53
-    radius, angle = np.sqrt(-2 * np.log1p(-drawn[:pairs])), 2 * np.pi * drawn[pairs:]
+    uniform = (words(2 * pairs, seed, NOISE, number) >> np.uint64(11)) * 2.0**-53
+    radius, angle = np.sqrt(-2 * np.log1p(-uniform[:pairs])), 2 * np.pi * uniform[pairs:]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

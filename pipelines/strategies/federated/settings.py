@@ -1,5 +1,4 @@
-"""Settings of strategy `federated`: whose rows a client has, who takes part in a round, and how their changes are brought together.
-Imports no torch."""
+"""Settings of strategy `federated`: clients, rounds, and the mean of their changes. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -67,10 +66,10 @@ class Settings(OuterStep):
     def check_columns(self, encoders: Mapping[str, str], place: str) -> None:
         """Raise ConfigError if `client_column` names none of the columns, or one whose encoder gives different clients the same number."""
         if self.client_column not in encoders:
-            given = f"it has {some_of(encoders, self.client_column)}"
+            columns = f"it has {some_of(encoders, self.client_column)}"
             raise ConfigError(
                 f"train.strategy.client_column is {self.client_column}, which is no tensor column of {place}; "
-                f"{suggestion(self.client_column, encoders, given)}; a column that the model does not see belongs in dataset.passthrough"
+                f"{suggestion(self.client_column, encoders, columns)}; a column that the model does not see belongs in dataset.passthrough"
             )
         if (encoder := encoders[self.client_column]) in ("hash", "quantile"):
             raise ConfigError(

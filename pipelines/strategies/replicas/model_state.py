@@ -19,7 +19,7 @@ class ModelState:
     @torch.no_grad()
     def deltas(self, start: "ModelState") -> list[Tensor]:
         """Each parameter's change since `start`."""
-        return [own - before for own, before in zip(self.parameters, start.parameters, strict=True)]
+        return [parameter - before for parameter, before in zip(self.parameters, start.parameters, strict=True)]
 
     def changes(self, start: "ModelState") -> Tensor:
         """All buffers' changes since `start`: float64 of shape (buffers.numel,).
@@ -32,8 +32,8 @@ class ModelState:
     @torch.no_grad()
     def move(self, start: "ModelState", deltas: Sequence[Tensor], changes: Tensor | None) -> None:
         """Go to `start` plus the mean deltas of parameters and changes of buffers. Integer buffers change by whole numbers."""
-        for own, before, delta in zip(self.parameters, start.parameters, deltas, strict=True):
-            torch.add(before, delta, out=own)
+        for parameter, before, delta in zip(self.parameters, start.parameters, deltas, strict=True):
+            torch.add(before, delta, out=parameter)
         self.move_buffers(start, changes)
 
     def move_buffers(self, start: "ModelState", changes: Tensor | None) -> None:
@@ -43,6 +43,6 @@ class ModelState:
 
     @torch.no_grad()
     def copy(self, other: "ModelState") -> None:
-        for own, values in zip(self.parameters, other.parameters, strict=True):
-            own.copy_(values)
+        for parameter, values in zip(self.parameters, other.parameters, strict=True):
+            parameter.copy_(values)
         self.buffers.restore(other.buffers.clones())

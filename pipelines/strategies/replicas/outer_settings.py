@@ -1,4 +1,4 @@
-"""Settings of the outer step, which brings together what has taken steps apart. Imports no torch."""
+"""Settings of the outer step, which brings replicas or clients together. Imports no torch."""
 
 from typing import Annotated, Literal
 

@@ -26,15 +26,15 @@ class Replica:
     """Parameters, buffers, optimizer and scaler of one replica."""
 
     def __init__(self, number: int, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock) -> None:
-        """`settings` are those of `train`, but with the replica's own share of `global_batch`."""
+        """`settings` are those of `train`, but with the replica's share of `global_batch`."""
         self._number, self._settings, self._device, self._clock = number, settings, context.device, clock
         self.model_state, precision = ModelState(model.train()), choose_precision(settings.precision, context.device)
         self._update = Update(settings, model, context, precision, clock)
         self._passes = Passes(task, model, precision, context, settings.grad_accum_steps)
 
     def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
-        """Take step `number` of the run on the replica's own rows; without any, do nothing. Several steps `within` one of the run have
-        a number each.
+        """Take step `number` of the run on the replica's rows; do nothing without rows. If a step of the run consists of several steps of
+        the replica, `within` is the number of each.
 
         Returns the sum of losses, weight, rows, the norm of the mean gradient before clipping, and 1 if there are rows: float64 of
         shape (SUMS,).
