@@ -27,7 +27,7 @@ from pipelines.strategies.parameter_server import check
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
-from pipelines.strategies.parameter_server.parts import BLOCK, blocks, parts
+from pipelines.strategies.parameter_server.parts import BLOCK, blocks, divide_parameters
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
@@ -44,7 +44,7 @@ SHARDS, STEPS = 4, 6
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=20).filter(any), st.data())
 def test_every_entry_is_in_one_part(sizes: list[int], data: st.DataObject) -> None:
     servers = data.draw(st.integers(1, min(blocks(sizes), 9)))
-    found = parts(sizes, servers)
+    found = divide_parameters(sizes, servers)
     for number, size in enumerate(sizes):
         pieces = [piece for part in found for piece in part if piece.number == number]
         assert [piece.start for piece in pieces] + [size] == [0] * bool(pieces) + [piece.stop for piece in pieces] or not size
@@ -55,9 +55,9 @@ def test_every_entry_is_in_one_part(sizes: list[int], data: st.DataObject) -> No
 
 
 def test_a_cut_near_the_end_of_a_parameter_splits_none() -> None:
-    assert [[piece.number for piece in part] for part in parts([4000, 2000, 4000], 2)] == [[0, 1], [1, 2]]
-    assert [[piece.number for piece in part] for part in parts([4800, 200, 5000], 2)] == [[0, 1], [2]]
-    assert [[(piece.start, piece.stop) for piece in part] for part in parts([200], 2)] == [[(0, 128)], [(128, 200)]]
+    assert [[piece.number for piece in part] for part in divide_parameters([4000, 2000, 4000], 2)] == [[0, 1], [1, 2]]
+    assert [[piece.number for piece in part] for part in divide_parameters([4800, 200, 5000], 2)] == [[0, 1], [2]]
+    assert [[(piece.start, piece.stop) for piece in part] for part in divide_parameters([200], 2)] == [[(0, 128)], [(128, 200)]]
 
 
 def settings_of(mode: str = "sync", servers: int = 3, staleness: int = 2, **changes: Any) -> Train:

@@ -3,7 +3,7 @@
 1. `settings`  is the section of the config.
    `parts`     cuts the parameters into one part for each server.
 2. `server`    is a server without its network, which applies updates to its `part` and notes them in `watermarks`; `messages` are
-               what it is told. `summed` adds up the gradients of a synchronous step.
+               what it is told. `gradient_sums` adds up the gradients of a synchronous step.
 3. `actor`     runs it as a Ray actor, with a backup, and hands out `leases` of microbatches; `group` starts and ends the actors of a
                run, which `check` permits.
 4. `client`    is a worker's view of all servers; `worker_model` computes gradients for them, and takes over their parameters.

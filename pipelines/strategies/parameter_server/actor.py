@@ -23,7 +23,7 @@ from pipelines.strategies.parameter_server.watermarks import Watermarks
 
 Answer = TypeVar("Answer")
 PATIENCE_SECONDS = 2.0
-"""How long a call waits for its answer before the caller has to ask again: callers may have died."""
+"""Seconds that a call waits for its answer before the caller has to ask again: callers may have died."""
 LOST = "a parameter server has lost its part of the parameters"
 
 
@@ -31,7 +31,7 @@ class ServerActor:
     """Serves calls in several threads, one at a time under a lock; a call that has to wait releases it."""
 
     def __init__(self, backup: str) -> None:
-        """`backup` is the name of its actor; empty for none. A restarted server needs it, so it cannot be told later."""
+        """`backup` is the name of its actor; empty for none. A restarted server needs it, so it is an argument of the constructor."""
         self._backup: Any = ray.get_actor(backup) if backup else None
         self._queue = 0
         self._server: Server | None = None
@@ -48,7 +48,7 @@ class ServerActor:
         with self._changed:
             self._follows = leader
             self._begin(contents)
-            self._give_backup()
+            self._load_backup()
             self._changed.notify_all()
 
     def run(self) -> str:
@@ -68,11 +68,11 @@ class ServerActor:
         self._queue += 1
         with self._changed:
             self._queue -= 1
-            server = self._of(run)
+            server = self._current_server(run)
             before = server.sequence
             getattr(server, name)(*arguments)
             if server.sequence > before:
-                self._tell_backup(server, name, arguments)
+                self._send_to_backup(server, name, arguments)
             self._changed.notify_all()
             return self._queue
 
@@ -93,48 +93,47 @@ class ServerActor:
             marks, limits = server.watermarks, server.limits(end)
             if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
                 return Turn(is_over=True)
-            taken = self._leases.take(worker, marks, limits, time.monotonic())
-            return taken and Turn(*taken)
+            shard_and_step = self._leases.take(worker, marks, limits, time.monotonic())
+            return shard_and_step and Turn(*shard_and_step)
 
-        return self._awaited(run, ask)
+        return self._wait_for(run, ask)
 
     def pull(self, run: str, step: int, have: int | None) -> Pulled | None:
-        return self._awaited(run, lambda server: server.pull(step, have))
+        return self._wait_for(run, lambda server: server.pull(step, have))
 
     def current(self, run: str, have: int | None) -> Pulled:
         with self._changed:
-            return self._of(run).current(have)
+            return self._current_server(run).current(have)
 
     def ready(self, run: str, step: int) -> Ready | None:
-        return self._awaited(run, lambda server: server.ready(step))
+        return self._wait_for(run, lambda server: server.ready(step))
 
     def may_begin(self, run: str, step: int) -> bool | None:
-        return self._awaited(run, lambda server: server.may_begin(step))
+        return self._wait_for(run, lambda server: server.may_begin(step))
 
     def steps_after(self, run: str, number: int) -> list[StepSums]:
         with self._changed:
-            return self._of(run).steps_after(number)
+            return self._current_server(run).steps_after(number)
 
     def watermarks(self, run: str) -> tuple[Watermarks, int]:
         """A copy of the watermarks, and the version of the parameters."""
         with self._changed:
-            return deepcopy(self._of(run).watermarks), self._of(run).version
+            return deepcopy(self._current_server(run).watermarks), self._current_server(run).version
 
-    def _awaited(self, run: str, ask: Callable[[Server], Answer | None]) -> Answer | None:
-        """The server's answer; None if it still has none after PATIENCE_SECONDS."""
-        found: list[Answer] = []
+    def _wait_for(self, run: str, ask: Callable[[Server], Answer | None]) -> Answer | None:
+        """Wait for the server's answer; None if it still has none after PATIENCE_SECONDS."""
+        answer: Answer | None = None
 
-        def answered() -> bool:
-            answer = ask(self._of(run))
-            if answer is not None:
-                found.append(answer)
+        def has_answer() -> bool:
+            nonlocal answer
+            answer = ask(self._current_server(run))
             return answer is not None
 
         with self._changed:
-            self._changed.wait_for(answered, PATIENCE_SECONDS)
-        return found[0] if found else None
+            self._changed.wait_for(has_answer, PATIENCE_SECONDS)
+        return answer
 
-    def _of(self, run: str) -> Server:
+    def _current_server(self, run: str) -> Server:
         if self._server is None or self._server.run != run:
             raise TrainingError(f"{LOST}; training continues from the last checkpoint")
         return self._server
@@ -144,12 +143,12 @@ class ServerActor:
         self._server = Server(contents)
         self._leases = Leases(contents.plan.settings.strategy_as(Settings).staleness)
 
-    def _tell_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
+    def _send_to_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
         if self._backup is not None:
             follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
             if not follows:  # it has died, and is a new process
-                self._give_backup()
+                self._load_backup()
 
-    def _give_backup(self) -> None:
+    def _load_backup(self) -> None:
         if self._backup is not None and self._server is not None:
             ray.get(self._backup.load.remote(self._server.contents(), self._name))

@@ -23,11 +23,12 @@ def check_servers(settings: Train, task: Task) -> None:
     for name, parameter in trained.items():
         if parameter.dtype != torch.float32:
             raise ConfigError(f"{name} is {parameter.dtype}, but strategy parameter_server holds float32; set train.strategy to exact")
-    most = blocks([parameter.numel() for parameter in trained.values()])
-    if most < servers.servers:
+    most_servers = blocks([parameter.numel() for parameter in trained.values()])
+    if most_servers < servers.servers:
         raise ConfigError(
-            f"train.strategy.servers is {servers.servers}, but the model's parameters can only be divided among {most}; lower it"
+            f"train.strategy.servers is {servers.servers}, but the model's parameters can only be divided among {most_servers}; lower it"
         )
     if not servers.is_sync and any(isinstance(module, BatchNorm) for module in model.modules()):
-        told = "batch norm with mode %s: each microbatch normalises by itself, and moves the statistics by its share of a step"
-        log.warning(told, servers.mode)
+        log.warning(
+            "batch norm with mode %s: each microbatch normalises by itself, and moves the statistics by its share of a step", servers.mode
+        )

@@ -29,70 +29,71 @@ class Servers:
         return len(self._actors)
 
     def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
-        """The timeline to continue: that of all servers' contents. None if a server has no contents, if they are of several timelines, or
-        if the servers no longer have the sums of every step since `saved_step`, as when the newest checkpoint is damaged: they may be
-        in a later epoch than the checkpoint."""
-        found = set(_answers([actor.run.remote() for actor in self._actors]))
-        if len(found) != 1 or found == {""}:
+        """The timeline to continue: that of all servers' contents. None if a server has no contents, or if they are of several timelines.
+
+        None also if the servers lack the sums of a step since `saved_step`, as when the newest checkpoint is damaged: they may be in a
+        later epoch than the checkpoint."""
+        timelines = set(_get([actor.run.remote() for actor in self._actors]))
+        if len(timelines) != 1 or timelines == {""}:
             return None
-        (self.run,) = found  # which the questions below name
+        (self.run,) = timelines  # the calls below name it
         _, versions = self.positions()
         steps_since = versions[0] // updates_per_step - saved_step
         return self.run if len(self.steps_after(saved_step)) >= steps_since else None
 
     def load(self, contents: Sequence[Contents]) -> None:
-        _answers([actor.load.remote(part) for actor, part in zip(self._actors, contents, strict=True)])
+        _get([actor.load.remote(part) for actor, part in zip(self._actors, contents, strict=True)])
 
     def contents(self) -> list[Contents]:
-        found = _answers([actor.contents.remote() for actor in self._actors])
-        if None in found or {part.run for part in found} != {self.run}:
+        contents = _get([actor.contents.remote() for actor in self._actors])
+        if None in contents or {part.run for part in contents} != {self.run}:
             raise TrainingError("a parameter server has lost its part of the parameters; training continues from the last checkpoint")
-        return found
+        return contents
 
     def positions(self) -> tuple[list[int], list[int]]:
         """Each shard's next step at the server that has the fewest of its updates; and each server's version."""
-        found = _answers([actor.watermarks.remote(self.run) for actor in self._actors])
-        return [min(steps) for steps in zip(*(marks.next_steps for marks, _ in found), strict=True)], [version for _, version in found]
+        marks, versions = zip(*_get([actor.watermarks.remote(self.run) for actor in self._actors]), strict=True)
+        return [min(steps) for steps in zip(*(mark.next_steps for mark in marks), strict=True)], list(versions)
 
     def incomplete(self) -> list[tuple[int, int]]:
         """Shard and step of the updates that some servers lack: a worker died before it had sent them to all."""
-        return incomplete([marks for marks, _ in _answers([actor.watermarks.remote(self.run) for actor in self._actors])])
+        return incomplete([marks for marks, _ in _get([actor.watermarks.remote(self.run) for actor in self._actors])])
 
     def take(self, worker: int, end: int) -> tuple[int, int] | None:
         """Shard and step of the worker's next microbatch before step `end`; waits until one may begin. None if there is no more."""
-        turn: Turn = self._awaited("take", {0: (worker, end)})[0]
+        turn: Turn = self._ask("take", {0: (worker, end)})[0]
         return None if turn.is_over else (turn.shard, turn.step)
 
     def pull(self, step: int, have: Sequence[int | None]) -> list[Pulled] | None:
         """The parameters to compute a microbatch of `step` with; waits until it may begin. None if the servers are halted."""
-        found: list[Pulled] = self._awaited("pull", {number: (step, version) for number, version in enumerate(have)})
-        return None if any(answer.is_halted for answer in found) else found
+        answers: list[Pulled] = self._ask("pull", {number: (step, version) for number, version in enumerate(have)})
+        return None if any(answer.is_halted for answer in answers) else answers
 
     def current(self, have: Sequence[int | None]) -> list[Pulled]:
-        return _answers([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
+        return _get([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
 
     def push(self, updates: Sequence[Push]) -> None:
         """Send every server its part of an update; returns when all servers, and their backups, have it.
 
         The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
         """
-        first, *others = [(update,) for update in updates]
-        self._command("push", dict(enumerate(others, 1)))
+        first, *later = [(update,) for update in updates]
+        self._command("push", dict(enumerate(later, 1)))
         self._command("push", {0: first})
 
     def ready(self, step: int) -> list[Ready]:
-        return self._awaited("ready", self._all((step,)))
+        return self._ask("ready", self._all((step,)))
 
     def advance(self, step: int, norm: float) -> None:
         self._command("advance", self._all((step, norm)))
 
     def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
-        found = _answers([actor.may_begin.remote(self.run, step) for actor in self._actors])
-        return False if False in found else None if None in found else True
+        answers = _get([actor.may_begin.remote(self.run, step) for actor in self._actors])
+        return False if False in answers else None if None in answers else True
 
     def steps_after(self, number: int) -> list[StepSums]:
-        return _answers([self._actors[0].steps_after.remote(self.run, number)])[0]
+        return _get([self._actors[0].steps_after.remote(self.run, number)])[0]
 
     def halt(self) -> None:
         self._command("halt", self._all(()))
@@ -108,20 +109,20 @@ class Servers:
 
     def _command(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> None:
         """Give the servers with these numbers a command."""
-        sent = [self._actors[number].command.remote(self.run, name, *given) for number, given in arguments.items()]
-        self.most_queued = max(self.most_queued, *_answers(sent), 0)
+        sent = [self._actors[number].command.remote(self.run, name, *values) for number, values in arguments.items()]
+        self.most_queued = max(self.most_queued, *_get(sent), 0)
 
-    def _awaited(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """The answers of the servers with these numbers. A server that has none yet is asked again."""
-        found: dict[int, Any] = {}
+    def _ask(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Ask the servers with these numbers, and again any that has no answer yet, until all have answered."""
+        results: dict[int, Any] = {}
         moved, before = time.monotonic(), None
         while True:
-            missing = [number for number in arguments if number not in found]
+            missing = [number for number in arguments if number not in results]
             sent = [getattr(self._actors[number], name).remote(self.run, *arguments[number]) for number in missing]
-            answers = zip(missing, _answers(sent), strict=True)
-            found.update({number: answer for number, answer in answers if answer is not None})
-            if len(found) == len(arguments):
-                return [found[number] for number in arguments]
+            answers = zip(missing, _get(sent), strict=True)
+            results.update({number: answer for number, answer in answers if answer is not None})
+            if len(results) == len(arguments):
+                return [results[number] for number in arguments]
             positions = self.positions()[0]
             if positions != before:
                 moved, before = time.monotonic(), positions
@@ -133,8 +134,8 @@ class Servers:
                 )
 
 
-def _answers(calls: Sequence[ray.ObjectRef]) -> list[Any]:
-    """What the calls return. Raises the server's own error, without Ray's wrapping."""
+def _get(calls: Sequence[ray.ObjectRef]) -> list[Any]:
+    """Wait for the calls' results. Raises the server's own error, without Ray's wrapping."""
     try:
         return ray.get(list(calls))
     except RayTaskError as error:

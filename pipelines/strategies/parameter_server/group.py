@@ -19,12 +19,12 @@ def run_servers(settings: Train) -> Iterator[list[ActorHandle]]:
 
     They belong to the driver: if it dies, Ray ends them. A group of workers that starts again finds them as they are.
     """
-    of_servers = settings.strategy_as(Settings)
+    servers_settings = settings.strategy_as(Settings)
     # A server is busy only for a moment of every step: Ray need not reserve a CPU for it.
     options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
     options["max_concurrency"] = 4 * settings.max_workers + 4
     server: Any = ray.remote(ServerActor)
-    names = [f"backup-{uuid4().hex}" if of_servers.backups else "" for _ in range(of_servers.servers)]
+    names = [f"backup-{uuid4().hex}" if servers_settings.backups else "" for _ in range(servers_settings.servers)]
     backups = [server.options(name=name, **options).remote("") for name in names if name]
     servers = [server.options(**options).remote(name) for name in names]
     try:

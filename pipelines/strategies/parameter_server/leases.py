@@ -1,6 +1,6 @@
-"""Who computes which microbatch, in the asynchronous modes: an idle worker takes the first one that nobody else has.
+"""Leases of microbatches, in the asynchronous modes: an idle worker takes the first microbatch that no other worker has.
 
-So a slow worker takes fewer. A lease only keeps two workers from the same work; the watermarks decide what is applied. It is
+So a slow worker takes fewer microbatches. A lease only keeps two workers from the same work; the watermarks decide what is applied. It is
 therefore no part of a server's contents: after a restart some microbatches are computed twice, and still applied once.
 """
 
@@ -29,14 +29,14 @@ class Lease:
 
 
 class Leases:
-    """At most one for each worker."""
+    """The leases of all workers, at most one for each."""
 
     def __init__(self, staleness: int | None) -> None:
         """`staleness` is the number of steps by which a microbatch may be ahead of the lowest watermark; None for any."""
         self._ahead = inf if staleness is None else staleness
         self._by_worker: dict[int, Lease] = {}
         self._readers: dict[int, int] = {}
-        """The worker that had each shard last."""
+        """The last worker of each shard."""
         self._usual_seconds: float | None = None
 
     def take(self, worker: int, marks: Watermarks, limits: Sequence[int], now: float) -> tuple[int, int] | None:
@@ -45,18 +45,18 @@ class Leases:
         `limits` has, for each shard, the step at which it ends; `now` is a time in seconds.
         """
         self._end(worker, marks, now)
-        taken = {(lease.shard, lease.step) for lease in self._by_worker.values() if now - lease.since <= self._longest}
-        due = {shard: marks.first_missing(shard, taken) for shard in range(len(limits))}
+        leased = {(lease.shard, lease.step) for lease in self._by_worker.values() if now - lease.since <= self._longest_seconds}
+        due = {shard: marks.first_missing(shard, leased) for shard in range(len(limits))}
         due = {shard: step for shard, step in due.items() if step < limits[shard] and step <= marks.lowest + self._ahead}
         if not due:
             return None
-        shard = self._chosen(worker, due)
+        shard = self._choose_shard(worker, due)
         self._readers[shard] = worker
         self._by_worker[worker] = Lease(shard, due[shard], now)
         return shard, due[shard]
 
     @property
-    def _longest(self) -> float:
+    def _longest_seconds(self) -> float:
         if self._usual_seconds is None:
             return UNKNOWN_SECONDS
         return max(OVERDUE_TIMES * self._usual_seconds, OVERDUE_SECONDS)
@@ -65,12 +65,12 @@ class Leases:
         """End the worker's lease: it has pushed the update, or it is a new process."""
         lease = self._by_worker.pop(worker, None)
         if lease is not None and marks.has(lease.shard, lease.step):
-            seconds = min(now - lease.since, self._longest)
+            seconds = min(now - lease.since, self._longest_seconds)
             usual = seconds if self._usual_seconds is None else self._usual_seconds
             self._usual_seconds = usual + NEWEST_SHARE * (seconds - usual)
 
-    def _chosen(self, worker: int, due: dict[int, int]) -> int:
-        """The shard that is furthest behind: of those that the worker reads, unless another is further behind by far."""
-        most = min(due.values()) + APART
-        own = [shard for shard, step in due.items() if self._readers.get(shard) == worker and step <= most]
-        return min(own or due, key=lambda shard: (due[shard], shard in self._readers, shard))
+    def _choose_shard(self, worker: int, due: dict[int, int]) -> int:
+        """Choose the shard that is furthest behind: of those that the worker reads, unless another is further behind by far."""
+        latest = min(due.values()) + APART
+        shards_of_worker = [shard for shard, step in due.items() if self._readers.get(shard) == worker and step <= latest]
+        return min(shards_of_worker or due, key=lambda shard: (due[shard], shard in self._readers, shard))

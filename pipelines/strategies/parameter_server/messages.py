@@ -1,4 +1,4 @@
-"""What workers and servers tell each other: plain values and NumPy arrays, which Ray moves between processes without a copy."""
+"""Messages between workers and servers: plain values and NumPy arrays, which Ray moves between processes without a copy."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What every server of a run knows besides its part."""
+    """Settings and sizes of a run, which every server knows."""
 
     settings: Train
     total_steps: int
@@ -26,7 +26,7 @@ class Plan:
     steps_per_point: int
     """Steps between two points of the training curves."""
     layouts: tuple[Layout, ...]
-    """Of every trained parameter."""
+    """Layouts of all trained parameters."""
 
     @property
     def is_sync(self) -> bool:
@@ -34,8 +34,8 @@ class Plan:
 
     def needs_norm(self, step: int) -> bool:
         """Whether the gradient's norm at `step` is needed: to clip it, or for a point of the curves."""
-        done = step + 1
-        return self.settings.clip_norm is not None or done % self.steps_per_point == 0 or done == self.total_steps
+        steps = step + 1
+        return self.settings.clip_norm is not None or steps % self.steps_per_point == 0 or steps == self.total_steps
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Push:
     """The version of the parameters that the gradient was computed with."""
     gradient: np.ndarray | None
     """Float32, shape (entries of the part,); None for a microbatch without rows."""
-    beside: np.ndarray
-    """Float64: 1 for every piece that the pass used, else 0; then loss, weight, rows, 1 if there are rows, and the norm (-1 if it
+    auxiliary: np.ndarray
+    """Float64: 1 for every slice that the pass used, else 0; then loss, weight, rows, 1 if there are rows, and the norm (-1 if it
     was not measured); then, for the first server, the changes of the model's buffers."""
 
 
@@ -60,7 +60,7 @@ class Turn:
     shard: int = -1
     step: int = -1
     is_over: bool = False
-    """There is none: all updates of the epoch have been applied, or the servers are halted."""
+    """There is no microbatch: all updates of the epoch have been applied, or the servers are halted."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Ready:
     weight: float
     norms: dict[int, float]
     """The norm of every parameter that this server holds whole and some shard used."""
-    pieces: dict[int, tuple[int, np.ndarray]]
-    """Start and summed gradient of pieces of split parameters."""
+    split_gradients: dict[int, tuple[int, np.ndarray]]
+    """Start and summed gradient of this server's slices of split parameters."""
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ class Contents:
     run: str
     """Identifies the timeline of all servers: they are always loaded together, under a new name."""
     plan: Plan
-    pieces: list[ParameterSlice]
+    slices: list[ParameterSlice]
     values: Tensor
     """The part's parameters: float32, shape (entries,)."""
     optimizer: list[dict[str, Tensor]]
-    """The optimizer's state of each piece; empty before the first update."""
+    """The optimizer's state of each slice; empty before the first update."""
     watermarks: Watermarks
     buffers: list[Tensor] = field(default_factory=list)
     """The model's buffers, on the first server."""
-    carried: list[Tensor] = field(default_factory=list)
+    buffer_remainders: list[Tensor] = field(default_factory=list)
     """Changes of integer buffers that are not yet whole numbers per step."""
     applied: int = 0
     """Steps taken, in mode `sync`."""

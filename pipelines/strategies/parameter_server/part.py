@@ -10,41 +10,41 @@ from pipelines.train.schedule import learning_rate
 from pipelines.train.update import set_rate
 
 SUMS = 5
-"""Entries of `Push.beside` between the flags of pieces and the changes of buffers."""
+"""Entries of `Push.auxiliary` between the flags of slices and the changes of buffers."""
 
 
 class Part:
-    """Takes over the tensors of `contents`, and changes its `values` and `carried` in place."""
+    """Takes over the tensors of `contents`, and changes its `values` and `buffer_remainders` in place."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents, self._plan = contents, contents.plan
-        self._sizes = [piece.size for piece in contents.pieces]
+        self._sizes = [entries.size for entries in contents.slices]
         self._parameters = [nn.Parameter(view) for view in contents.values.split(self._sizes)]
         self._optimizer = create_optimizer(self._plan.settings, self._parameters)
         for parameter, state in zip(self._parameters, contents.optimizer, strict=True):
             if state:
                 self._optimizer.state[parameter] = state
-        self._buffers = ModelBuffers(_holding(contents.buffers))
+        self._buffers = ModelBuffers(_module_with(contents.buffers))
 
     @property
     def optimizer(self) -> list[dict[str, Tensor]]:
-        """The live state of each piece."""
+        """The live state of each slice."""
         return [dict(self._optimizer.state.get(parameter, {})) for parameter in self._parameters]
 
     @property
     def buffers(self) -> list[Tensor]:
-        """Copies."""
+        """Copies of the buffers."""
         return self._buffers.clones()
 
-    def split(self, beside: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`Push.beside`, or a sum of several: flags of pieces, sums, and changes of buffers."""
-        used, sums, changes = beside.split([len(self._parameters), SUMS, self._buffers.numel])
+    def split(self, auxiliary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Split `Push.auxiliary`, or a sum of several, into flags of slices, sums, and changes of buffers."""
+        used, sums, changes = auxiliary.split([len(self._parameters), SUMS, self._buffers.numel])
         return used, sums, changes
 
     def set_gradients(self, gradient: Tensor, used: Tensor) -> list[Tensor]:
-        """Give every used piece its entries of the gradient; the others have none, so that the optimizer skips them."""
-        for parameter, piece, shards_using in zip(self._parameters, gradient.split(self._sizes), used.tolist(), strict=True):
-            parameter.grad = piece if shards_using else None
+        """Give every used slice its entries of the gradient. Unused slices have no gradient, so that the optimizer skips them."""
+        for parameter, values, shards_using in zip(self._parameters, gradient.split(self._sizes), used.tolist(), strict=True):
+            parameter.grad = values if shards_using else None
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def take_step(self, number: int) -> None:
@@ -63,17 +63,17 @@ class Part:
         if not len(changes):
             return
         shards = self._plan.settings.shards
-        self._contents.carried = self._contents.carried or [torch.zeros_like(changes)]
-        (carried,) = self._contents.carried
-        carried += changes
+        self._contents.buffer_remainders = self._contents.buffer_remainders or [torch.zeros_like(changes)]
+        (remainders,) = self._contents.buffer_remainders
+        remainders += changes
         before = self._buffers.clones()
-        whole = torch.cat([torch.full((values.numel(),), not values.is_floating_point()) for values in before])
-        mean = torch.where(whole, (carried / shards).floor(), carried / shards)
-        carried -= mean * shards
+        is_integer = torch.cat([torch.full((values.numel(),), not values.is_floating_point()) for values in before])
+        mean = torch.where(is_integer, (remainders / shards).floor(), remainders / shards)
+        remainders -= mean * shards
         self._buffers.move(before, mean)
 
 
-def _holding(buffers: list[Tensor]) -> nn.Module:
+def _module_with(buffers: list[Tensor]) -> nn.Module:
     module = nn.Module()
     for number, values in enumerate(buffers):
         module.register_buffer(f"buffer_{number}", values)

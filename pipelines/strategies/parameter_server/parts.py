@@ -1,4 +1,4 @@
-"""Which server holds which entries of which parameter: a pure function of the parameters' sizes and the number of servers.
+"""Divides the entries of all parameters among the servers: a pure function of the parameters' sizes and the number of servers.
 
 Every parameter is a sequence of blocks. Laid end to end, all blocks form a line, which is cut into parts of equal length. A cut
 near the boundary of two parameters is moved there, so that only large parameters are split.
@@ -27,20 +27,24 @@ class ParameterSlice:
     def size(self) -> int:
         return self.stop - self.start
 
+    @property
+    def span(self) -> slice:
+        return slice(self.start, self.stop)
+
 
 def blocks(sizes: Sequence[int]) -> int:
     """Number of blocks, and so the largest number of servers, for parameters of `sizes` entries."""
     return sum(map(_blocks, sizes))
 
 
-def parts(sizes: Sequence[int], servers: int) -> list[list[ParameterSlice]]:
-    """The pieces of each server, in order, for parameters of `sizes` entries. Every entry is in exactly one piece.
+def divide_parameters(sizes: Sequence[int], servers: int) -> list[list[ParameterSlice]]:
+    """The slices of each server, in order, for parameters of `sizes` entries. Every entry is in exactly one slice.
 
     There must be at least as many blocks as servers.
     """
     ends = [0, *accumulate(map(_blocks, sizes))]
     cuts = _cuts(ends, servers)
-    return [_between(sizes, ends, start, stop) for start, stop in pairwise(cuts)]
+    return [_slices_between(sizes, ends, start, stop) for start, stop in pairwise(cuts)]
 
 
 def _blocks(size: int) -> int:
@@ -50,18 +54,18 @@ def _blocks(size: int) -> int:
 def _cuts(ends: Sequence[int], servers: int) -> list[int]:
     total = ends[-1]
     assert total >= servers, "the driver rejects more servers than blocks"
-    found = [0]
+    cuts = [0]
     for number in range(1, servers):
         even = number * total // servers
         nearest = min(ends, key=lambda end: abs(end - even))
-        found.append(nearest if abs(nearest - even) <= NEAR * total / servers else even)
-    return [*found, total]
+        cuts.append(nearest if abs(nearest - even) <= NEAR * total / servers else even)
+    return [*cuts, total]
 
 
-def _between(sizes: Sequence[int], ends: Sequence[int], start: int, stop: int) -> list[ParameterSlice]:
-    pieces = []
+def _slices_between(sizes: Sequence[int], ends: Sequence[int], start: int, stop: int) -> list[ParameterSlice]:
+    slices = []
     for number, (first, last) in enumerate(pairwise(ends)):
         begin, end = max(start, first), min(stop, last)
         if begin < end:
-            pieces.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
-    return pieces
+            slices.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
+    return slices

@@ -1,4 +1,4 @@
-"""Where a worker's time goes, and how old the parameters were that it computed with: metrics of a point of the curves."""
+"""Waiting times of a worker, and the staleness of its parameters: metrics of a point of the curves."""
 
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -11,7 +11,7 @@ class Waits:
     """Sums since the last point."""
 
     microbatches: int = 0
-    """Those of this worker."""
+    """Microbatches of this worker."""
     pull_seconds: float = 0.0
     push_seconds: float = 0.0
     steps: list[StepSums] = field(default_factory=list)
@@ -19,11 +19,11 @@ class Waits:
 
     def metrics(self) -> dict[str, float]:
         """Means over the window, and the greatest staleness, named as in MLflow."""
-        found = {
+        metrics = {
             "servers/staleness": fmean(sums.staleness for sums in self.steps),
             "servers/most_stale": max(sums.most_stale for sums in self.steps),
         }
         if self.microbatches:
-            found["servers/pull_seconds"] = self.pull_seconds / self.microbatches
-            found["servers/push_seconds"] = self.push_seconds / self.microbatches
-        return found
+            metrics["servers/pull_seconds"] = self.pull_seconds / self.microbatches
+            metrics["servers/push_seconds"] = self.push_seconds / self.microbatches
+        return metrics

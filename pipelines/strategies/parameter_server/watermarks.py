@@ -1,4 +1,4 @@
-"""Which updates have been applied: of each shard, all before its watermark, and some later ones that came early."""
+"""Watermarks of applied updates: of each shard, all updates before its watermark, and some later ones that came early."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Watermarks:
-    """Of all shards. An update is known by its shard and step."""
+    """Watermarks of all shards. Shard and step identify an update."""
 
     next_steps: list[int]
     """Each shard's watermark: the first step whose update has not been applied."""
@@ -43,17 +43,17 @@ class Watermarks:
         return step
 
     def without_gaps(self) -> list[int]:
-        """What each shard's watermark must become, at least, so that no update is early."""
+        """The least watermark of each shard with which no update is early."""
         return [max(early, default=step - 1) + 1 for step, early in zip(self.next_steps, self.early, strict=True)]
 
 
-def incomplete(every: Sequence[Watermarks]) -> list[tuple[int, int]]:
-    """Shard and step of the updates that must still be applied so that all servers have the same ones, and none early; `every` holds
-    the servers' watermarks."""
-    ends = [max(steps) for steps in zip(*(marks.without_gaps() for marks in every), strict=True)]
+def incomplete(by_server: Sequence[Watermarks]) -> list[tuple[int, int]]:
+    """Shard and step of the updates that must still be applied so that all servers have the same ones, and none early; `by_server`
+    holds the servers' watermarks."""
+    ends = [max(steps) for steps in zip(*(marks.without_gaps() for marks in by_server), strict=True)]
     return [
         (shard, step)
         for shard, end in enumerate(ends)
-        for step in range(min(marks.next_steps[shard] for marks in every), end)
-        if not all(marks.has(shard, step) for marks in every)
+        for step in range(min(marks.next_steps[shard] for marks in by_server), end)
+        if not all(marks.has(shard, step) for marks in by_server)
     ]

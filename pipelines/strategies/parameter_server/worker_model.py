@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
-from pipelines.strategies.parameter_server.parts import ParameterSlice, parts
+from pipelines.strategies.parameter_server.parts import ParameterSlice, divide_parameters
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, rows_of
@@ -32,38 +32,39 @@ class WorkerModel(Exact):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         super().__init__(settings, task, build, context)
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._parts = parts([parameter.numel() for parameter in self._trained], settings.strategy_as(Settings).servers)
+        self._parts = divide_parameters([parameter.numel() for parameter in self._trained], settings.strategy_as(Settings).servers)
         self._is_sync = settings.strategy_as(Settings).is_sync
-        self._tried = False
+        self._is_checked = False
         self.next_steps = [0] * settings.shards
         self._sums = [0.0] * SUMS_OF_STEP
-        self._carried = torch.zeros(self._buffers.numel, dtype=torch.float64)
-        """Each shard's next step, and the sums of a step that is not complete and what integer buffers have not moved by yet, when the
-        servers were last collected, or those of a checkpoint."""
+        self._buffer_remainders = torch.zeros(self._buffers.numel, dtype=torch.float64)
+        """Each shard's next step, the sums of an incomplete step, and the changes that integer buffers have not made yet: of the servers
+        when they were last collected, or of a checkpoint."""
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
         return tuple((tuple(parameter.shape), parameter.stride()) for parameter in self._trained)
 
     def updates(self, microbatch: Batch, shard: int, step: int, versions: Sequence[int], plan: Plan) -> list[Push]:
-        """What each server is sent for a shard's microbatch: one pass from the present parameters and buffers, which do not change.
+        """Compute each server's update for a shard's microbatch, by one pass from the present parameters and buffers, which do not change.
 
         In mode `sync` the gradient is divided by the expected weight of a global batch, as `exact` has it. Else it is that of the
         microbatch's mean loss, and clipped. Raises NonFiniteError if the loss or the gradient's norm is not finite.
         """
-        gradients, sums, changes = self._gradients_of(microbatch, shard, step)
+        gradients, sums, changes = self._compute_gradients(microbatch, shard, step)
         loss, weight, _, has_rows = sums.tolist()
         if not isfinite(loss):
             raise NonFiniteError(f"step {step + 1}: the loss is {loss}, from worker {self._context.rank} (shard {shard}): {REMEDY}")
-        norm = -1.0 if plan.is_sync else self._made_mean([grad for grad in gradients if grad is not None], weight, plan.needs_norm(step))
+        used_gradients = [gradient for gradient in gradients if gradient is not None]
+        norm = -1.0 if plan.is_sync else self._rescale_to_mean(used_gradients, weight, plan.needs_norm(step))
         _check_norm(norm, step)
         flat = [None if grad is None else _flat(_like(parameter, grad)) for parameter, grad in zip(self._trained, gradients, strict=True)]
-        found = []
-        for number, (pieces, version) in enumerate(zip(self._parts, versions, strict=True)):
-            used = [float(flat[piece.number] is not None) for piece in pieces]
-            beside = np.array([*used, *sums.tolist(), norm, *([] if number else changes.tolist())])
-            found.append(Push(shard, step, version, _cut(pieces, flat) if has_rows else None, beside))
-        return found
+        pushes = []
+        for number, (slices, version) in enumerate(zip(self._parts, versions, strict=True)):
+            used = [float(flat[entries.number] is not None) for entries in slices]
+            auxiliary = np.array([*used, *sums.tolist(), norm, *([] if number else changes.tolist())])
+            pushes.append(Push(shard, step, version, _cut(slices, flat) if has_rows else None, auxiliary))
+        return pushes
 
     def norm(self, answers: Sequence[Ready], plan: Plan) -> float:
         """The norm of a synchronous step's mean gradient over all parts, as `exact` computes it; -1 if it is not needed.
@@ -72,15 +73,15 @@ class WorkerModel(Exact):
         """
         if not plan.needs_norm(answers[0].step):
             return -1.0
-        whole = {number: value for answer in answers for number, value in answer.norms.items()}
-        split = sorted((number, *piece) for answer in answers for number, piece in answer.pieces.items())
-        found = []
+        whole_norms = {number: value for answer in answers for number, value in answer.norms.items()}
+        split = sorted((number, *gradient) for answer in answers for number, gradient in answer.split_gradients.items())
+        norms = []
         for number, parameter in enumerate(self._trained):
-            if number in whole:
-                found.append(torch.tensor(whole[number], dtype=torch.float32))
-            elif pieces := [torch.tensor(values) for of, _, values in split if of == number]:
-                found.append(torch.linalg.vector_norm(torch.cat(pieces).as_strided(parameter.shape, parameter.stride())))
-        total = torch.linalg.vector_norm(torch.stack(found)) if found else torch.tensor(0.0)
+            if number in whole_norms:
+                norms.append(torch.tensor(whole_norms[number], dtype=torch.float32))
+            elif slices := [torch.tensor(values) for split_number, _, values in split if split_number == number]:
+                norms.append(torch.linalg.vector_norm(torch.cat(slices).as_strided(parameter.shape, parameter.stride())))
+        total = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.0)
         factor = mean_factor(self._settings.global_batch, torch.tensor(answers[0].weight, dtype=torch.float64))
         norm = float(total * factor)
         _check_norm(norm, answers[0].step)
@@ -89,11 +90,11 @@ class WorkerModel(Exact):
     @torch.no_grad()
     def take(self, pulled: Sequence[Pulled]) -> None:
         """Replace parameters and buffers by those that the servers have sent."""
-        for pieces, answer in zip(self._parts, pulled, strict=True):
+        for slices, answer in zip(self._parts, pulled, strict=True):
             if answer.values is not None:
-                values = torch.tensor(answer.values).split([piece.size for piece in pieces])
-                for piece, part in zip(pieces, values, strict=True):
-                    _flat(self._trained[piece.number])[piece.start : piece.stop].copy_(part)
+                values = torch.tensor(answer.values).split([entries.size for entries in slices])
+                for entries, part in zip(slices, values, strict=True):
+                    _flat(self._trained[entries.number])[entries.span].copy_(part)
         if pulled[0].buffers:
             self._buffers.restore([torch.tensor(values) for values in pulled[0].buffers])
 
@@ -103,19 +104,20 @@ class WorkerModel(Exact):
         self.take([Pulled(values=part.values.numpy(), buffers=[values.numpy() for values in part.buffers]) for part in contents])
         states: dict[Tensor, dict[str, Tensor]] = self._update.optimizer.state
         for part in contents:
-            for piece, state in zip(part.pieces, part.optimizer, strict=True):
-                parameter = self._trained[piece.number]
+            for entries, state in zip(part.slices, part.optimizer, strict=True):
+                parameter = self._trained[entries.number]
                 for name, values in state.items():
-                    own = states[parameter].setdefault(name, values.clone() if not values.dim() else torch.zeros_like(parameter))
-                    _flat(own)[piece.start : piece.stop].copy_(values) if values.dim() else own.copy_(values)
+                    initial = values.clone() if not values.dim() else torch.zeros_like(parameter)
+                    target = states[parameter].setdefault(name, initial)
+                    _flat(target)[entries.span].copy_(values) if values.dim() else target.copy_(values)
         if incomplete([part.watermarks for part in contents]):
             raise TrainingError("a parameter server lacks an update that another one has; the workers start again, and complete it")
         self.next_steps, self._sums = contents[0].watermarks.next_steps, contents[0].sums
-        for carried in contents[0].carried:
-            self._carried.copy_(carried)
+        for remainders in contents[0].buffer_remainders:
+            self._buffer_remainders.copy_(remainders)
 
     def contents(self, run: str, plan: Plan) -> list[Contents]:
-        """What each server begins with: this worker's parameters, optimizer state and watermarks."""
+        """The contents that each server begins with: this worker's parameters, optimizer state and watermarks."""
         flat = [_flat(parameter.detach()) for parameter in self._trained]
         states = [self._update.optimizer.state.get(parameter, {}) for parameter in self._trained]
         applied = min(self.next_steps) if plan.is_sync else 0
@@ -123,44 +125,44 @@ class WorkerModel(Exact):
             Contents(
                 run,
                 plan,
-                pieces,
-                torch.tensor(_cut(pieces, flat)),
-                [{name: _cut_state(values, piece) for name, values in states[piece.number].items()} for piece in pieces],
+                slices,
+                torch.tensor(_cut(slices, flat)),
+                [{name: _cut_state(values, entries) for name, values in states[entries.number].items()} for entries in slices],
                 Watermarks(list(self.next_steps)),
                 [] if number else [values.cpu() for values in self._buffers.clones()],
-                [] if number else [self._carried.clone()],
+                [] if number else [self._buffer_remainders.clone()],
                 applied=applied,
                 sums=list(self._sums),
             )
-            for number, pieces in enumerate(self._parts)
+            for number, slices in enumerate(self._parts)
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """That of `exact`; asynchronous shards, each of which is at a step of its own, add their watermarks, and what buffers that they
-        have moved in part have still to move by."""
+        """The state of `exact`. Asynchronous shards, each at another step, add their watermarks, and the changes that integer buffers have
+        still to make."""
         state = super().state_dict()
         if not self._is_sync:
             sums = torch.tensor(self._sums, dtype=torch.float64)
             state["servers"] = {"next_steps": torch.tensor(self.next_steps), "sums": sums}
             if self._buffers.numel:
-                state["servers"]["carried"] = self._carried
+                state["servers"]["carried"] = self._buffer_remainders
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if not self._is_sync:
-            held = state["servers"]
-            self.next_steps, self._sums = held["next_steps"].tolist(), held["sums"].tolist()
-            self._carried.copy_(held.get("carried", self._carried))
+            servers = state["servers"]
+            self.next_steps, self._sums = servers["next_steps"].tolist(), servers["sums"].tolist()
+            self._buffer_remainders.copy_(servers.get("carried", self._buffer_remainders))
 
-    def _gradients_of(self, microbatch: Batch, shard: int, step: int) -> tuple[list[Tensor | None], Tensor, Tensor]:
+    def _compute_gradients(self, microbatch: Batch, shard: int, step: int) -> tuple[list[Tensor | None], Tensor, Tensor]:
         """The gradient of each trained parameter, None if the pass did not use it; float64 of shape (4,): loss, weight, rows, 1 if
         there are rows; and the changes of buffers."""
         self.model.train()
         before = self._buffers.clones()
-        if not self._tried and rows_of(microbatch):
+        if not self._is_checked and rows_of(microbatch):
             self._try(microbatch, before)
-            self._tried = True
+            self._is_checked = True
         seed(self._context.device, self._settings.seed, step, shard)
         sums = self._pass(microbatch)
         changes = self._buffers.changes(before)
@@ -170,7 +172,7 @@ class WorkerModel(Exact):
             parameter.grad = None
         return gradients, sums.cpu(), torch.cat(changes).cpu() if changes else torch.zeros(0, dtype=torch.float64)
 
-    def _made_mean(self, gradients: list[Tensor], weight: float, measured: bool) -> float:
+    def _rescale_to_mean(self, gradients: list[Tensor], weight: float, measured: bool) -> float:
         """Turn a microbatch's gradient into that of its mean loss, and clip it. Returns its norm; -1 if it was not `measured`."""
         if not gradients:
             return -1.0
@@ -185,17 +187,17 @@ def _check_norm(norm: float, step: int) -> None:
         raise NonFiniteError(f"step {step + 1}: the gradient norm is {norm}, although the loss is finite: {REMEDY}")
 
 
-def _cut(pieces: Sequence[ParameterSlice], flat: Sequence[Tensor | None]) -> np.ndarray:
+def _cut(slices: Sequence[ParameterSlice], flat: Sequence[Tensor | None]) -> np.ndarray:
     """The entries of a part, end to end; zeros for parameters without values."""
-    found = []
-    for piece in pieces:
-        values = flat[piece.number]
-        found.append(torch.zeros(piece.size) if values is None else values[piece.start : piece.stop].cpu())
-    return torch.cat(found).numpy()
+    parts = []
+    for entries in slices:
+        values = flat[entries.number]
+        parts.append(torch.zeros(entries.size) if values is None else values[entries.span].cpu())
+    return torch.cat(parts).numpy()
 
 
-def _cut_state(values: Tensor, piece: ParameterSlice) -> Tensor:
-    return _flat(values)[piece.start : piece.stop].cpu().clone() if values.dim() else values.cpu().clone()
+def _cut_state(values: Tensor, entries: ParameterSlice) -> Tensor:
+    return _flat(values)[entries.span].cpu().clone() if values.dim() else values.cpu().clone()
 
 
 def _flat(values: Tensor) -> Tensor:
